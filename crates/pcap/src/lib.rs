@@ -3,8 +3,8 @@
 //! The files have the classic pcap format for Ethernet, in either byte order and with either resolution of time. Source
 //! for every field: draft-ietf-opsawg-pcap (file header in section 4, packet record in section 5).
 //!
-//! **Law:** this crate knows bytes, times and lengths, but nothing of the live or the simulated world: `sim`, `live`
-//! and `tester` all read captures through it.
+//! **Law:** this crate handles bytes, times and lengths only. It depends on nothing that is specific to live or
+//! simulated runs, because `sim`, `live` and `tester` all read captures through it.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -17,22 +17,22 @@ use units::Nanos;
 const MAGIC_MICROS: u32 = 0xa1b2_c3d4;
 /// First field of a file with times in nanoseconds (section 4, "Magic Number").
 const MAGIC_NANOS: u32 = 0xa1b2_3c4d;
-/// Block type of a section header (draft-ietf-opsawg-pcapng, section 4.1).
+/// Block type of a section header, with which a pcapng file begins (draft-ietf-opsawg-pcapng, section 4.1).
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// Octets of the file header (section 4, figure 1).
+/// Length of the file header in bytes (section 4, figure 1).
 const FILE_HEADER: usize = 24;
-/// Octets of the header of each record (section 5, figure 2).
+/// Length of the header of each record in bytes (section 5, figure 2).
 pub const RECORD_HEADER: usize = 16;
 /// `LINKTYPE_ETHERNET` (www.tcpdump.org/linktypes.html).
 const ETHERNET: u32 = 1;
-/// The longest record that is accepted as valid: `MAXIMUM_SNAPLEN` of libpcap (pcap-int.h) and
-/// `WTAP_MAX_PACKET_SIZE_STANDARD` of Wireshark (wiretap/wtap.h).
+/// The largest number of captured bytes in a record that is accepted as valid: `MAXIMUM_SNAPLEN` of libpcap
+/// (pcap-int.h) and `WTAP_MAX_PACKET_SIZE_STANDARD` of Wireshark (wiretap/wtap.h).
 pub const LONGEST_RECORD: usize = 262_144;
 
 /// A capture that cannot be read or written. The message says where, and what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file is not what it should be, or a frame does not fit into it.
+    /// The file is not a valid capture, or a frame to be written does not fit the format.
     #[error("{what}: {why}")]
     Invalid {
         /// The file, with record and offset.
@@ -40,10 +40,10 @@ pub enum Error {
         /// What is wrong there, and what would be right.
         why: String,
     },
-    /// An operation of the system failed.
+    /// The operating system could not open, read or write the file.
     #[error("{what}: {source}")]
     System {
-        /// What was tried, as it follows "cannot": "open trace.pcap".
+        /// The operation that failed, worded to follow "cannot": "open trace.pcap".
         what: String,
         /// The error of the operating system.
         source: io::Error,
@@ -56,8 +56,8 @@ impl Error {
     }
 }
 
-/// Whether a file that begins with these octets is meant as a capture: pcap, or pcapng, which the reader refuses with
-/// the command that converts it.
+/// Whether a file that begins with these bytes is a capture: pcap or pcapng. The reader refuses pcapng with an error
+/// that names the command to convert it.
 pub fn is_capture(octets: &[u8]) -> bool {
     let Some(magic) = octets.first_chunk::<4>() else { return false };
     let known = |magic| matches!(magic, MAGIC_MICROS | MAGIC_NANOS);
@@ -67,9 +67,9 @@ pub fn is_capture(octets: &[u8]) -> bool {
 /// The unit of the times in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolution {
-    /// The older format, which every tool reads.
+    /// Times are in microseconds: the older format, which every tool reads.
     Micros,
-    /// The newer format.
+    /// Times are in nanoseconds: the newer format.
     Nanos,
 }
 
@@ -87,9 +87,9 @@ impl Resolution {
 pub struct Record<'a> {
     /// Time of the record, since 1970 if the writer followed the format.
     pub at: Nanos,
-    /// Time since the first record; never less than that of the record before.
+    /// Time since the first record; never less than the offset of the record before.
     pub offset: Nanos,
-    /// Length of the frame on the wire in bytes; more than there are `bytes` if the capture cut it.
+    /// Length of the frame on the wire in bytes. Larger than the length of `bytes` if the capture cut the frame.
     pub original_len: u32,
     /// The captured bytes of the frame.
     pub bytes: &'a [u8],
@@ -98,15 +98,17 @@ pub struct Record<'a> {
 /// Reads a file record by record, in constant memory.
 ///
 /// As an iterator it returns each frame's offset since the first frame, and a copy of the frame.
-/// [`next_record`](Self::next_record) returns everything and copies nothing. After an error there are no more records.
+/// [`next_record`](Self::next_record) returns the whole record without a copy. After an error there are no more
+/// records.
 #[derive(Debug)]
 pub struct PcapReader<R> {
     name: String,
     input: R,
     big_endian: bool,
     resolution: Resolution,
-    /// Octets read so far, and records read completely.
+    /// Number of bytes in the file header and the records read so far.
     position: u64,
+    /// Number of records read completely.
     records: u64,
     first: Option<Nanos>,
     last: Nanos,
@@ -152,18 +154,18 @@ impl<R: Read> PcapReader<R> {
         self.resolution
     }
 
-    /// Number of records so far whose time was before that of the previous record. Their offset is that of the previous
-    /// record.
+    /// Number of records so far with an earlier time than the latest before them. They get the same offset as the
+    /// previous record.
     pub fn backwards(&self) -> u64 {
         self.backwards
     }
 
-    /// The next record; `None` at the end of the file.
+    /// Reads the next record and returns it. `None` at the end of the file.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, Error> {
         Ok(if self.advance()? { Some(self.record()) } else { None })
     }
 
-    /// Reads the next record, for [`record`](Self::record); false at the end of the file.
+    /// Reads the next record, which [`record`](Self::record) then returns. Returns false at the end of the file.
     pub fn advance(&mut self) -> Result<bool, Error> {
         if self.ended {
             return Ok(false);
@@ -173,7 +175,7 @@ impl<R: Read> PcapReader<R> {
         read
     }
 
-    /// The record read last.
+    /// The record that was read last.
     pub fn record(&self) -> Record<'_> {
         let (at, original_len, len) = self.current;
         let offset = self.last.saturating_sub(self.first.unwrap_or(self.last));
@@ -251,7 +253,7 @@ impl<R: Read> PcapReader<R> {
             return Err(self.corrupt(8, format!("{len} bytes captured of a frame of {original_len}")));
         }
         let len = len as usize;
-        // Out of `self`, because filling it needs `self` too; an empty box costs nothing.
+        // The buffer is taken out of `self`, because `fill` also borrows `self`. An empty box costs nothing.
         let mut buffer = std::mem::take(&mut self.buffer);
         let got = self.fill(&mut buffer[..len]);
         self.buffer = buffer;
@@ -304,7 +306,7 @@ impl<R: Read> PcapReader<R> {
         }
     }
 
-    /// What is wrong in `field` octets after the last whole record.
+    /// Makes an error about the place `field` bytes after the last whole record.
     fn invalid(&self, field: u64, why: impl Into<String>) -> Error {
         let offset = self.position + field;
         let place = if self.position == 0 { "file header".into() } else { format!("record {}", self.records + 1) };
@@ -313,7 +315,7 @@ impl<R: Read> PcapReader<R> {
 }
 
 impl<R: Read + Seek> PcapReader<R> {
-    /// Goes back to the first record.
+    /// Goes back to the first record. The counts begin anew.
     pub fn rewind(&mut self) -> Result<(), Error> {
         let start = SeekFrom::Start(FILE_HEADER as u64);
         self.input.seek(start).map_err(|e| Error::system(format!("rewind {}", self.name), e))?;
@@ -333,7 +335,7 @@ impl<R: Read> Iterator for PcapReader<R> {
     }
 }
 
-/// Writes a file, little-endian, with Ethernet frames.
+/// Writes a capture file of Ethernet frames, in little-endian byte order.
 #[derive(Debug)]
 pub struct PcapWriter<W> {
     name: String,
@@ -342,7 +344,7 @@ pub struct PcapWriter<W> {
 }
 
 impl PcapWriter<BufWriter<File>> {
-    /// Makes (or empties) the file at `path`.
+    /// Creates the file at `path`, or empties it if it exists.
     pub fn create(path: &Path, resolution: Resolution) -> Result<Self, Error> {
         let name = path.display().to_string();
         let file = File::create(path).map_err(|e| Error::system(format!("create {name}"), e))?;
@@ -376,24 +378,25 @@ impl<W: Write> PcapWriter<W> {
         self.write_raw(frame)
     }
 
-    /// Passes buffered data to the system.
+    /// Writes buffered data to the output.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.output.flush().map_err(|e| Error::system(format!("write {}", self.name), e))
     }
 
-    /// Flushes, and returns the output.
+    /// Flushes the data and returns the output.
     pub fn finish(mut self) -> Result<W, Error> {
         self.flush()?;
         Ok(self.output)
     }
 
-    /// Writes bytes that already have the form of records.
+    /// Writes bytes as they are. The caller makes sure that they are whole records.
     pub fn write_raw(&mut self, octets: &[u8]) -> Result<(), Error> {
         self.output.write_all(octets).map_err(|e| Error::system(format!("write {}", self.name), e))
     }
 }
 
-/// A record's header, little-endian; `None` if the time or the length does not fit.
+/// Makes a record's header, in little-endian byte order. `len` bytes of a frame of `original` bytes were captured.
+/// `None` if the time or a length does not fit the format.
 pub fn record_header(resolution: Resolution, at: Nanos, len: usize, original: usize) -> Option<[u8; RECORD_HEADER]> {
     if len > LONGEST_RECORD || len > original {
         return None;

@@ -59,7 +59,7 @@ proptest! {
 
     #[test]
     fn garbage_never_panics(start in 0usize..5, rest in proptest::collection::vec(any::<u8>(), 0..400)) {
-        // With a good header most of the time, or nothing behind it would be tried.
+        // Most inputs get a valid header, so that the code after the header is tested too.
         let header = file(Resolution::Nanos, &[]);
         let octets = [&header[..[0, 4, 20, 24, 24][start]], &rest].concat();
         if let Ok(reader) = PcapReader::new("test", &octets[..]) {

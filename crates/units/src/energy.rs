@@ -21,7 +21,8 @@ impl Microwatts {
 
 impl Mul<Nanos> for Microwatts {
     type Output = Nanojoules;
-    /// The energy spent at this power: 1 uW for 1 ms is 1 nJ. Rounded down; computed with 128 bits; saturates.
+    /// The energy drawn at this power during `span`: 1 uW for 1 ms is 1 nJ. Rounded down; computed with 128 bits;
+    /// saturates.
     fn mul(self, span: Nanos) -> Nanojoules {
         Nanojoules(span.scale(self.0, 1_000_000).as_nanos())
     }

@@ -2,8 +2,8 @@
 //!
 //! **Law:** no operating system, no allocation, no floating point. Only operations with a physical meaning exist. A
 //! *span* of time ([`Nanos`]) and a *point* in time ([`Instant`]) are different types. Points of different clocks
-//! cannot be compared. The difference of two points is an `Option`: if time runs backwards the result is `None`, never
-//! an absolute value.
+//! cannot be compared. The difference of two points is an `Option`: if time runs backwards, it is `None` and not an
+//! absolute value.
 //!
 //! | type | unit | range | made from |
 //! | --- | --- | --- | --- |

@@ -1,28 +1,28 @@
-//! Closed sets: enums whose values have names, as in documents and on the command line.
+//! Enums whose values have names, for use in documents and on the command line.
 
 use core::fmt;
 
-/// A value of a closed set of names. Made by [`named!`](crate::named!).
+/// An enum whose values have names. [`named!`](crate::named!) implements it.
 pub trait Named {
     /// Module and name of the enum: `policy::wait::WaitKind`.
     const PATH: &'static str;
     /// All names, in the order of the variants.
     const NAMES: &'static [&'static str];
-    /// The variants' doc comments, in the same order; empty where a variant has none.
+    /// The doc comments of the variants, in the order of the variants. Empty for a variant without one.
     const MEANINGS: &'static [&'static str];
 
     /// The name of this value: one of [`NAMES`](Named::NAMES).
     fn name(&self) -> &'static str;
 }
 
-/// A text that is none of the names of a closed set. The message lists the names.
+/// The error for a text that is not a name of the enum. The message lists the valid names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownName {
     names: &'static [&'static str],
 }
 
 impl UnknownName {
-    /// The error of a text that names no value of `T`.
+    /// Makes the error for a text that names no value of `T`.
     pub const fn of<T: Named>() -> Self {
         Self { names: T::NAMES }
     }
@@ -44,10 +44,11 @@ impl fmt::Display for UnknownName {
 
 impl core::error::Error for UnknownName {}
 
-/// Declares an enum whose variants have names: `Rounded = "rounded"`. Each name stands beside its variant, once.
+/// Declares an enum whose variants have names: `Rounded = "rounded"`.
 ///
-/// It makes the enum, `name()` and [`Named`]. For an enum without data, it also makes `ALL`, `Display` (the name) and
-/// `FromStr` (the value of that name, or [`UnknownName`]). A variant takes doc comments, but no other attribute.
+/// It generates the enum, `name()` and [`Named`]. For an enum without data, it also generates `ALL`, `Display` (writes
+/// the name) and `FromStr` (reads a name, or returns [`UnknownName`]). A variant may have doc comments, but no other
+/// attribute.
 ///
 /// ```
 /// units::named! {
@@ -128,7 +129,7 @@ macro_rules! named {
         }
 
         impl $Enum {
-            /// The name on the command line and in documents, without what the value holds.
+            /// The name on the command line and in documents, without the data of the variant.
             pub const fn name(&self) -> &'static str {
                 match self {
                     $(Self::$Variant { .. } => $name),+

@@ -1,4 +1,4 @@
-//! Numbers with a unit, as people type them.
+//! Reads numbers with a unit, as a user types them.
 
 use core::fmt;
 

@@ -21,7 +21,8 @@ impl Quantile {
     /// The 99.99th percentile: one sample in ten thousand lies above it.
     pub const P99_99: Self = Self(999_900);
 
-    /// Makes a quantile from parts per million. `None` from 1,000,000 on, because no sample could lie above it.
+    /// Makes a quantile from parts per million. `None` if `ppm` is 1,000,000 or more, because no sample could lie above
+    /// such a quantile.
     pub const fn from_ppm(ppm: u32) -> Option<Self> {
         if ppm < 1_000_000 { Some(Self(ppm)) } else { None }
     }

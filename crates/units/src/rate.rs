@@ -6,7 +6,7 @@ use core::str::FromStr;
 use crate::Nanos;
 use crate::parse::{ParseError, scaled};
 
-/// Bytes that a frame takes on an Ethernet wire in addition to its own: preamble and start delimiter (8) and the
+/// Bytes on an Ethernet wire per frame in addition to the frame itself: preamble and start delimiter (8) and the
 /// inter-frame gap (12). IEEE 802.3-2018, 4.2.3.2.2 and 4.4.2.
 const WIRE_OVERHEAD: u64 = 20;
 
@@ -25,7 +25,7 @@ impl PacketRate {
     }
     /// The time in which `packets` packets arrive at this rate, rounded down. [`Nanos::MAX`] at rate 0.
     ///
-    /// It also bounds how long a ring lasts: a ring of N descriptors overflows N / rate after its reader stops.
+    /// This also tells when a ring overflows: an empty ring of N descriptors is full N / rate after its reader stops.
     pub const fn time_for(self, packets: u64) -> Nanos {
         Nanos::from_nanos(packets).scale(1_000_000_000, self.0)
     }
@@ -72,8 +72,8 @@ impl BitRate {
     pub const fn as_bps(self) -> u64 {
         self.0
     }
-    /// The number of frames per second that fit this line rate, rounded down. `octets` is the frame's size with its
-    /// frame check sequence.
+    /// The number of frames per second at this line rate, rounded down. `octets` is the size of a frame in bytes, with
+    /// its frame check sequence.
     ///
     /// At 10 Gbit/s there are 14,880,952 frames of 64 bytes per second.
     pub const fn frames_of(self, octets: u64) -> PacketRate {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn ring_time_of_the_design() {
-        // 1024 frames of 1500 bytes at 40 Gbit/s last 307 us when only their own bytes count.
+        // 1024 frames of 1500 bytes at 40 Gbit/s take 307 us without preambles and gaps.
         let rate = PacketRate::new(40_000_000_000 / (1500 * 8));
         assert_eq!(rate.time_for(1024).as_micros_floor(), 307);
         assert_eq!(PacketRate::new(0).time_for(1), Nanos::MAX);

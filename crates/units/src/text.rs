@@ -1,10 +1,11 @@
-//! The characters that act on a terminal instead of being shown. Everything that writes text uses this one list.
+//! The characters that act on a terminal instead of being shown. All code that writes foreign text uses this list.
 
-/// Returns whether a character acts on a terminal or on the order in which text is shown. These are all of Unicode's Cc
-/// (C0, DEL, C1) except line feed and tab, the line and paragraph separators, and the characters with the property
-/// Bidi_Control (UAX #9, 2).
+/// Returns whether a character acts on a terminal or on the order in which text is shown. Such characters are:
+/// Unicode's category Cc (C0, DEL, C1) except line feed and tab; the line and paragraph separators; and the characters
+/// with the property Bidi_Control (UAX #9, 2).
 ///
-/// Text from a host, an archive or a file name may contain them. Code that writes such text out must replace them.
+/// Text from a host, an archive or a file name may contain such characters. Code that writes the text to a terminal
+/// must replace them.
 pub const fn acts(c: char) -> bool {
     match c {
         '\n' | '\t' => false,

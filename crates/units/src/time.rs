@@ -52,8 +52,8 @@ impl Nanos {
             None => None,
         }
     }
-    /// This span less `other`, at least [`Nanos::ZERO`]. For budgets, where a negative result means that nothing is
-    /// left.
+    /// This span less `other`, at least [`Nanos::ZERO`]. Use it for budgets, where a negative result means that nothing
+    /// is left.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -99,7 +99,7 @@ impl Div<u64> for Nanos {
     }
 }
 
-/// Writes the exact value, in the largest unit that is not larger than the span: `1.5ms`, `12.345678ms`.
+/// Writes the exact value, in the largest unit that does not exceed the span: `1.5ms`, `12.345678ms`.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
@@ -112,7 +112,7 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// `number / unit` with as many decimals as it has, and the unit's name.
+/// Writes `number / unit` exactly, without trailing zeros, and then the unit's name.
 fn decimal(f: &mut fmt::Formatter<'_>, number: u64, unit: u64, name: &str) -> fmt::Result {
     write!(f, "{}", number / unit)?;
     let (mut rest, mut place) = (number % unit, unit / 10);
@@ -127,7 +127,7 @@ fn decimal(f: &mut fmt::Formatter<'_>, number: u64, unit: u64, name: &str) -> fm
     f.write_str(name)
 }
 
-/// `2.1GHz`, as it is read.
+/// Writes the exact value in the form that [`FromStr`] reads: `2.1GHz`.
 impl fmt::Display for Hertz {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
@@ -156,13 +156,13 @@ impl FromStr for Nanos {
     }
 }
 
-/// The clock that a point in time was read from. Points of different clocks have different types.
+/// Marks the clock from which a point in time was read. Points of different clocks have different types.
 pub trait Clock {}
 
 /// Linux `CLOCK_MONOTONIC`, which `bpf_ktime_get_ns` reads too (bpf-helpers(7)).
 #[derive(Clone, Copy, Debug)]
 pub enum Monotonic {}
-/// The clock of a simulated world. Nothing but the simulator advances it.
+/// The clock of a simulation. Only the simulator advances it.
 #[derive(Clone, Copy, Debug)]
 pub enum Simulated {}
 impl Clock for Monotonic {}
@@ -186,14 +186,14 @@ impl<C> Instant<C> {
     pub const fn as_nanos(self) -> u64 {
         self.nanos
     }
-    /// The span from `earlier` to this point. `None` if `earlier` is the later one.
+    /// The span from `earlier` to this point. `None` if `earlier` is after this point.
     pub const fn since(self, earlier: Self) -> Option<Nanos> {
         match self.nanos.checked_sub(earlier.nanos) {
             Some(n) => Some(Nanos(n)),
             None => None,
         }
     }
-    /// The point that lies `span` before this one. `None` if that is before the clock's origin.
+    /// The point `span` before this one. `None` if the result would be before the clock's origin.
     pub const fn before(self, span: Nanos) -> Option<Self> {
         match self.nanos.checked_sub(span.0) {
             Some(n) => Some(Self::from_nanos(n)),
@@ -204,13 +204,13 @@ impl<C> Instant<C> {
 
 impl<C> Add<Nanos> for Instant<C> {
     type Output = Self;
-    /// The point that lies `span` after this one. Saturates at the end of the clock's range.
+    /// The point `span` after this one. Saturates at the end of the clock's range.
     fn add(self, span: Nanos) -> Self {
         Self::from_nanos(self.nanos.saturating_add(span.0))
     }
 }
 
-// Written out, because a derive would ask the same of the marker type `C`.
+// These traits are written out, because a derive would also require them of the marker type `C`.
 impl<C> Clone for Instant<C> {
     fn clone(&self) -> Self {
         *self
@@ -285,7 +285,7 @@ impl Cycles {
 
 impl Div<Hertz> for Cycles {
     type Output = Nanos;
-    /// The time that the cycles take, rounded down. [`Nanos::MAX`] at 0 Hz, because they never end.
+    /// The time that the cycles take at `frequency`, rounded down. [`Nanos::MAX`] at 0 Hz.
     fn div(self, frequency: Hertz) -> Nanos {
         Nanos(self.0).scale(1_000_000_000, frequency.0)
     }

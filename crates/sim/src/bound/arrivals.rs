@@ -12,11 +12,11 @@ use crate::scenario::Scenario;
 use crate::traffic::Kind;
 use crate::world;
 
-/// Packets are treated as one if the time between them is less than this share of the time that they can wait. This
-/// lowers the bound's cost of wake-ups by about the same share.
+/// Packets are treated as one if the time between them is less than 1 / `SHARE` of the time that they can wait. This
+/// lowers the bound's cost of wake-ups by about the same fraction.
 pub const SHARE: u64 = 64;
-/// Packets are also treated as one if they are closer together than this part of the window, so memory and time do not
-/// grow with the window.
+/// Packets are also treated as one if they are closer together than 1 / `ENTRIES` of the window, so memory and
+/// computing time do not grow with the window.
 pub const ENTRIES: u64 = 1_000_000;
 
 /// The packets of a run.

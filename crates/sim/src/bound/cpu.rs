@@ -14,10 +14,11 @@ pub struct Costs {
     pub frame: Nanos,
 }
 
-/// The least CPU time within `window` with which the frames meet the goal. Each `(first, last, count)` stands for
-/// `count` frames that arrived between two times, in nanoseconds; first times never decrease. The core polls or rests,
-/// and each rest costs [`Costs::wake`]. A frame is in time if the core is awake at any time from its arrival to the
-/// goal's latency after it. The number of frames in the ring, and the time that earlier frames take, are ignored.
+/// Computes the least CPU time within `window` with which the frames meet the goal. Each `(first, last, count)` stands
+/// for `count` frames that arrived between the times `first` and `last`, in nanoseconds; `first` never decreases. The
+/// core polls or rests, and each rest costs [`Costs::wake`]. A frame is in time if the core is awake at any moment
+/// between its arrival and the end of the goal's latency. The size of the ring, and the time that earlier frames take,
+/// are ignored.
 pub fn least_cpu_time(
     goal: Goal,
     window: (u64, u64),
@@ -48,7 +49,7 @@ mod tests {
 
     const COSTS: Costs = Costs { wake: Nanos::from_micros(5), frame: Nanos::from_nanos(400) };
 
-    /// To the exactness of the search.
+    /// Compares within the precision of the search.
     #[track_caller]
     fn near(spent: Nanos, expected: Nanos) {
         let apart = spent.as_nanos().abs_diff(expected.as_nanos());
@@ -58,11 +59,11 @@ mod tests {
     #[test]
     fn one_wake_up_for_all_frames_of_a_period() {
         let goal: Goal = "p99=100us".parse().unwrap();
-        // A frame a millisecond for a second: a wake-up each, but for the hundredth that may be late, and the first.
+        // One frame per millisecond for a second. Each needs a wake-up, except the 1 % that may be late and the first.
         let lone = (1..1_000).map(|n| (n * 1_000_000, n * 1_000_000, 1));
         let spent = least_cpu_time(goal, (0, 1_000_000_000), lone, COSTS);
         near(spent, COSTS.wake * (999 - 9 - 1) + COSTS.frame * (999 - 9));
-        // Ten at once cost no more wake-ups, and 99 late ones save those of ten groups, all but one packet.
+        // Groups of ten frames need no more wake-ups. The 99 frames that may be late save about ten wake-ups.
         let tens = (1..1_000).map(|n| (n * 1_000_000, n * 1_000_000 + 1_000, 10));
         let spent = least_cpu_time(goal, (0, 1_000_000_000), tens, COSTS);
         near(spent, COSTS.wake * (999 - 10 - 1) + COSTS.frame * (9_990 - 99));

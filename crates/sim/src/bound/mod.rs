@@ -1,8 +1,8 @@
 //! The least power with which a goal could have been met, by a policy that knows the future.
 //!
-//! This clairvoyant policy knows every arrival of the world's run with this seed, to the nanosecond. For each thing it
-//! pays the least that the machine's model charges. No policy that runs in the world can draw less and still meet the
-//! goal. [`Bound::multiple`] says how far a policy's power lies above the bound.
+//! This clairvoyant policy knows every arrival of the simulated run in advance, to the nanosecond. Everything it does
+//! costs the least that the machine's model allows. No simulated policy can draw less power and still meet the goal.
+//! [`Bound::multiple`] says how far a policy's power lies above the bound.
 //!
 //! ```text
 //!   energy ≥ base · T                     every core, all the time, in the allowed idle state with the least power
@@ -14,14 +14,14 @@
 //! ```
 //! The larger of the two values is the bound. These things are **relaxed**, always so that the bound becomes lower:
 //! - A wake-up takes the least of its [spreads](crate::hw::spread::Spread), by timer or by interrupt, whichever costs
-//!   less. It comes exactly when it is wanted: a clairvoyant sets its timer early enough for the way back from rest.
+//!   less. The core is awake exactly when it must be: a clairvoyant policy sets its timer early enough.
 //! - Each idle period is spent in the best allowed state, at that state's power for the lowest frequency.
-//! - A change of frequency takes no time and costs nothing. Each cycle runs at the frequency where it is cheapest, while
-//!   deadlines are computed for the highest frequency, turbo included.
-//! - A packet waits only for its fetch, its own service and its own transmission. It never waits for a batch, for earlier
-//!   packets, for the write-back of a descriptor, or for the wire. A poll takes all waiting packets for the work of one
-//!   burst.
-//! - Rings do not overflow, nobody else takes the core, and polls that find nothing are free.
+//! - A change of frequency takes no time and costs nothing. Each cycle runs at the frequency where it is cheapest,
+//!   while deadlines are computed for the highest frequency, turbo included.
+//! - A packet waits only for its fetch, its own service and its own transmission. It never waits for a batch, for
+//!   earlier packets, for the write-back of a descriptor, or for the wire. A poll takes all waiting packets for the
+//!   work of one burst.
+//! - Rings do not overflow, no other task takes the core, and polls that find nothing are free.
 //! - The wake-up from the first rest is free, and a packet whose deadline lies after the window need not be served.
 //!
 //! The arrival and the fetch of a packet are not relaxed, because they do not depend on the worker.
@@ -47,7 +47,7 @@ use prices::Machine;
 /// The least mean power with which the goal can be met.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bound {
-    /// The latency goal that a run has to meet; [`power`](Self::power) is the least with which it can.
+    /// The latency goal that a run must meet at this [`power`](Self::power) or above.
     pub goal: Goal,
     /// The bound, summed over the simulated cores. No run that meets the goal draws less on average over the window.
     pub power: Microwatts,
@@ -80,13 +80,13 @@ impl Bound {
 /// Why there is no bound.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Why {
-    /// The scenario has no goal. Without one the least power is that of forwarding nothing.
+    /// The scenario has no goal. Without a goal, forwarding nothing would draw the least power.
     #[error("the scenario has no goal")]
     NoGoal,
-    /// Arrivals depend on answers, so on the mode.
+    /// The traffic waits for answers, so the arrivals depend on the wait mode.
     #[error("the traffic waits for answers, so arrivals depend on the mode")]
     Closed,
-    /// Threads share queues.
+    /// Several threads share a queue (Metronome).
     #[error("threads share a queue (metronome), so it is unknown which of them serves a packet")]
     Shared,
     /// The worker runs in a guest.
@@ -108,8 +108,8 @@ pub enum Why {
     Model(#[from] ModelError),
 }
 
-/// The least power with which the scenario's goal can be met, for the arrivals of its run with this seed. `None` uses
-/// the scenario's own seed. The scenario's wait and frequency policies have no influence.
+/// Computes the least power that meets the scenario's goal, for the arrivals of its run with `seed`. `None` uses the
+/// scenario's own seed. The scenario's wait and frequency policies have no influence.
 pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why> {
     let goal = scenario.goal.ok_or(Why::NoGoal)?.latency;
     match &scenario.worker {

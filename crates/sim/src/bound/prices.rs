@@ -12,15 +12,15 @@ use crate::world::BURST;
 /// The largest number of frequencies that are considered. If the processor has more, neighbours are merged into one
 /// that has the power of the lower and the speed of the higher.
 const FREQUENCIES: u64 = 512;
-/// A core that stands still during a change of frequency draws less than one that polls. For this many percent of the
-/// time awake, the price is lowered accordingly; see [`Machine::stalls`].
+/// A core that is stalled by a frequency change draws less than one that polls. These are the weights, in percent, with
+/// which the price of being awake is lowered for that; see [`Machine::stalls`].
 const SHARES: [u64; 4] = [0, 50, 80, 95];
 /// Lengths of the parts of the window in which work must be done, as multiples of the time that a packet can wait.
 const PARTS: [u64; 3] = [8, 32, 128];
 /// If stalls could save at least this share of the base power, the savings are computed more precisely.
 const STALLS_MATTER: f64 = 1e-3;
 
-/// A machine, as far as the bound needs it.
+/// The prices and speeds of a machine that the bound needs.
 #[derive(Debug)]
 pub struct Machine {
     /// The least power that a core ever draws, in microwatts.
@@ -35,12 +35,12 @@ pub struct Machine {
     /// Power and speed (in cycles per nanosecond) of a running core. The least power is combined with the highest
     /// speed.
     running: Vec<(f64, f64)>,
-    /// For changes of frequency: how much less a core draws during a change than while polling, how long a change
-    /// takes, and the largest share of time that changes can take.
+    /// For frequency changes: how much less a core draws during the stall than while polling (microwatts), how long a
+    /// stall lasts (ns), and the largest share of time that stalls can take.
     stall: (f64, f64, f64),
 }
 
-/// Cycles that the software takes.
+/// Cycles that the forwarding software takes.
 struct Software {
     /// Cycles from the end of one packet to the end of the next.
     packet: Cycles,
@@ -62,7 +62,8 @@ impl Software {
         let told = delivery.entry.count() + delivery.handler.count() + thread;
         let switches = 2 * host.scheduler.switch.count();
         match scenario.worker {
-            // Away from the thread and back to it; an interrupt is armed, polled for once more, and returned from.
+            // A rest takes two context switches. One that an interrupt ends also takes a poll after arming, the
+            // interrupt itself, and the return from the system call.
             Worker::User { work, .. } => Self {
                 packet: work.frame,
                 batch: work.burst,
@@ -97,7 +98,7 @@ impl Machine {
         let awake = running.iter().map(|(power, _)| *power).fold(f64::INFINITY, f64::min);
         let fastest = running.iter().map(|(_, speed)| *speed).fold(0.0, f64::max);
         let allowed = allowed(host).map(|state| (state, microwatts(power.idle(state.gate, lowest))));
-        // A state that draws as much as a core that runs is one: it takes no rest.
+        // A state that draws no less than a running core, such as POLL, is not a rest.
         let allowed: Vec<(&IdleState, f64)> = allowed.filter(|(_, power)| *power < awake).collect();
         let base = allowed.iter().map(|(_, power)| *power).fold(awake, f64::min);
         let highest = allowed.iter().map(|(_, power)| *power).fold(base, f64::max);
@@ -114,7 +115,7 @@ impl Machine {
             let wake = by_timer.min(cost(state.exit.least(), software.interrupt));
             Rest { slope: power - base, wake }
         });
-        // Work is never cheaper than beside the idle state that draws the most.
+        // The extra cost of a cycle is lowest where it replaces the idle state that draws the most.
         let cheapest = cycle(highest);
         let packet = software.packet.count() as f64;
         let prices = Prices {
@@ -129,7 +130,7 @@ impl Machine {
         let standing = microwatts(power.idle(Gate::Clock, lowest));
         Self {
             base,
-            // The world rounds the two parts of a batch down.
+            // The simulation rounds down the two parts of a batch.
             shortest_service: Nanos::from_nanos((service as u64).saturating_sub(2)),
             sends: match scenario.worker {
                 Worker::User { forward, .. } => forward,
@@ -142,14 +143,15 @@ impl Machine {
         }
     }
 
-    /// The price of being awake, computed in several ways. Each comes with an amount to subtract from the total for
-    /// stalls.
+    /// Several sets of prices that account for the stalls of frequency changes, each with an amount to subtract from
+    /// the total cost. Each set gives a valid bound, so the caller uses the one that gives the highest.
     ///
-    /// A core that rests saves nothing by a change of frequency: it needs the same cycles, and standing still draws no
-    /// less than the idle state. A core that stays awake does save, for `block` per change and with at most one change
-    /// per `period`. So saved ≤ d · min(awake time, φ T + block). The minimum is at most any weighted mean of the two:
-    /// λ of the price of being awake and 1 − λ of the sum. If waits are few, at low loads, a λ near 1 gives the better
-    /// bound; if they are many, a λ of 0.
+    /// A core that rests saves nothing by a frequency change: it needs the same cycles, and a stall draws no less than
+    /// the idle state. A core that stays awake does save: let d be the difference in power between polling and a stall,
+    /// T the window, and φ = `block` / `period`, the largest share of time in stalls. Then the core saves at most
+    /// d · min(awake time, φ T + block). This minimum is at most any weighted mean of the two. The weight λ lowers the
+    /// price of being awake, and 1 − λ is subtracted from the total. With few waits, at low loads, a λ near 1 gives the
+    /// better bound; with many waits, a λ of 0.
     pub fn stalls(&self, cores: f64, window: f64) -> Vec<(Prices, f64)> {
         let (saves, block, share) = self.stall;
         if block == 0.0 {
@@ -167,12 +169,12 @@ impl Machine {
             .collect()
     }
 
-    /// The least energy with which the work is done in time, however the core waits.
+    /// The least energy for which the work can be done in time, however the core waits.
     ///
     /// Consider a line a + s · f that lies below the power of every state, as a function of its speed. For any time w
     /// it gives the energy a · w + s · cycles. This is used once for the whole window. It is also summed over parts of
-    /// the window, each with the packets that must be done within it. Late packets may save their cycles at the
-    /// steepest line.
+    /// the window, each with the packets that must be done within it. A late packet saves at most the energy of its
+    /// cycles at the steepest line.
     pub fn work(&self, lines: &[Line], allowed: f64) -> f64 {
         let (saves, block, share) = self.stall;
         let below = self.below();
@@ -197,7 +199,7 @@ impl Machine {
             }
             most = most.max(energy - steepest * allowed * self.batched);
         }
-        // While it stands still a core may draw less than the lines say.
+        // During the stall of a frequency change a core may draw less than the lines say.
         let standing = self.base + self.prices.awake - saves;
         let stalled = (share * span + block * lines.len() as f64).min(span);
         most - (self.base - standing).max(0.0) * stalled
@@ -211,7 +213,7 @@ impl Machine {
             let to = end.min(from + length);
             let mut count = 0;
             while let Some(next) = packets.next_if(|next| next.release < to) {
-                // Rounded up by what the world rounds down.
+                // The simulation rounds down, so the deadline is moved up by as much.
                 let done = next.deadline + self.shortest_service.as_nanos() + 4;
                 count += if next.release >= from && done <= to { next.count } else { 0 };
             }
@@ -236,7 +238,7 @@ impl Machine {
 /// The idle states that a governor may choose.
 fn allowed(host: &Host) -> impl Iterator<Item = &IdleState> {
     let cstates = &host.processor.cstates;
-    // The first is chosen where no other keeps the limit.
+    // Governors choose the first state if no other meets the latency limit.
     let keeps = |(number, state): &(usize, &IdleState)| *number == 0 || state.stated_exit <= host.latency_limit;
     cstates.states[..=cstates.deepest].iter().enumerate().filter(keeps).map(|(_, state)| state)
 }

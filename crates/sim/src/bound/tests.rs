@@ -5,7 +5,7 @@ use units::Hertz;
 use super::*;
 use crate::hw::cstate::Gate;
 
-/// A 6338N with nothing deeper than `deepest`; `traffic` for a second.
+/// One second of `traffic` on a Xeon Gold 6338N without idle states deeper than `deepest`.
 fn scenario(traffic: &str, goal: &str, deepest: &str) -> Scenario {
     let text = format!(
         "machine = \"xeon-gold-6338n\"\nnic = \"82599\"\nwarm_up = \"10ms\"\nduration = \"1s\"\n[goal]\nlatency = \
@@ -30,12 +30,12 @@ fn close(bound: &Bound, expected: f64) -> bool {
 fn lone_packets_cost_a_wake_up_each() {
     let scenario = scenario("kind = \"constant\"\nrate = \"1kpps\"", "p99=100us", "C1");
     let (awake, idle) = powers(&scenario);
-    // A cycle is cheapest at the lowest frequency, 800 MHz. C1's exit and the timer's lateness, 1 and 1.5 us; two switches,
-    // a burst and a frame: 2 · 2800 + 160 + 140 cycles.
+    // A cycle is cheapest at the lowest frequency, 800 MHz. A wake-up takes C1's exit and the timer's lateness, 1 and
+    // 1.5 us, and the cycles of two switches, a burst and a frame: 2 · 2800 + 160 + 140.
     let wake = (awake - idle) * (2.5 + 5_900.0 / 800.0);
     let bound = least_power(&scenario, None).unwrap();
     assert_eq!((bound.may_be_late, bound.by), (bound.packets / 100, By::Schedule));
-    // 990 of 1,000 in a second of 10^6 us.
+    // 990 of 1,000 packets cost a wake-up, in a second of 10^6 us.
     assert!(close(&bound, idle + 990.0 * wake / 1e6), "{bound:?}");
     assert!((bound.multiple(Microwatts::new(bound.power.as_microwatts() * 3)) - 3.0).abs() < 1e-9);
 }
@@ -50,7 +50,7 @@ fn without_an_idle_state_the_core_runs() {
 
 #[test]
 fn at_high_load_the_core_has_to_be_fast() {
-    // 12 Mpps of 142.5 cycles are 1.71 GHz, between the frequencies of 1.7 and 1.8 GHz.
+    // 12 Mpps at 142.5 cycles per packet need 1.71 GHz, which lies between the frequencies 1.7 and 1.8 GHz.
     let scenario = scenario("kind = \"constant\"\nrate = \"12Mpps\"", "p99.9=50us", "C1");
     let power = |mhz: u64| {
         let power = scenario.host.processor.power.active(Hertz::new(mhz * 1_000_000), 1_000);
@@ -60,7 +60,7 @@ fn at_high_load_the_core_has_to_be_fast() {
     let expected = power(1_700) + (power(1_800) - power(1_700)) * 0.1;
     assert_eq!(bound.by, By::Work);
     assert!(close(&bound, expected), "{bound:?} of {expected}");
-    // The same in bursts of a millisecond, a fifth of the time.
+    // The same rate in bursts of 1 ms, for a fifth of the time.
     let bursts = "kind = \"on-off\"\nrate = \"12Mpps\"\non = \"1ms\"\noff = \"4ms\"";
     let text = super::tests::scenario(bursts, "p99.9=50us", "C1");
     let (_, idle) = powers(&text);

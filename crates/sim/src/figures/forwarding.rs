@@ -1,20 +1,22 @@
-//! S0.6: a forwarder whose core changes frequency ten times per second. One dot stands for one second.
+//! S0.6: a forwarder whose core changes frequency ten times per second. Each dot of the plot is the largest latency of
+//! one second.
 
 use super::setup::{Seen, run, scenario};
 use super::tuning::{Knob, Tuning};
 use super::{FigureError, Input, Kind, Made, Plan, Plot, Role, Row, Theirs, inputs_of};
 use crate::machine::Machine;
 
-/// Number of seconds in the figure, and so of dots.
+/// Number of seconds in the figure, which is also the number of dots.
 const SECONDS: u64 = 200;
-/// Requests per second. They are simulated this far apart, in microseconds, instead of 100 ms, because nothing happens
-/// in between.
+/// Number of requests per second, and the simulated time between two requests in microseconds. It is shorter than the
+/// 100 ms of the document, because nothing happens in between.
 const REQUESTS: u64 = 10;
 const APART_US: u64 = 600;
 /// Offered frame rate: 10 % of 10 Gbit/s, which the lowest frequency forwards without a queue.
 const OFFERED: &str = "offered rate";
 const RATE_PPS: f64 = 1_488_095.0;
-/// What the null model adds to the block, in microseconds: the bound of the document's own figure without a block.
+/// What the null model adds to the block, in microseconds: the bound from the document's figure for the generation that
+/// hardly blocks.
 const NULL_PATH: f64 = 9.0;
 
 pub(super) const PLAN: Plan = Plan {
@@ -64,7 +66,7 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
         plots.push(plot(case, second, &dots));
         inputs.extend(inputs_of(&machine, &["processor.pstates", "processor.work"]));
     }
-    // How much of it is the load that had to be assumed.
+    // These rows show the influence of the load, which had to be assumed.
     for (text, rate) in [("148 kpps", 148_810.0), ("4.46 Mpps", 4_464_286.0)] {
         let dots = dots("xeon-platinum-8260l", rate, tuning.count(SECONDS / 20, SECONDS / 100), seed, tuning)?;
         let case = format!("2nd Generation, {text}");

@@ -9,9 +9,10 @@ use crate::machine::Machine;
 use crate::scenario::Scenario;
 
 const DOCUMENT: &str = "Towards Low Latency Interrupt Mode DPDK (2017), performance evaluation";
-/// The row to which both tables are calibrated: no idle state, all optimisations; in microseconds.
+/// The latency to which both tables are calibrated, in microseconds: no idle state, all optimisations.
 const AWAKE: f64 = 14.0;
-/// The cases of the first table: name, deepest state, latency, and the exit latency that the system reports.
+/// The cases of the first table: name, deepest state, the document's latency, and the exit latency that the system
+/// reports. Both latencies are in microseconds.
 const STATES: [(&str, &str, f64, f64); 4] =
     [("C0", "POLL", 14.0, 0.0), ("C1", "C1", 14.9, 2.0), ("C3", "C3", 60.9, 33.0), ("C6", "C6", 87.7, 133.0)];
 
@@ -97,8 +98,8 @@ fn idle_states(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
     })
 }
 
-/// All of the optimisations, and none of them. The kernel is 4.4. Until 4.17 (commit 87c9fe6ee495) the menu governor
-/// used its prediction whether or not the tick was stopped.
+/// Settings with all optimisations and, below, with none. `nohz_full` is off in both because the document's kernel is
+/// 4.4: before 4.17 (commit 87c9fe6ee495) the menu governor used its prediction even if the tick was stopped.
 const AFTER: &str = "[moderation]\npolicy = \"off\"\n[scheduler]\nnohz_full = false\n";
 const BEFORE: &str = "[moderation]\npolicy = \"nic\"\n[interrupt]\nhandling = \"threaded\"\naffinity = \"wrong\"\n\
      [scheduler]\nnohz_full = false\npreempt_rt = false\n";
@@ -114,7 +115,8 @@ fn optimisation(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
             scenario.host.aspm = Some(scenario.host.processor.aspm);
         }
         let long = seen(&scenario, seed, tuning)?;
-        // A test as long as theirs meets the tick at a packet now and then; a short one needs more ticks for that.
+        // In a test as long as the document's, a tick sometimes delays a packet. A short test needs more frequent
+        // ticks.
         if let Some(disturbance) = &mut scenario.host.disturbance {
             disturbance.every = Nanos::from_millis(5);
         }

@@ -7,21 +7,21 @@ use super::tuning::{Knob, Tuning};
 use super::{FigureError, Input, Kind, Made, Plan, Role, Row, Theirs, inputs_of, us};
 use crate::machine::Machine;
 
-/// The round trip on the 10 Gbit/s card of the same machines. The path's parameters are set by this row.
+/// The round trip on the 10 Gbit/s card of the same machines. The path's delay is fitted to it.
 const PATH: &str = "path without moderation";
 const PATH_US: f64 = 17.0;
 /// Time from the kernel's reception of the reply to the timestamp of the next request: wake-up and return of `ping`,
 /// two characters written to a terminal, two system calls.
 const TURNAROUND: &str = "reply to next request";
 const TURNAROUND_US: f64 = 6.0;
-/// Linux: dynamic ITR at its lowest latency, and the delay that the responder's idle exit adds.
+/// For the Linux row: the dynamic ITR at its lowest latency, and the responder's exit from idle.
 const LINUX_ITR: &str = "Linux: throttling";
 const LINUX_ITR_US: f64 = 20.0;
 const LINUX_EXIT: &str = "Linux: the responder's idle exit";
 /// The TCP window that iperf printed: "TCP window size: 32.5 KByte (default)".
 const WINDOW: &str = "window";
 const WINDOW_OCTETS: f64 = 32.5 * 1_024.0;
-/// TCP payload of a full frame with timestamps, in bytes, and the bytes that the frame takes on the wire.
+/// TCP payload of a full frame with timestamps, in bytes, and the bytes of that frame on the wire.
 const PAYLOAD: f64 = 1_448.0;
 const ON_WIRE: f64 = 1_538.0;
 
@@ -40,9 +40,9 @@ pub(super) const PLAN: Plan = Plan {
     make,
 };
 
-/// The host that sends pings. A reply arrives, `ping` reads it and sends the next request.
+/// The scenario of the host that sends pings: a reply arrives, `ping` reads it and sends the next request.
 fn text(nic: &str, settings: &str, tuning: &Tuning) -> String {
-    // At 2.3 GHz.
+    // Converted to cycles at 2.3 GHz.
     let cycles = TURNAROUND_US * tuning.factor(TURNAROUND) * 2_300.0;
     format!(
         "machine = \"xeon-e5-2699v3\"\nnic = \"{nic}\"\nwarm_up = \"10ms\"\nduration = \"{}ms\"\n\
@@ -57,7 +57,7 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
     let host = Machine::named("xeon-e5-2699v3")?;
     let turnaround = TURNAROUND_US * tuning.factor(TURNAROUND);
     let c1 = "[idle]\ndeepest = \"C1\"\n";
-    // Adaptive moderation of the 10 Gbit/s card: below the round trip for such small frames.
+    // The adaptive moderation of the 10 Gbit/s card is shorter than the round trip of such small frames, so it is off.
     let free = text("82599", &format!("{c1}[moderation]\npolicy = \"off\"\n"), tuning);
     let way = distance_for(&free, PATH_US * tuning.factor(PATH) + turnaround, tuning, seed)?;
     let ping = |settings: &str, more: Nanos| {
@@ -165,8 +165,8 @@ struct Ping {
 }
 
 impl Ping {
-    /// One turn of the loop is a round trip plus the sender's turnaround. Its parts other than the host's latency are
-    /// constant.
+    /// One turn of the loop is a round trip plus the sender's turnaround. Only the host's latency varies from turn to
+    /// turn.
     fn of(seen: &Loop, turnaround: f64) -> Self {
         let latency = &seen.outcome.latency;
         let average = seen.turn - turnaround;

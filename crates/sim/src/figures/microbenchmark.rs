@@ -11,9 +11,9 @@ use crate::machine::Machine;
 const WORK_US: u64 = 10;
 const HIGH_MHZ: u64 = 2_400;
 const LOW_MHZ: u64 = 2_000;
-/// Number of changes, each in a batch of its own.
+/// Number of frequency changes, each in a separate batch.
 const CHANGES: u64 = 60;
-/// Number of changes that are drawn.
+/// Number of frequency changes that the plot shows.
 const DRAWN: u64 = 10;
 
 pub(super) const PLAN: Plan = Plan {
@@ -76,12 +76,12 @@ struct Batches {
     spikes: Vec<f64>,
     fast: f64,
     slow: f64,
-    /// The longest run of each of the first batches.
+    /// The longest run of each batch that the plot shows, in microseconds.
     drawn: Vec<f64>,
 }
 
 fn batches(machine: &str, seed: u64, tuning: &Tuning) -> Result<Batches, FigureError> {
-    // The longest run of a batch, without what the frame's way into memory and the loop add to each.
+    // Returns the shortest and the longest run of a batch, in microseconds.
     let longest = |frequency: String, seed: u64| -> Result<(f64, f64), FigureError> {
         let text = format!(
             "machine = \"{machine}\"\nnic = \"x710\"\nwarm_up = \"1ms\"\nduration = \"4ms\"\n\
@@ -91,7 +91,7 @@ fn batches(machine: &str, seed: u64, tuning: &Tuning) -> Result<Batches, FigureE
             WORK_US * HIGH_MHZ
         );
         let mut scenario = scenario(&text, tuning)?;
-        // The next run begins at once: nothing of the frame's way counts.
+        // The next run begins at once, so the frame's way into memory is set to zero as far as possible.
         let nic = &mut scenario.host.nic;
         (nic.jitter, nic.receive, nic.link.latency) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
         let latency = run(&scenario, seed)?.latency;
@@ -105,7 +105,7 @@ fn batches(machine: &str, seed: u64, tuning: &Tuning) -> Result<Batches, FigureE
     let (mut spikes, mut drawn) = (Vec::new(), Vec::new());
     for change in 0..CHANGES {
         let (from, to) = if change % 2 == 0 { (HIGH_MHZ, LOW_MHZ) } else { (LOW_MHZ, HIGH_MHZ) };
-        // One change within the batch, wherever the sequencing timer puts it.
+        // There is one change per batch. The sequencing timer decides when it takes effect.
         let toggle = format!("policy = \"toggle\"\nlow = \"{to}MHz\"\nhigh = \"{from}MHz\"\nevery = \"3ms\"");
         let (_, most) = longest(toggle, seed.wrapping_add(change << 20))?;
         spikes.push(most - way - slow);

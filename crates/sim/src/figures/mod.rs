@@ -9,10 +9,10 @@
 //! - **assumption**: it depends on a value that was chosen for it, because the document does not state it.
 //! - **calibrated**: a parameter was set by it, so it agrees by construction.
 //!
-//! Averages, medians, rates and powers should agree within 15 %. Extremes should be of the right order, within a factor
-//! of 2. Bounds ("all above 22 us") hold or do not. Every difference has an explanation. Each prediction is compared
-//! with a **null model**, a rule of one line without a simulator: a row that the null model gets right says little for
-//! the simulator. **Sensitivity** shows how a figure changes if one of its parameters is turned up and down.
+//! Averages, medians, rates and powers should agree within 15 %, extremes within a factor of 2. Bounds ("all above 22
+//! us") hold or do not. Every difference has an explanation. Each prediction is compared with a **null model**, a
+//! one-line rule without a simulator: if the null model gets a row right too, the row says little for the simulator.
+//! **Sensitivity** shows how a figure changes if one of its parameters is increased or decreased.
 
 mod forwarding;
 mod interrupt_mode;
@@ -36,24 +36,24 @@ pub use tuning::{Knob, Standing};
 
 use tuning::Tuning;
 
-/// A table or plot of a document, and the same from the simulator.
+/// A table or plot of a document, compared with the simulator's results for the same case.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
     /// A short name, for example `s0.4`.
     pub id: &'static str,
     /// What the figure shows.
     pub title: &'static str,
-    /// The document and the section of the original.
+    /// The document and section from which the figure is taken.
     pub document: &'static str,
     /// How the figure was made, and what had to be assumed.
     pub method: String,
-    /// The rule of one line that is compared with the simulator. `None` where nothing is simulated.
+    /// The one-line rule that is compared with the simulator. `None` if nothing is simulated.
     pub null_model: Option<&'static str>,
     /// The parameters that matter.
     pub inputs: Vec<Input>,
-    /// The numbers, each together with the document's.
+    /// The simulator's numbers, each with the document's number.
     pub rows: Vec<Row>,
-    /// Points to draw, where the document has a plot.
+    /// Points to draw, if the document has a plot.
     pub plots: Vec<Plot>,
     /// How the rows change if a parameter changes.
     pub sensitivity: Vec<Sensitivity>,
@@ -70,33 +70,33 @@ pub struct Input {
     pub source: String,
 }
 
-/// How a figure's rows change if one parameter is turned down and up.
+/// How a figure's rows change if one parameter is decreased and increased.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sensitivity {
-    /// The parameter, and by how many percent it is turned.
+    /// The parameter, and by how many percent it is changed.
     pub knob: Knob,
-    /// Value of the parameter before it is turned.
+    /// The parameter's original value.
     pub value: String,
-    /// The change if the parameter is turned down.
+    /// The effect of decreasing the parameter.
     pub down: Shift,
-    /// The change if the parameter is turned up.
+    /// The effect of increasing the parameter.
     pub up: Shift,
 }
 
-/// How the numbers of some figures turned out.
+/// How many numbers of some figures agree with the documents, by [`Role`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
     /// Simulated numbers that agree with a number of the document.
     pub simulated: Share,
-    /// Numbers of the null model that agree, for the rows of `simulated`.
+    /// Numbers of the null model that agree with the document, for the rows counted in `simulated`.
     pub null: Share,
-    /// Arithmetic numbers that agree.
+    /// Arithmetic numbers that agree with the document.
     pub arithmetic: Share,
-    /// Numbers based on an assumption that agree.
+    /// Numbers based on an assumption that agree with the document.
     pub assumption: Share,
-    /// Number of rows by which a parameter was set.
+    /// Number of rows to which a parameter was fitted.
     pub calibrated: usize,
-    /// Number of rows for which only one side has a number.
+    /// Number of rows for which the document, the simulator or both have no number.
     pub not_compared: usize,
 }
 
@@ -149,12 +149,12 @@ impl Tally {
     }
 }
 
-/// How a figure's rows move when one parameter is changed.
+/// How a figure's rows change when one parameter is changed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Shift {
-    /// The row that moves most: its case and quantity.
+    /// The row that changes most: its case and quantity.
     pub row: String,
-    /// By how many percent of its old value that row moves.
+    /// Change of the row that changes most, in percent of its old value.
     pub percent: f64,
     /// Share of the rows that agree with the figure's document after the change, calibrated rows included.
     pub agreement: Share,
@@ -171,11 +171,11 @@ pub struct Plot {
     pub y: (&'static str, &'static str),
     /// The points: horizontal, then vertical value.
     pub points: Vec<(f64, f64)>,
-    /// Horizontal lines: the document's statement, and its value.
+    /// Horizontal lines to draw: a statement of the document, and its value on the vertical axis.
     pub lines: Vec<(String, f64)>,
 }
 
-/// A figure cannot be made, because a machine or scenario of this crate is wrong.
+/// Why a figure cannot be made: a machine or scenario of this crate is wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
     /// A built-in machine is wrong.
@@ -195,7 +195,7 @@ struct Plan {
     title: &'static str,
     document: &'static str,
     null_model: Option<&'static str>,
-    /// Parameters to turn for the sensitivity. Each is an input of the figure.
+    /// Parameters to change for the sensitivity. Each is an input of the figure.
     knobs: &'static [Knob],
     make: fn(u64, &Tuning) -> Result<Made, FigureError>,
 }
@@ -233,7 +233,7 @@ pub fn named(id: &str, seed: u64) -> Option<Result<Figure, FigureError>> {
     PLANS.iter().find(|plan| plan.id == id).map(|plan| plan.figure(seed))
 }
 
-/// The identifiers of all figures, in the same order.
+/// The identifiers of all figures, in the order of [`all`].
 pub fn ids() -> impl Iterator<Item = &'static str> {
     PLANS.iter().map(|plan| plan.id)
 }

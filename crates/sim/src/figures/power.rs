@@ -7,7 +7,7 @@ use crate::machine::Machine;
 
 /// Number of cores that forward.
 const BUSY: u32 = 30;
-/// The product's thermal design power in watts, which the document states.
+/// The processor's thermal design power in watts, as the document states it.
 const DESIGN_POWER: f64 = 185.0;
 
 pub(super) const PLAN: Plan = Plan {
@@ -15,7 +15,7 @@ pub(super) const PLAN: Plan = Plan {
     title: "Power of 30 forwarding cores at two frequencies",
     document: "Enhanced Power Management for Low-Latency Workloads (Intel 637284-001US), section 4.3, figure 8",
     null_model: Some("at the base frequency the package takes its thermal design power, 185 W"),
-    // 15 % more is 0.85 V, nearly what 0.25 V for each GHz above 1.5 GHz would give (0.875 V).
+    // 15 % more is 0.85 V. A slope of 0.25 V per GHz above 1.5 GHz would give nearly the same, 0.875 V.
     knobs: &[
         Knob { parameter: "processor.power.curve.2", standing: Standing::Fitted, percent: 15 },
         Knob::estimate("processor.power.uncore.1"),

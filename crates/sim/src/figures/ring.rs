@@ -1,4 +1,4 @@
-//! S4.3: how long a ring lasts, and the effect of reclaiming late.
+//! S4.3: how long a full transmit ring keeps the line busy, and the effect of reclaiming late.
 
 use units::PacketRate;
 
@@ -6,7 +6,7 @@ use super::tuning::Tuning;
 use super::{FigureError, Input, Kind, Made, Plan, Role, Row, Theirs, inputs_of, us};
 use crate::machine::Machine;
 
-/// Frame size of the thread's arithmetic, in bytes.
+/// Frame size with which the document calculates, in bytes.
 const OCTETS: u64 = 1_500;
 
 pub(super) const PLAN: Plan = Plan {
@@ -34,7 +34,8 @@ fn make(_seed: u64, _tuning: &Tuning) -> Result<Made, FigureError> {
         row("1024 slots, the frames' octets alone", "lasts", "us", lasts(bare)).theirs(Theirs::Value(300.0)),
         row("1024 slots, as frames on the wire", "lasts", "us", lasts(framed)).theirs(Theirs::Value(300.0)),
     ];
-    // A sender that always has a frame fills the ring at each reclaim; the line sends it, and waits for the next.
+    // A sender that always has frames refills the ring at each reclaim. The line sends them, then waits for the next
+    // reclaim.
     for (slots, reclaim_us) in [(1024u64, 250.0), (1024, 320.0), (512, 250.0), (256, 250.0)] {
         let share = (us(framed.time_for(slots).as_nanos() as f64) / reclaim_us).min(1.0) * 100.0;
         rows.push(row(&format!("{slots} slots, reclaimed every {reclaim_us} us"), "share of line rate", "%", share));

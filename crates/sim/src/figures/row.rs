@@ -13,9 +13,9 @@ pub struct Row {
     pub kind: Kind,
     /// The value in the document.
     pub theirs: Theirs,
-    /// The value from the simulator. `None` if it gives none; the explanation says why.
+    /// The value from the simulator. `None` if the simulator gives none; the explanation says why.
     pub modelled: Option<f64>,
-    /// The null model's value for the same row. `None` if it has none.
+    /// The null model's value for this row. `None` if the null model gives none.
     pub null: Option<f64>,
     /// How the number was obtained.
     pub role: Role,
@@ -53,13 +53,13 @@ units::named! {
     /// How a number was obtained.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Role {
-        /// The simulated world produced it, and no parameter was fitted to it: a prediction.
+        /// The number was simulated, and no parameter was fitted to it: a prediction.
         Simulated = "simulated",
-        /// One line of arithmetic gives it from the inputs; nothing was simulated.
+        /// The number follows from the inputs by one line of arithmetic; nothing was simulated.
         Arithmetic = "arithmetic",
-        /// The figure depends on a value that was chosen for this row, because the document does not state it.
+        /// The number depends on a value that was chosen for this row, because the document does not state it.
         Assumption = "assumption",
-        /// A parameter was set by it, so it agrees by construction.
+        /// A parameter was fitted to the document's number, so the numbers agree by construction.
         Calibrated = "calibrated",
     }
 }
@@ -68,11 +68,11 @@ units::named! {
     /// The result of a comparison.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Verdict {
-        /// The values agree as closely as they should.
+        /// The values agree as closely as the row's [`Kind`] demands.
         Agrees = "agrees",
-        /// The values differ by more. The explanation says why.
+        /// The values differ by more than the row's [`Kind`] allows. The explanation says why.
         Differs = "differs",
-        /// A parameter was set by this number.
+        /// A parameter was fitted to this number.
         Calibrated = "calibrated",
         /// One of the two values is missing.
         NotCompared = "not_compared",
@@ -98,7 +98,7 @@ impl Theirs {
         }
     }
 
-    /// Whether `modelled` is as close as `kind` demands. A bound holds or does not. `None` if the document has no
+    /// Whether `modelled` is as close as `kind` demands. A bound has no tolerance. `None` if the document has no
     /// number.
     fn agrees(self, kind: Kind, modelled: f64) -> Option<bool> {
         let percent = self.deviation(modelled)? * 100.0;
@@ -156,7 +156,8 @@ impl Row {
         }
     }
 
-    /// Whether the null model is as close as the row demands. `None` if it or the document has no number.
+    /// Whether the null model is as close as the row's [`Kind`] demands. `None` if the null model or the document has
+    /// no number.
     pub fn null_agrees(&self) -> Option<bool> {
         self.null.and_then(|null| self.theirs.agrees(self.kind, null))
     }

@@ -34,9 +34,9 @@ pub(super) struct Seen {
 impl Seen {
     pub const NOTHING: Self = Self { least: f64::INFINITY, most: 0.0, sum: 0.0, count: 0, lost: 0 };
 
-    /// A run as seen by a tester that stamps the first bit of each frame, when it leaves and when it returns. That is
-    /// the outcome's latency, which ends with the frame's last bit at each side, plus the PHYs of both links. (A
-    /// frame's length counts once in both.)
+    /// A run as seen by a tester that stamps the first bit of each frame, when it leaves and when it returns. This is
+    /// the outcome's latency plus the time through the PHYs of both links. The outcome's latency is from last bit to
+    /// last bit, which gives the same: either way, the length of the frame counts once.
     pub fn of(scenario: &Scenario, outcome: &Outcome) -> Self {
         let phys = us((scenario.host.nic.link.latency * 2).as_nanos() as f64);
         let nanos = |span: Option<Nanos>| us(span.unwrap_or(Nanos::ZERO).as_nanos() as f64);
@@ -76,7 +76,7 @@ pub(super) fn mean(distribution: &Distribution) -> f64 {
     us(distribution.sum_ns() as f64 / distribution.count().max(1) as f64)
 }
 
-/// The result of a closed loop with a host, with one request at a time.
+/// The result of a closed loop with another host, with one request at a time.
 pub(super) struct Loop {
     /// Time from one answer to the next, in microseconds.
     pub turn: f64,
@@ -92,11 +92,11 @@ pub(super) fn closed_loop(text: &str, distance: Nanos, tuning: &Tuning, seed: u6
     Ok(Loop { turn, outcome })
 }
 
-/// The one-way time to the other host with which a turn of the loop takes `turn_us`. Zero if the loop takes longer by
-/// itself.
+/// Finds the one-way time to the other host for which one turn of the loop takes `turn_us`. Zero if a turn takes longer
+/// even without it.
 pub(super) fn distance_for(text: &str, turn_us: f64, tuning: &Tuning, seed: u64) -> Result<Nanos, FigureError> {
     let mut distance_us = turn_us / 4.0;
-    // How the host idles depends on the distance: a few rounds settle both.
+    // How the host idles depends on the distance, so a few iterations are needed.
     for _ in 0..4 {
         let distance = Nanos::from_nanos((distance_us * 1_000.0).round() as u64);
         let turn = closed_loop(text, distance, tuning, seed)?.turn;

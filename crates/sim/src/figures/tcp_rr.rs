@@ -7,11 +7,11 @@ use super::tuning::{Knob, Tuning};
 use super::{FigureError, Input, Kind, Made, Plan, Role, Row, Theirs, inputs_of};
 use crate::machine::Machine;
 
-/// Transactions per second with static coalescing. The rest of the round trip is set by this row.
+/// Transactions per second with static coalescing. The rest of the round trip is fitted to this row.
 const STATIC_RATE: f64 = 20_360.0;
 /// Transactions per second with adaptive coalescing.
 const ADAPTIVE_RATE: f64 = 19_513.0;
-/// The round trip without the simulated host.
+/// Name of the fitted input.
 const ROUND_TRIP: &str = "round trip without moderation";
 
 pub(super) const PLAN: Plan = Plan {
@@ -33,7 +33,7 @@ fn text(moderation: &str) -> String {
 }
 
 fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
-    // Static: at once when the ring was idle, which it is with one transaction at a time.
+    // Static moderation interrupts at once if the ring was idle, as it is with one transaction at a time.
     let (fixed_text, dim_text) = (text("policy = \"off\""), text("policy = \"dim\"\nmode = \"rx-eqe\"\nprofile = 0"));
     let turn = 1e6 / STATIC_RATE * tuning.factor(ROUND_TRIP);
     let distance = distance_for(&fixed_text, turn, tuning, seed)?;

@@ -1,7 +1,7 @@
 use super::*;
 
-/// The promise of the module: all are there, all inputs have sources, all that differs is explained, what is
-/// calibrated is, and each prediction has a null model beside it.
+/// The rules of the module: all figures exist, all inputs have sources, all differences are explained, calibrated rows
+/// agree, and each prediction has a null model.
 #[test]
 fn every_figure_keeps_the_rules() {
     let figures = all(1).unwrap();
@@ -47,7 +47,7 @@ fn the_same_seed_gives_the_same_figures_and_another_others() {
     assert!(named("s9", 1).is_none());
 }
 
-/// A figure's number is what `apus sim run` says of its scenario, and the PHYs of both links.
+/// A figure's latency is what `apus sim run` gives for its scenario, plus the PHYs of both links.
 #[test]
 fn a_figure_says_what_the_world_says() {
     let text = "machine = \"xeon-e5-2699v3\"\nnic = \"x540\"\nwarm_up = \"0s\"\nduration = \"2s\"\n\
@@ -66,7 +66,7 @@ fn find<'a>(rows: &'a [Row], case: &str, quantity: &str) -> &'a Row {
     rows.iter().find(|row| row.case == case && row.quantity == quantity).unwrap_or_else(|| panic!("{case}, {quantity}"))
 }
 
-/// What the documents say and the world does not: told, not fitted away.
+/// Where the simulator misses a document's number, the figure reports it instead of fitting a parameter to it.
 #[test]
 fn known_misses_are_told() {
     let rows = made("s0.6", 1, &Tuning::SHORT);

@@ -40,13 +40,13 @@ const VIRTUAL_TABLE: [Line; 11] = [
     (9_000, 138_304, [13_192, 12_980, 33_200]),
 ];
 
-/// The frame size of the rows that set the parameters. The first of them also sets the null model.
+/// The frame sizes of the rows to which the parameters are fitted. The null model uses the first of them.
 const PATH_ROW: u64 = 512;
 const WORK_ROW: u64 = 64;
 /// Number of iterations, as in the document. Each is simulated for [`ITERATION`] from an idle start.
 const ITERATIONS: u64 = 12;
 const ITERATION: &str = "3ms";
-/// Period of the tick in the runs that give the maxima, instead of one second.
+/// Period of the tick in the runs that give the maxima. In all other runs it is one second.
 const DISTURBED_EVERY: Nanos = Nanos::from_millis(5);
 /// Time that a byte of a frame takes on the wire, in nanoseconds.
 const OCTET_NS: f64 = 0.8;
@@ -216,7 +216,8 @@ fn inputs() -> Result<Vec<Input>, FigureError> {
 mod tests {
     use super::*;
 
-    /// One row and 0.8 ns an byte passes nearly all of both tables: what agrees there says little for the simulator.
+    /// One row and 0.8 ns per byte reproduce nearly all of both tables, so agreement there says little for the
+    /// simulator.
     #[test]
     fn the_null_model_passes_nearly_all() {
         let mut agree = 0;

@@ -21,7 +21,7 @@ fn make(_seed: u64, _tuning: &Tuning) -> Result<Made, FigureError> {
     let second = Machine::named("xeon-platinum-8260l")?;
     let third = Machine::named("xeon-platinum-8360y")?;
     let mut rows = Vec::new();
-    // Timer and block are inputs; a request waits for anything from none to all of the timer's period.
+    // Timer and block are inputs. A request waits for 0 to 1 periods of the timer.
     let mut add = |case: &str, model: PStateModel, least: Theirs, most: Theirs| {
         let row = |quantity, span: Nanos| {
             Row::new(Role::Arithmetic, case, quantity, "us", Kind::Extreme).modelled(us(span.as_nanos() as f64))

@@ -1,4 +1,4 @@
-//! Turns one parameter of a figure up and down, to see how much depends on it.
+//! Increases and decreases one parameter of a figure, to see how much depends on it.
 
 use units::{BitRate, Cycles, Nanos};
 
@@ -15,7 +15,7 @@ pub struct Knob {
     pub parameter: &'static str,
     /// How the parameter got its value.
     pub standing: Standing,
-    /// By how many percent it is turned down and up.
+    /// By how many percent the parameter is decreased and increased.
     pub percent: u32,
 }
 
@@ -54,7 +54,7 @@ impl Knob {
 pub(super) struct Tuning {
     knob: &'static str,
     factor: f64,
-    /// Whether a shorter simulation is enough, because only two of them are compared.
+    /// Whether a shorter simulation is enough. It is if only the difference between two simulations matters.
     pub short: bool,
 }
 
@@ -74,7 +74,7 @@ impl Tuning {
         if self.short { short } else { full }
     }
 
-    /// The factor for a value of the figure itself.
+    /// The factor for `knob`, a value of the figure itself. 1 if another parameter is changed.
     pub fn factor(&self, knob: &str) -> f64 {
         if self.knob == knob { self.factor } else { 1.0 }
     }
@@ -84,7 +84,7 @@ impl Tuning {
         scaled(span, self.factor(knob))
     }
 
-    /// Turns a parameter of the machine.
+    /// Applies the factor to a parameter of the machine.
     pub fn apply(&self, scenario: &mut Scenario) {
         let by = self.factor;
         let host = &mut scenario.host;
@@ -119,8 +119,8 @@ impl Tuning {
                     work.frame = cycles(work.frame);
                 }
             }
-            // The voltage at the base frequency. The core's power there stays, as it is the thermal design power's
-            // share: what switches and what leaks there are made to follow.
+            // The voltage at the base frequency. The core's power at this frequency stays the same, because it is the
+            // core's share of the thermal design power. So capacitance and leakage are adjusted to the voltage.
             "processor.power.curve.2" => {
                 let power = &mut processor.power;
                 let least = power.curve[0].voltage.0;
@@ -132,7 +132,7 @@ impl Tuning {
                 let leakage = power.leakage.as_microwatts() as f64 * ratio.powi(3);
                 power.leakage = units::Microwatts::new(leakage as u64);
             }
-            // The uncore's share of the thermal design power: the cores have the rest.
+            // The uncore's share of the thermal design power. The cores get the rest.
             "processor.power.uncore.1" => {
                 let power = &mut processor.power;
                 let cores = u64::from(power.cores) * power.active(processor.base, 1_000).as_microwatts();
@@ -167,7 +167,7 @@ fn spread(spread: Spread, by: f64) -> Spread {
 mod tests {
     use super::*;
 
-    /// A knob turns what it is called, and no other state.
+    /// A knob changes the idle state that it names, and no other.
     #[test]
     fn a_knob_of_an_idle_state_turns_that_state() {
         let text = "machine = \"xeon-e5-2699v3\"\nnic = \"x540\"\nduration = \"1s\"\n[[traffic]]\nkind = \"constant\"\n\

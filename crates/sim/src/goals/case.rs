@@ -83,8 +83,8 @@ units::named! {
     /// the rival's most.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub enum Because {
-        /// The rival sleeps longer than the receive ring takes to fill at the highest packet rate. At that rate it would
-        /// lose packets.
+        /// The rival sleeps longer than the receive ring takes to fill at the highest packet rate. At that rate it
+        /// would lose packets.
         Ring = "ring",
         /// More packets are late with the rival than Apus aims at.
         Lateness = "lateness",

@@ -142,8 +142,8 @@ units::named! {
     pub enum Held {
         /// The share of late packets over all seeds is at most the allowed one, and nothing was lost.
         Yes = "yes",
-        /// The share of late packets is above the allowed one, but its 95 % interval over the seeds includes the allowed
-        /// share. Nothing was lost.
+        /// The share of late packets is above the allowed one, but its 95 % interval over the seeds includes the
+        /// allowed share. Nothing was lost.
         WithinInterval = "within_interval",
         /// The whole 95 % interval of the share of late packets is above the allowed share, or packets were lost.
         No = "no",

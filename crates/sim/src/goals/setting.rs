@@ -25,8 +25,8 @@ const DEARER: f64 = 1.1;
 
 /// Files by name: machines, traffic and records.
 pub type Files = BTreeMap<String, Arc<[u8]>>;
-/// Computes the least power that meets a scenario's goal with the given seed. `None` if that is not possible to compute.
-/// See [`super::Setting::judge`].
+/// Computes the least power that meets a scenario's goal with the given seed. `None` if it cannot be computed. See
+/// [`super::Setting::judge`].
 pub type Bound = fn(&Scenario, u64) -> Option<Microwatts>;
 
 /// The properties that all goals of a setting share.

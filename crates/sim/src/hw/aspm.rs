@@ -5,7 +5,7 @@ use units::Nanos;
 use super::{ModelError, check};
 use crate::At;
 
-/// How a link behaves when it is idle.
+/// When an idle link goes to sleep, and how long it takes to wake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AspmModel {
     /// Idle time after which the link enters L1.
@@ -49,12 +49,12 @@ impl Aspm {
         delay
     }
 
-    /// When the link enters L1 if no transfer comes before.
+    /// When the link enters L1 if no transfer comes before that.
     pub fn poll_at(&self) -> At {
         self.active_until + self.model.idle
     }
 
-    /// Number of times that the link was woken.
+    /// Number of times the link was woken.
     pub const fn exits(&self) -> u64 {
         self.exits
     }

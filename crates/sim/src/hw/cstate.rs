@@ -27,12 +27,12 @@ pub enum Gate {
 pub struct IdleState {
     /// The name in cpuidle: `POLL`, `C1`, `C6`.
     pub name: String,
-    /// The exit latency that the system reports (cpuidle `latency`). It is the worst case, and governors compare it
-    /// with the latency limit. The time that a wake-up really takes is [`IdleState::exit`].
+    /// The worst-case exit latency that the system reports (cpuidle `latency`). Governors compare it with the latency
+    /// limit. The time that a wake-up really takes is [`IdleState::exit`].
     pub stated_exit: Nanos,
-    /// cpuidle `residency`: for a shorter idle period this state costs more than it saves.
+    /// cpuidle `residency`: in an idle period shorter than this, the state costs more than it saves.
     pub residency: Nanos,
-    /// Time to enter the state. It cannot be interrupted: an interrupt during entry waits for its end.
+    /// Time to enter the state. Entry cannot be interrupted: an interrupt during entry waits until it ends.
     pub entry: Nanos,
     /// Time that a wake-up by an interrupt takes.
     pub exit: Spread,
@@ -41,7 +41,7 @@ pub struct IdleState {
     pub timer_exit: Spread,
     /// What the core switches off in this state.
     pub gate: Gate,
-    /// Additional cost of the first work after the state, because caches and predictors lost their contents.
+    /// Additional cost of the first work after the wake-up, because caches and predictors lost their contents.
     pub refill: Cycles,
 }
 
@@ -83,7 +83,7 @@ impl CStateModel {
         Ok(Self { deepest, ..self.clone() })
     }
 
-    /// The deepest allowed state that is worthwhile within `predicted` and whose reported exit latency is within
+    /// The deepest allowed state whose residency is at most `predicted` and whose reported exit latency is at most
     /// `limit`: the rule of cpuidle's menu and teo governors. The first state if none qualifies.
     pub fn choose(&self, predicted: Nanos, limit: Nanos) -> usize {
         let fits = |state: &IdleState| state.residency <= predicted && state.stated_exit <= limit;
@@ -96,7 +96,7 @@ impl CStateModel {
 pub enum Wakeup {
     /// The CPU's own timer.
     Timer,
-    /// Anything else: a device, or another core.
+    /// An interrupt of a device or of another core.
     Interrupt,
 }
 
@@ -121,13 +121,13 @@ struct Idle {
 /// cpuidle's counters for one state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Count {
-    /// Number of times that the state was entered.
+    /// Number of times the state was entered.
     pub usage: u64,
     /// Time spent in the state, without entry and exit.
     pub time: Nanos,
     /// Number of idle periods that were shorter than the state's residency.
     pub too_deep: u64,
-    /// Number of idle periods for which a deeper allowed state would have been worthwhile.
+    /// Number of idle periods that were long enough for the next deeper state, if that was allowed.
     pub too_shallow: u64,
 }
 
@@ -146,7 +146,7 @@ impl CState {
         index
     }
 
-    /// Goes idle in state `index`, but no deeper than allowed.
+    /// Goes idle in the state with this index, or in the deepest allowed state if that is shallower.
     pub fn enter_state(&mut self, now: At, index: usize) {
         self.idle = Some(Idle { index: index.min(self.model.deepest), entered: now });
     }

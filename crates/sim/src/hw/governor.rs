@@ -1,4 +1,4 @@
-//! What software expects of an idle period: the prediction of the menu governor, and halt polling.
+//! How software predicts the length of an idle period: the menu governor, and halt polling.
 
 use units::Nanos;
 
@@ -21,7 +21,7 @@ impl Tick {
 /// The expected length of an idle period, and whether the tick ends it earlier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prediction {
-    /// The length by which the state is chosen.
+    /// The expected length, by which the idle state is chosen.
     pub idle: Nanos,
     /// Whether the tick keeps running while the core is idle. It does if it was not stopped already and the core is
     /// expected to be idle for less than one tick period.
@@ -30,26 +30,27 @@ pub struct Prediction {
 
 /// The prediction of cpuidle's menu governor, as far as it decides between states.
 ///
-/// The next timer bounds the idle period. For each magnitude of that bound, a learned factor says which share of it the
-/// periods really last. Eight recent periods that resemble each other overrule both. If the prediction is shorter than
-/// a tick and the tick is stopped, nothing would end a longer period. So the next timer alone counts: on such a core
-/// each wait for a device is as deep as its timer allows. If the tick is not stopped, it ends the period, and the
-/// period then counts as long. Source: `drivers/cpuidle/governors/menu.c` (Linux 6.1), its opening comment,
-/// `get_typical_interval()`, `menu_select()` (commits 87c9fe6ee495 and 5ef499cd571c) and `menu_update()`.
+/// The next timer bounds the idle period. For each order of magnitude of this bound, a learned factor says which share
+/// of the bound idle periods really last. If the last eight periods resemble each other, their average overrules both.
+/// If the prediction is shorter than a tick but the tick is stopped, nothing would end the period should it last
+/// longer. So the time to the next timer is used instead: on such a core, each wait for a device uses the deepest state
+/// that its timer allows. If the tick is not stopped, it ends the period, and the period then counts as long. Source:
+/// `drivers/cpuidle/governors/menu.c` (Linux 6.1), its opening comment, `get_typical_interval()`, `menu_select()`
+/// (commits 87c9fe6ee495 and 5ef499cd571c) and `menu_update()`.
 #[derive(Clone, Debug)]
 pub struct Menu {
     tick: Tick,
     /// Recent idle periods, in microseconds.
     recent: [u64; INTERVALS],
     next: usize,
-    /// Running averages of the idle time divided by the time to the next timer, one per order of magnitude of the
-    /// latter, in units of 1 / [`UNITY`].
+    /// Running averages of the idle time divided by the time to the next timer, one per order of magnitude of the time
+    /// to the next timer, in units of 1 / [`UNITY`].
     factors: [u64; BUCKETS],
     bucket: usize,
     bound: Nanos,
 }
 
-/// The length as which a period counts that the tick ended: 9/10 of `MAX_INTERESTING`.
+/// The length that is assumed for a period that the tick ended: 9/10 of `MAX_INTERESTING`.
 const TICKED: Nanos = Nanos::from_millis(45);
 const INTERVALS: usize = 8;
 const BUCKETS: usize = 6;
@@ -59,14 +60,14 @@ const RESOLUTION: u64 = 1024;
 const DECAY: u64 = 8;
 
 impl Menu {
-    /// Makes a governor that has learned nothing. As in the kernel, whose array starts with zeros, it expects the first
-    /// periods to be short.
+    /// Makes a governor that has learned nothing. It expects the first periods to be short, as in the kernel, where the
+    /// array of recent periods starts with zeros.
     pub const fn new(tick: Tick) -> Self {
         Self { tick, recent: [0; INTERVALS], next: 0, factors: [UNITY; BUCKETS], bucket: 0, bound: Nanos::ZERO }
     }
 
     /// Predicts the idle period that begins now. `next_timer` is the time until the next timer, `next_tick` the time
-    /// until the next tick if it continues.
+    /// until the next tick if the tick is not stopped.
     pub fn predict(&mut self, next_timer: Nanos, next_tick: Nanos) -> Prediction {
         let idle = self.expect(next_timer);
         match self.tick {
@@ -84,12 +85,12 @@ impl Menu {
         typical.map_or(corrected, |us| corrected.min(Nanos::from_micros(us)))
     }
 
-    /// Notes that the tick ended the period, which could have been long.
+    /// Notes that the tick ended the period, which might otherwise have been long.
     pub fn ticked(&mut self) {
         self.observe(TICKED.min(self.bound));
     }
 
-    /// Time until the next tick, if it continues.
+    /// Time until the next tick. [`Nanos::MAX`] if the tick is stopped.
     pub fn next_tick(&self, now: At) -> Nanos {
         match self.tick {
             Tick::Stopped => Nanos::MAX,
@@ -97,7 +98,7 @@ impl Menu {
         }
     }
 
-    /// Learns that the period lasted `idle`, without its exit.
+    /// Learns that the period lasted `idle`, without the exit from the state.
     pub fn observe(&mut self, idle: Nanos) {
         let factor = &mut self.factors[self.bucket];
         let share = match self.bound.as_nanos() {
@@ -116,8 +117,8 @@ fn bucket(bound: Nanos) -> usize {
     [10, 100, 1_000, 10_000, 100_000].iter().position(|limit| us < *limit).unwrap_or(BUCKETS - 1)
 }
 
-/// The average of the recent periods if they resemble each other, that is, if their deviation is at most 20 us or a
-/// sixth of the average. Up to a quarter of them may be ignored as too long. `None` otherwise.
+/// The average of the recent periods if they resemble each other: their standard deviation is at most 20 us or a sixth
+/// of the average. Up to a quarter of them, the longest, may be ignored. `None` if they do not resemble each other.
 fn typical(recent: &[u64; INTERVALS], bound: u64) -> Option<u64> {
     let mut limit = u64::MAX;
     loop {
@@ -139,17 +140,17 @@ fn typical(recent: &[u64; INTERVALS], bound: u64) -> Option<u64> {
     }
 }
 
-/// Polling before the CPU really goes idle: KVM's `halt_poll_ns` on the host, and the haltpoll governor's
-/// `guest_halt_poll_ns` in the guest.
+/// Settings of halt polling, which polls for some time before the CPU really goes idle: KVM's `halt_poll_ns` on the
+/// host, and the haltpoll governor's `guest_halt_poll_ns` in the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HaltPollModel {
     /// The longest poll. 0 turns polling off.
     pub most: Nanos,
-    /// The first length above zero.
+    /// The shortest poll other than zero.
     pub start: Nanos,
-    /// Factor by which the length grows after a wait that polling would have caught.
+    /// Factor by which the poll grows after a wait that a longer poll would have caught.
     pub grow: u64,
-    /// Divisor by which the length shrinks after a long wait. 0 resets it to zero.
+    /// Divisor by which the poll shrinks after a wait of `most` or longer. 0 resets the poll to zero.
     pub shrink: u64,
 }
 
@@ -162,7 +163,7 @@ impl HaltPollModel {
     pub const GUEST: Self = Self { most: Nanos::from_micros(200), start: Nanos::from_micros(50), grow: 2, shrink: 2 };
 }
 
-/// The current length of the poll, which adapts.
+/// Adapts the length of the poll to the waits.
 #[derive(Clone, Copy, Debug)]
 pub struct HaltPoll {
     model: HaltPollModel,
@@ -180,7 +181,7 @@ impl HaltPoll {
         self.span
     }
 
-    /// Learns that a wait lasted `waited`, poll and block together.
+    /// Learns that a wait lasted `waited`, polling and blocking together.
     pub fn observe(&mut self, waited: Nanos) {
         let HaltPollModel { most, start, grow, shrink } = self.model;
         if waited <= self.span {
@@ -207,7 +208,7 @@ mod tests {
     #[test]
     fn a_steady_period_is_predicted_against_a_far_timer() {
         let mut menu = Menu::new(Tick::Every(Tick::PERIOD));
-        // Eight periods of no length: nothing is known yet, and shallow is safe.
+        // Nothing is known yet: the recent periods are all zero, so a shallow state is expected.
         assert_eq!(menu.expect(us(10_000)), us(0));
         for _ in 0..8 {
             menu.expect(us(10_000));
@@ -244,7 +245,7 @@ mod tests {
             menu.ticked();
             ticks
         });
-        // As long as one is left of periods that were all the same.
+        // The tick stays on until none of the eight equal periods is left among the recent ones.
         assert_eq!(ticks.count(), 8);
     }
 
@@ -274,7 +275,7 @@ mod tests {
         fn predictions_never_exceed_the_timer(steps in prop::collection::vec((0u64..200_000, 0u64..200_000), 1..60)) {
             let (mut menu, mut poll) = (Menu::new(Tick::Every(Tick::PERIOD)), HaltPoll::new(HaltPollModel::GUEST));
             for (bound, idle) in steps {
-                // The correction may say "later than the timer" only by its own rounding.
+                // A correction factor never exceeds 1, so a prediction never exceeds the timer.
                 prop_assert!(menu.predict(us(bound), us(1_000)).idle <= us(bound));
                 menu.observe(us(idle));
                 poll.observe(us(idle));

@@ -1,4 +1,4 @@
-//! The way from a received frame to the interrupt, and from the interrupt to the code that waits for it.
+//! Interrupt moderation, from a received frame to the interrupt, and delivery, from the interrupt to the waiting code.
 
 use units::{Cycles, Hertz, Nanos};
 
@@ -10,18 +10,18 @@ use crate::random::Random;
 /// When the delay of a moderated interrupt begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DelayFrom {
-    /// With the first frame that waits; later frames do not restart it (DIM calls this EQE mode).
+    /// The delay begins with the first frame that waits; later frames do not restart it (DIM calls this EQE mode).
     FirstFrame,
-    /// With the latest frame: every frame restarts it (CQE mode). Under load the frame count then decides.
+    /// Every frame restarts the delay (DIM calls this CQE mode). Under load, the frame count ends the wait.
     LastFrame,
 }
 
 /// Interrupt moderation of one queue, in the terms of `ethtool -C` and of Intel's controllers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ModerationModel {
-    /// `rx-usecs`: the longest time that a frame waits for its interrupt. 0 turns the delay off.
+    /// `rx-usecs`: how long the interrupt is delayed. 0 turns the delay off.
     pub delay: Nanos,
-    /// When the delay begins.
+    /// Whether the delay begins with the first or with the latest waiting frame.
     pub from: DelayFrom,
     /// `rx-frames`: this many frames end the delay. 0 turns the count off.
     pub frames: u32,
@@ -74,7 +74,7 @@ impl Moderation {
         let ModerationModel { delay, from, frames, .. } = self.model;
         let counted = frames > 0 && self.pending >= frames;
         let due = if counted || delay == Nanos::ZERO {
-            // What is due stays due.
+            // An interrupt that is already due stays due.
             self.due.map_or(now, |due| due.min(now))
         } else {
             match (self.due, from) {
@@ -111,7 +111,7 @@ impl Moderation {
         self.masked = true;
     }
 
-    /// Unmasks the interrupt. Frames that arrived meanwhile fire it, unless they were [`Moderation::taken`].
+    /// Unmasks the interrupt. Frames that arrived while it was masked fire it, unless [`Moderation::taken`] was called.
     pub const fn unmask(&mut self) {
         self.masked = false;
     }
@@ -122,7 +122,8 @@ impl Moderation {
         self.due = None;
     }
 
-    /// Changes the settings from now on. A waiting frame keeps its time unless the new settings give an earlier one.
+    /// Changes the settings from `now` on. The due time of waiting frames stays, unless the new settings give an
+    /// earlier one.
     pub fn set(&mut self, now: At, model: ModerationModel) {
         self.model = model;
         if let Some(due) = self.due {
@@ -146,7 +147,7 @@ impl Moderation {
     }
 }
 
-/// How the interrupt is handled.
+/// In which context the kernel handles the NIC's interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handling {
     /// The handler does the work in interrupt context.
@@ -158,40 +159,40 @@ pub enum Handling {
 /// The CPU on which the interrupt arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Affinity {
-    /// The CPU whose thread waits for it.
+    /// The interrupt arrives on the CPU whose thread waits for it.
     Right,
-    /// Another CPU, which then sends an inter-processor interrupt.
+    /// The interrupt arrives on another CPU, which then sends an inter-processor interrupt (IPI).
     Wrong,
 }
 
-/// Costs of an interrupt on its way. Software costs are in cycles, because a slower core takes longer.
+/// Costs of delivering an interrupt. Software costs are in cycles, because a slower core takes longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeliveryModel {
     /// Time of the message from the controller to the core's local interrupt controller.
     pub message: Spread,
-    /// From the interrupt to the handler's first line: vector, entry, `irq_enter`.
+    /// Cost from the interrupt to the first line of its handler: vector, entry, `irq_enter`.
     pub entry: Cycles,
-    /// The handler itself.
+    /// Cost of the interrupt handler itself.
     pub handler: Cycles,
     /// Additional cost of a threaded handler: wake the thread and switch to it.
     pub thread: Cycles,
-    /// Additional time on the wrong CPU: send an IPI and take it there.
+    /// Additional time if the interrupt arrives on the wrong CPU: send an IPI to the right one and take it there.
     pub ipi: Spread,
-    /// Leaving the interrupt, waking the thread that waits in a system call, and returning from that call. The switch
-    /// to the thread is a cost of the scheduler.
+    /// Cost to leave the interrupt, wake the thread that waits in a system call, and return from that call. The context
+    /// switch to the thread is not included: it is a cost of the scheduler.
     pub resume: Cycles,
 }
 
 /// The parts of one interrupt's delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivery {
-    /// Time until the core receives the message. The core may sleep during it.
+    /// Time until the interrupt's message reaches the core, which may still be idle.
     pub message: Nanos,
-    /// Time after the message for entry, handler and the handler's thread.
+    /// Time for entry, handler and the handler's thread, if it has one.
     pub handling: Nanos,
-    /// Time from one CPU to another. Zero on the right CPU.
+    /// Time for an IPI to the right CPU. Zero if the interrupt arrives there.
     pub ipi: Nanos,
-    /// Time until the waiting thread runs, if no other thread does.
+    /// Time from the end of the handler until the waiting thread runs, without the context switch.
     pub resume: Nanos,
 }
 
@@ -203,7 +204,7 @@ impl Delivery {
 }
 
 impl DeliveryModel {
-    /// One delivery to a core that runs at `frequency`.
+    /// Draws the times of one delivery to a core that runs at `frequency`.
     pub fn deliver(&self, frequency: Hertz, handling: Handling, affinity: Affinity, random: &mut Random) -> Delivery {
         let thread = match handling {
             Handling::Direct => Nanos::ZERO,
@@ -324,14 +325,14 @@ mod tests {
     }
 
     proptest! {
-        /// No frame waits longer than delay and interval together, and interrupts keep their distance.
+        /// No frame waits longer than delay and interval together, and interrupts are at least an interval apart.
         #[test]
         fn frames_wait_no_longer_than_promised(
             delay in 0u64..300, frames in 0u32..80, interval in 0u64..600, last_frame: bool,
             gaps in prop::collection::vec(0u64..400, 1..100),
         ) {
             let from = if last_frame { DelayFrom::LastFrame } else { DelayFrom::FirstFrame };
-            // Prolonged by every frame, only the count bounds the wait: leave that case to the count.
+            // If every frame restarts the delay, only the count bounds the wait. So keep the count small and above 0.
             let frames = if last_frame { 1 + frames % 8 } else { frames };
             let model = ModerationModel {
                 delay: Nanos::from_micros(delay), from, frames, interval: Nanos::from_micros(interval),

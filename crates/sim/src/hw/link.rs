@@ -7,7 +7,7 @@ use crate::At;
 
 /// Bytes in front of a frame: preamble and start delimiter. IEEE 802.3-2018, 3.2.1 and 3.2.2.
 pub const PREAMBLE: u64 = 8;
-/// Bytes that stay free after a frame: the inter-frame gap. IEEE 802.3-2018, 4.4.2.
+/// Length of the inter-frame gap, in bytes. IEEE 802.3-2018, 4.4.2.
 pub const GAP: u64 = 12;
 
 /// Properties of a link.
@@ -15,7 +15,7 @@ pub const GAP: u64 = 12;
 pub struct LinkModel {
     /// Line rate, above 0.
     pub rate: BitRate,
-    /// Time from one controller to the other without the frame's own length: both PHYs and the cable.
+    /// Time from one controller to the other, without the serialisation of the frame: both PHYs and the cable.
     pub latency: Nanos,
 }
 
@@ -66,7 +66,7 @@ impl Wire {
         Ok(Self { rate: model.rate.as_bps(), latency: model.latency, free: (0, 0) })
     }
 
-    /// Sends a frame of `octets` bytes (with its check sequence) after those before it.
+    /// Sends a frame of `octets` bytes (with its check sequence) once the wire is free, at `now` at the earliest.
     pub fn send(&mut self, now: At, octets: u64) -> Passage {
         if now.as_nanos() > self.free.0 {
             self.free = (now.as_nanos(), 0);

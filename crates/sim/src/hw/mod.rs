@@ -1,8 +1,8 @@
 //! The hardware and kernel parts that a packet meets between wire and application, one per file.
 //!
 //! Each part consists of a `…Model` with its parameters, and a state that its owner advances. Calls that change the
-//! state take the time as an argument. `poll_at()` says when something happens without a call, and `poll(now)` carries
-//! it out. No part has an event queue or a clock, and no part knows another.
+//! state take the time as an argument. `poll_at()` says when the state will next change by itself, and `poll(now)`
+//! carries out that change. No part has an event queue or a clock, and parts do not call each other.
 //!
 //! ```text
 //!  wire ──► Moderation ──► Delivery ──► CState::wake ──► Run queue ──► work at PState's frequency ──► TxRing ──► wire
@@ -26,7 +26,7 @@ pub mod vcpu;
 
 use thiserror::Error;
 
-/// A parameter is impossible for any hardware.
+/// An error in a model's parameters: no hardware could have them.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{part}: {what}")]
 pub struct ModelError {

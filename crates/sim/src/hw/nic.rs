@@ -18,19 +18,20 @@ pub struct NicModel {
     pub tx_descriptors: u32,
     /// Moderation of receive interrupts.
     pub rx_moderation: ModerationModel,
-    /// Moderation of transmit interrupts: how late sent descriptors are reclaimed by interrupt.
+    /// Moderation of transmit interrupts, which report that descriptors of sent frames can be reclaimed.
     pub tx_moderation: ModerationModel,
-    /// When received frames become visible to software.
+    /// When the descriptors of received frames are written back, which makes the frames visible to software.
     pub write_back: WriteBackModel,
     /// The least time from a frame's last bit to its descriptor in memory, without the transfer of the frame itself.
     pub receive: Nanos,
     /// The least time from the doorbell to the first bit on the wire, without the transfer of the frame itself.
     /// Descriptor and data are fetched in two round trips on PCI Express.
     pub transmit: Nanos,
-    /// Variation of these two together, uniform from 0 to this: arbitration, write-back, memory.
+    /// The longest additional time for a frame: arbitration, write-back, memory. It is uniformly distributed from 0 to
+    /// this value, covers `receive` and `transmit` together, and is added on reception.
     pub jitter: Nanos,
-    /// Rate at which the controller moves data to or from memory, in bits per second: PCI Express less its overhead. A
-    /// frame takes its length divided by this rate in each of the two directions.
+    /// Rate at which the controller moves data to or from memory, in bits per second: PCI Express less its overhead. In
+    /// each of the two directions a frame takes its length divided by this rate.
     pub bus: BitRate,
 }
 
@@ -52,7 +53,7 @@ impl NicModel {
         LinkModel { rate: self.bus, latency: Nanos::ZERO }.time_of(octets)
     }
 
-    /// How long a receive ring lasts while frames of `octets` bytes arrive at line rate.
+    /// Time to fill an empty receive ring with frames of `octets` bytes at line rate.
     pub const fn ring_time(&self, octets: u64) -> Nanos {
         self.link.rate.frames_of(octets).time_for(self.rx_descriptors as u64)
     }

@@ -31,7 +31,7 @@ pub struct UncorePoint {
 /// current grows about with the square of the voltage near the operating point).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PowerModel {
-    /// Voltage by frequency, ascending. It is interpolated between points and constant beyond the ends.
+    /// Voltage by frequency, ascending. It is interpolated between the points, and constant beyond the first and last.
     pub curve: Vec<VoltagePoint>,
     /// Capacitance that an executing core switches per cycle, in picofarads.
     pub capacitance_pf: u32,
@@ -74,7 +74,7 @@ impl PowerModel {
         Microwatts::new(self.switching(voltage, frequency, activity) + self.leaking(voltage))
     }
 
-    /// Power of a core in an idle state, whose frequency on waking is `frequency`.
+    /// Power of a core in an idle state. `frequency` is the frequency that the core has when it wakes.
     pub fn idle(&self, gate: Gate, frequency: Hertz) -> Microwatts {
         let lowest = self.curve[0].frequency;
         match gate {
@@ -225,7 +225,7 @@ mod tests {
             prop_assert!(model().active(mhz(low), activity) <= model().active(mhz(high), activity));
         }
 
-        /// The parts of an integral add up to the whole, exactly.
+        /// The energies of all steps add up exactly to the total.
         #[test]
         fn energy_is_additive(steps in prop::collection::vec((0u64..1_000_000, 0u64..500_000_000), 1..50)) {
             let mut meter = Meter::new(At::ORIGIN, Microwatts::new(0));

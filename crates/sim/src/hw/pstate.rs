@@ -8,8 +8,8 @@ use crate::At;
 /// How a processor generation changes its frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PStateModel {
-    /// Period of the sequencing timer. Requests take effect when it expires; the last one wins. About 500 us; 500, 50
-    /// or 0 us on 3rd Generation Xeon (Intel 637284-001, section 4). 0 means at once.
+    /// Period of the sequencing timer. Requests take effect when it expires; the last one wins. It is about 500 us; on
+    /// 3rd Generation Xeon it is 500, 50 or 0 us (Intel 637284-001, section 4). With 0, requests take effect at once.
     pub period: Nanos,
     /// How long a change stops the core: about 12 us on 2nd Generation Xeon, a few hundred nanoseconds on the 3rd (same
     /// source).
@@ -18,7 +18,7 @@ pub struct PStateModel {
     pub lowest: Hertz,
     /// The highest frequency that may be requested.
     pub highest: Hertz,
-    /// Frequencies are multiples of this (bus clock, 100 MHz). Above 0.
+    /// The bus clock, usually 100 MHz; frequencies are multiples of it. Above 0.
     pub step: Hertz,
 }
 
@@ -35,7 +35,7 @@ impl PStateModel {
         })
     }
 
-    /// The frequency that a request for `wanted` gives: rounded down to a step, within the range.
+    /// The frequency that the core gets if `wanted` is requested: rounded down to a step, within the range.
     pub fn granted(&self, wanted: Hertz) -> Hertz {
         let step = self.step.as_hertz();
         let stepped = Hertz::new(wanted.as_hertz() / step * step);
@@ -70,19 +70,19 @@ pub struct PState {
 /// A change that was carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// When the core stopped.
+    /// When the stall of the change began.
     pub at: At,
     /// The frequency before the change.
     pub from: Hertz,
     /// The frequency after the change.
     pub to: Hertz,
-    /// How long the core executes nothing.
+    /// Length of the stall, in which the core executes nothing.
     pub blocked: Nanos,
 }
 
 impl PState {
-    /// Makes a core that runs at `frequency` (as [`PStateModel::granted`]). Its timer expires at `phase` and every
-    /// period from then on. The timer runs freely, so draw the phase at random.
+    /// Makes a core that runs at `frequency`, rounded as by [`PStateModel::granted`]. Its timer expires at `phase` and
+    /// every period from then on. In hardware the timer is not synchronised to anything, so draw the phase at random.
     pub fn new(model: PStateModel, frequency: Hertz, phase: At) -> Result<Self, ModelError> {
         model.validate()?;
         Ok(Self {
@@ -96,7 +96,7 @@ impl PState {
         })
     }
 
-    /// Requests a frequency. Returns the frequency that this request gives.
+    /// Requests a frequency. Returns the frequency that the core will get if no other request follows.
     pub fn request(&mut self, now: At, wanted: Hertz) -> Hertz {
         let granted = self.model.granted(wanted);
         self.requests += 1;
@@ -106,7 +106,7 @@ impl PState {
         granted
     }
 
-    /// When a request takes effect. `None` if there is none.
+    /// When the pending request takes effect. `None` if there is none.
     pub fn poll_at(&self) -> Option<At> {
         self.wanted.map(|(_, due)| due)
     }
@@ -133,7 +133,7 @@ impl PState {
     pub fn execute(&mut self, now: At, work: Cycles) -> At {
         let (mut now, mut left) = (now, work);
         loop {
-            // What was due before counts from when it was due.
+            // A change that was due before `now` counts from its due time.
             while self.poll_at().is_some_and(|due| due <= now) {
                 self.poll(now);
             }
@@ -151,11 +151,11 @@ impl PState {
         }
     }
 
-    /// The current frequency. During a stall it is the one that follows.
+    /// The current frequency. During a stall it is the new frequency.
     pub const fn frequency(&self) -> Hertz {
         self.frequency
     }
-    /// The end of the last stall. It is in the past if the core executes.
+    /// The end of the last stall. The core executes if this time has passed.
     pub const fn blocked_until(&self) -> At {
         self.blocked_until
     }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     proptest! {
-        /// A request takes effect within a period, plus the block of a change that is under way.
+        /// A request takes effect within a period, plus the stall of a change that is under way.
         #[test]
         fn transitions_are_bounded(
             phase in 0u64..500_000, steps in prop::collection::vec((0u64..2_000_000, 8u64..30), 1..60),
@@ -270,7 +270,7 @@ mod tests {
             }
         }
 
-        /// However work is cut up, the core does the same amount of it (to a cycle a piece).
+        /// Work takes the same time in one piece or in two, except for rounding.
         #[test]
         fn execution_is_additive(at in 0u64..2_000_000, cycles in 0u64..3_000_000, cut in 0u64..3_000_000) {
             let mut whole = core();

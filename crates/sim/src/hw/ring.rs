@@ -1,4 +1,4 @@
-//! Descriptor rings, and when the frames in them become visible.
+//! Descriptor rings, and when the frames in them become visible to software.
 
 use units::Nanos;
 
@@ -17,7 +17,7 @@ pub struct RxRing {
     overflowed: u64,
 }
 
-/// Whether a ring had room.
+/// Whether a ring had a free descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Pushed {
@@ -50,12 +50,12 @@ impl RxRing {
         }
     }
 
-    /// Takes up to `most` frames for the software. Returns how many.
+    /// Takes up to `most` frames for the software. Returns how many it took.
     pub fn take(&mut self, most: u32) -> u32 {
         let taken = self.fill.min(most);
         self.fill -= taken;
         self.held += taken;
-        // Batches are given back whole.
+        // Only whole batches of descriptors are returned.
         self.held %= self.refill;
         taken
     }
@@ -76,7 +76,7 @@ impl RxRing {
     pub const fn accepted(&self) -> u64 {
         self.accepted
     }
-    /// Number of frames so far that found none.
+    /// Number of frames so far that found no descriptor.
     pub const fn overflowed(&self) -> u64 {
         self.overflowed
     }
@@ -118,7 +118,7 @@ impl TxRing {
         sent
     }
 
-    /// Reclaims the descriptors of sent frames for the software. Returns how many.
+    /// Reclaims the descriptors of sent frames for the software. Returns how many it reclaimed.
     pub fn reclaim(&mut self) -> u32 {
         std::mem::take(&mut self.done)
     }
@@ -148,7 +148,8 @@ impl TxRing {
 /// When received frames become visible to software.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteBackModel {
-    /// Number of descriptors that are written back together (a cache line of them). 1 means each at once.
+    /// Number of descriptors that are written back together, usually a cache line of them. With 1, each is written back
+    /// at once.
     pub batch: u32,
     /// The longest time that an incomplete batch waits. On i40e this is the queue's ITR: "30 us of latency when
     /// flushing out packets remaining in its buffers when traffic stops" (Intel 637284-001, A.9).
@@ -192,12 +193,12 @@ impl WriteBack {
         0
     }
 
-    /// When an incomplete batch will be written. `None` if there is none.
+    /// When an incomplete batch will be written back. `None` if there is none.
     pub const fn poll_at(&self) -> Option<At> {
         self.flush_at
     }
 
-    /// Writes an incomplete batch that is due. Returns the number of frames that this made visible.
+    /// Writes back an incomplete batch if it is due. Returns the number of frames that this made visible.
     pub fn poll(&mut self, now: At) -> u32 {
         match self.flush_at {
             Some(at) if at <= now => self.flush(),

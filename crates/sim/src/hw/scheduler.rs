@@ -8,7 +8,7 @@ use crate::At;
 use crate::random::Random;
 
 /// How long a kernel without PREEMPT_RT delays a woken thread: soft interrupts, sections with interrupts off. This is
-/// an estimate from memory: cyclictest on such kernels shows some microseconds, and hundreds at worst.
+/// an estimate from memory: on such kernels, cyclictest shows a few microseconds, and hundreds in the worst case.
 pub const UNTUNED: Spread = Spread::up_to(Nanos::from_micros(5), Nanos::from_micros(300));
 
 /// The scheduling class of the packet thread.
@@ -41,14 +41,14 @@ pub struct ThrottleModel {
     pub runtime: Nanos,
 }
 
-/// How a core is shared.
+/// How the packet thread shares its core with other tasks and the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SchedulerModel {
     /// The packet thread's class.
     pub class: Class,
     /// Cost of a context switch.
     pub switch: Cycles,
-    /// How long the kernel delays a woken thread even on its own core: [`UNTUNED`] without PREEMPT_RT.
+    /// How long the kernel delays a woken thread even on a dedicated core: [`UNTUNED`] without PREEMPT_RT.
     pub kernel: Spread,
     /// The other task on the core. `None` if the core is dedicated.
     pub background: Option<BackgroundModel>,
@@ -124,8 +124,8 @@ impl Scheduler {
         Dispatch { delay: held.max(allowed) + self.model.switch / frequency, refill }
     }
 
-    /// Accounts that the thread ran for `span`, up to `now`. Returns when it may run again: `now`, or the throttle's
-    /// next period.
+    /// Notes that the thread ran for `span`, up to `now`. Returns when it may run again: `now`, or the begin of the
+    /// throttle's next period.
     pub fn ran(&mut self, now: At, span: Nanos) -> At {
         let Some(throttle) = self.model.throttle else { return now };
         let index = now.as_nanos() / throttle.period.as_nanos();
@@ -133,7 +133,7 @@ impl Scheduler {
         if self.period.0 != index {
             self.period = (index, Nanos::ZERO);
         }
-        // What of the span lies before the period belongs to the one before.
+        // The part of `span` before the current period belongs to the previous period.
         let within = span.min(Nanos::from_nanos(now.as_nanos() - begun));
         self.period.1 += within;
         let allowed = self.allowed_from(now);
@@ -141,7 +141,7 @@ impl Scheduler {
         allowed
     }
 
-    /// Number of times that the throttle stopped the thread.
+    /// Number of times the throttle stopped the thread.
     pub const fn throttled(&self) -> u64 {
         self.throttled
     }
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(delay(SchedulerModel { class: Class::Fair, ..SHARED }), (false, Nanos::from_nanos(3_001_500)));
         let alone = SchedulerModel { background: None, ..SHARED };
         assert_eq!(delay(alone), (true, Nanos::from_nanos(1_500)));
-        // The kernel's own delay meets a thread that is alone, too.
+        // The kernel's own delay also applies to a thread that is alone on its core.
         let kernel = Spread::exactly(Nanos::from_micros(7));
         assert_eq!(delay(SchedulerModel { kernel, ..alone }), (true, Nanos::from_nanos(8_500)));
     }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     proptest! {
-        /// In no period does the thread run for more than its runtime and one span.
+        /// In each period the thread runs for at most the throttle's runtime plus one span.
         #[test]
         fn the_budget_is_kept(spans in prop::collection::vec((1u64..400, 0u64..400), 1..200)) {
             let throttle = ThrottleModel { period: Nanos::from_millis(1), runtime: Nanos::from_micros(700) };

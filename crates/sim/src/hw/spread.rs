@@ -5,10 +5,10 @@ use units::Nanos;
 use super::{ModelError, check};
 use crate::random::Random;
 
-/// A span with a minimum, an exponential excess and a maximum. Most delays in hardware and kernel have this shape:
-/// there is a shortest path, and disturbances come at random.
+/// A span with a minimum, an exponential excess and a maximum. Most delays in hardware and kernel have this shape: the
+/// shortest path takes a fixed time, and disturbances add to it at random.
 ///
-/// Samples are `least` plus an exponential of mean `excess`, limited to `most`.
+/// A sample is `least` plus an exponentially distributed span of mean `excess`, limited to `most`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spread {
     least: Nanos,
@@ -29,7 +29,7 @@ impl Spread {
         Ok(Self { least, excess, most })
     }
 
-    /// A span from zero to `most`, about `mean` on average.
+    /// A span from zero to `most`, exponentially distributed with about this `mean`.
     pub const fn up_to(mean: Nanos, most: Nanos) -> Self {
         Self { least: Nanos::ZERO, excess: mean, most }
     }

@@ -6,14 +6,14 @@ use super::spread::Spread;
 use crate::At;
 use crate::random::Random;
 
-/// What makes timers late, apart from the core's sleep.
+/// What makes timers late, apart from the exit from an idle state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimerModel {
     /// Timer slack of the thread: the kernel may delay a timer by this much to handle it together with another
     /// interrupt (prctl(2), `PR_SET_TIMERSLACK`; 50 us by default, 0 for real-time threads).
     pub slack: Nanos,
-    /// Time from the programmed moment to the thread: the timer interrupt and its handler, without the core's exit from
-    /// idle and without scheduling.
+    /// Time from the moment for which the hardware timer is programmed until the thread is woken: the timer interrupt
+    /// and its handler, without the exit from an idle state and without scheduling.
     pub lateness: Spread,
 }
 
@@ -63,7 +63,8 @@ impl Timer {
         Some(self.model.lateness.sample(random))
     }
 
-    /// Another interrupt ran on this core. It also handles the timer if its slack has begun; returns whether it did.
+    /// Notes that another interrupt ran on this core. It also handles the timer if the timer's slack has begun. Returns
+    /// whether it handled the timer.
     pub fn interrupted(&mut self, now: At) -> bool {
         let done = self.armed.is_some_and(|armed| armed.soft <= now);
         if done {

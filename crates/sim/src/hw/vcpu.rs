@@ -5,8 +5,8 @@ use units::{Cycles, Hertz, Nanos};
 use super::governor::{HaltPoll, HaltPollModel};
 use crate::At;
 
-/// Number of VM exits per tick of the guest, an estimate: the host's timer, the guest's write to its deadline timer,
-/// the end of interrupt.
+/// Number of VM exits per tick of the guest, an estimate: one each for the host's timer, the guest's write to its
+/// deadline timer, and the end of interrupt.
 pub const TICK_EXITS: u64 = 3;
 
 /// The costs of virtualisation. Software costs are in cycles.
@@ -16,13 +16,13 @@ pub struct VcpuModel {
     pub exit: Cycles,
     /// Cost from host to guest: a VM entry.
     pub entry: Cycles,
-    /// Cost of the host's interrupt handler, which finds the vCPU and wakes its thread (irqfd, `kvm_vcpu_wake_up`). The
-    /// switch to the thread is not included.
+    /// Cost of the host's interrupt handler that finds the vCPU and wakes its thread (irqfd, `kvm_vcpu_wake_up`). The
+    /// context switch to the thread is not included.
     pub kick: Cycles,
-    /// Cost of the virtual interrupt: it is injected, taken by the guest's handler and acknowledged.
+    /// Cost of the virtual interrupt: injection, the guest's handler, and the acknowledgement.
     pub injection: Cycles,
-    /// Cost until the application runs: the guest's handler signals the eventfd, and the guest's scheduler switches to
-    /// the application.
+    /// Cost from the guest's handler to the application: the handler signals the eventfd, and the guest's scheduler
+    /// switches to the application.
     pub signal: Cycles,
     /// How long the host polls before it gives up the core.
     pub halt_poll: HaltPollModel,
@@ -54,9 +54,9 @@ pub struct Woken {
     /// Whether the host was still polling. If not, the caller adds the times of the host's core and scheduler between
     /// `kick` and `resume`.
     pub polled: bool,
-    /// The host's part before its scheduler.
+    /// Time that the host takes to wake the vCPU's thread, before its scheduler runs. Zero if the host was polling.
     pub kick: Nanos,
-    /// Time from the host's decision to run the vCPU until the guest's application runs.
+    /// Time from when the host runs the vCPU's thread until the guest's application runs.
     pub resume: Nanos,
 }
 
@@ -95,8 +95,7 @@ impl Vcpu {
         self.model.exit / frequency + self.model.entry / frequency
     }
 
-    /// Time that a tick of the guest takes from the guest, in addition to the host's own tick: the tick's exits and the
-    /// injected interrupt.
+    /// Time that a tick of the guest takes in addition to the host's own tick: its VM exits and the injected interrupt.
     pub fn tick(&self, frequency: Hertz) -> Nanos {
         self.interrupt(frequency) * TICK_EXITS + self.model.injection / frequency
     }

@@ -1,9 +1,9 @@
 //! Named machines: the parameters of a processor or a network controller, each value with its source.
 //!
-//! The built-in machines are in `machines/*.toml` beside the crates. [`Machine::from_toml`] reads a user's own file in
-//! the same format. Every value is written `{ value = "12us", source = "…" }`. A source names the document and section;
-//! or it says that the value was recorded on a host, calibrated to a row of a published table, computed, or estimated,
-//! and how.
+//! The built-in machines are in `machines/*.toml`, next to `crates/`. [`Machine::from_toml`] reads a user's own file in
+//! the same format. Every value is written `{ value = "12us", source = "…" }`. A source names the document and section,
+//! or says how the value was obtained: recorded on a host, calibrated to a row of a published table, computed, or
+//! estimated.
 
 mod nic;
 mod processor;
@@ -32,7 +32,7 @@ use crate::units_text::{TextError, from_toml};
 pub struct Machine {
     /// Name of the machine, for example `xeon-gold-6338n`.
     pub name: String,
-    /// What hardware it describes.
+    /// The hardware that the machine describes.
     pub description: String,
     /// The processor. `None` if the file has none.
     pub processor: Option<Processor>,
@@ -57,7 +57,7 @@ pub struct Processor {
     pub timer: TimerModel,
     /// Cost of a context switch.
     pub switch: Cycles,
-    /// A task of lower priority, for scenarios that have one.
+    /// A background task on the same core, for scenarios that have one.
     pub background: BackgroundModel,
     /// The real-time throttle, for scenarios that leave it on.
     pub throttle: ThrottleModel,
@@ -69,7 +69,7 @@ pub struct Processor {
     pub power: PowerModel,
     /// Costs of a small forwarder.
     pub work: WorkModel,
-    /// What occasionally interrupts an isolated core: the residual tick, system management.
+    /// What interrupts an isolated core now and then: the residual tick, system management.
     pub disturbance: Disturbance,
 }
 
@@ -78,13 +78,13 @@ pub struct Processor {
 pub struct WorkModel {
     /// Cost of a poll that finds nothing.
     pub poll: Cycles,
-    /// Cost of a poll that finds something, without its frames: the call and the doorbell.
+    /// Cost of a poll that finds frames, without the cost of each frame: the call and the doorbell.
     pub burst: Cycles,
     /// Cost of a frame: receive, inspect, rewrite, transmit.
     pub frame: Cycles,
 }
 
-/// What occasionally interrupts a core that has only one thread.
+/// Interruptions of a core that has only one thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Disturbance {
     /// The mean time between two interruptions.
@@ -244,7 +244,7 @@ fn line_of_section(text: &str, part: &str) -> usize {
     text.lines().position(|line| line.trim() == header).map_or(1, |index| index + 1)
 }
 
-/// Collects parameters. Every table that has a source is one.
+/// Collects parameters. Every table that has a source is a parameter.
 fn collect(value: &Value, path: String, into: &mut Vec<Parameter>) {
     match value {
         Value::Table(table) if table.contains_key("source") => {
@@ -301,7 +301,8 @@ mod tests {
         assert!(x540.processor().is_err());
     }
 
-    /// What the files call computed is: all cores at the base frequency, and the uncore, burn the thermal design power.
+    /// Powers that the files call computed follow one rule: all cores at the base frequency, together with the uncore,
+    /// draw the thermal design power.
     #[test]
     fn computed_powers_follow_their_rule() {
         for (name, watts) in [

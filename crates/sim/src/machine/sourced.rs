@@ -40,7 +40,7 @@ impl SourcedCycles {
     }
 }
 
-/// A span that varies: at least `value`, exponentially more with the mean `excess`, at most `most`.
+/// A span that varies: `value` plus an exponentially distributed excess with the mean `excess`, limited to `most`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SourcedSpread {

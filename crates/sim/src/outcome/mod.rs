@@ -26,8 +26,8 @@ pub struct Outcome {
     pub queues: Vec<QueueOutcome>,
     /// Number of bytes sent, including check sequences.
     pub octets: u64,
-    /// Time from the arrival of a frame's last bit to the departure of its answer's last bit. Without an answer, it ends
-    /// with the frame's processing.
+    /// Time from the arrival of a frame's last bit to the departure of its answer's last bit. Without an answer, it
+    /// ends with the frame's processing.
     pub latency: Distribution,
     /// The terms of the delays, in the order of [`Term::ALL`], to two digits. For each frame they add up to its delay.
     pub terms: Vec<Distribution>,

@@ -17,7 +17,7 @@ const LONGEST: Nanos = Nanos::from_secs(10);
 
 /// How the cores' frequency is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(clippy::large_enum_variant)] // there is one a scenario
+#[allow(clippy::large_enum_variant)] // one per scenario
 pub enum FrequencyPlan {
     /// A fixed frequency.
     Fixed(Hertz),
@@ -29,13 +29,13 @@ pub enum FrequencyPlan {
     Goal(PStates),
     /// A governor of the kernel, or NMAP.
     Governor(GovernorModel, PStates),
-    /// The world alternates between two frequencies.
+    /// The simulator alternates between two frequencies, beginning with `high`.
     Toggle {
-        /// The first frequency.
+        /// The frequency after the first change.
         low: Hertz,
-        /// The second frequency.
+        /// The frequency at the beginning.
         high: Hertz,
-        /// How long each of them lasts.
+        /// How long each frequency lasts.
         every: Nanos,
     },
 }

@@ -24,7 +24,7 @@ pub struct Host {
     pub machine: String,
     /// The name of the machine from which the NIC is taken.
     pub nic_name: String,
-    /// The processor. Its idle states are limited as the scenario says.
+    /// The processor. The scenario may limit its idle states.
     pub processor: Processor,
     /// The NIC, with the scenario's rings and moderation.
     pub nic: NicModel,
@@ -34,11 +34,11 @@ pub struct Host {
     pub aspm: Option<AspmModel>,
     /// How the packet thread shares its core.
     pub scheduler: SchedulerModel,
-    /// Lateness of that thread's timers.
+    /// Lateness of the packet thread's timers.
     pub timer: TimerModel,
     /// The scheduler's tick on an idle core.
     pub tick: Tick,
-    /// What occasionally interrupts the core. `None` if nothing does.
+    /// What interrupts the core now and then. `None` if nothing does.
     pub disturbance: Option<Disturbance>,
     /// How the NIC's interrupts are handled.
     pub handling: Handling,
@@ -46,7 +46,7 @@ pub struct Host {
     pub affinity: Affinity,
     /// The virtual CPU. `None` unless the worker runs in a guest.
     pub vcpu: Option<VcpuModel>,
-    /// The uncore's frequency.
+    /// The uncore's frequency, which stays constant.
     pub uncore: Hertz,
 }
 
@@ -89,7 +89,7 @@ pub(super) fn read(root: &mut Section, load: Load<'_>) -> Result<Host, Error> {
     let (scheduler, timer, tick, disturbance) = scheduler(root, &processor)?;
     let (handling, affinity) = interrupt(root)?;
     let vcpu = root.section("vm")?.map(|section| vm(section, processor.vcpu)).transpose()?;
-    // As after a boot, until `[frequency]` says otherwise.
+    // The highest, as after a boot, unless `[frequency]` sets another.
     let uncore = processor.power.uncore.last().map_or(processor.base, |point| point.frequency);
     Ok(Host {
         machine: machine.name,
@@ -121,7 +121,7 @@ fn named(spot: &Spot<String>, load: Load<'_>) -> Result<Machine, Error> {
     } else {
         built_in(name)
     };
-    // What is wrong in a machine's file is wrong there, not in the scenario.
+    // An error in a machine's file is reported at its place in that file, not in the scenario.
     found.map_err(|why| why.in_file().unwrap_or_else(|| spot.wrong(why.to_string(), OTHER)))
 }
 
@@ -183,7 +183,7 @@ fn scheduler(
     Ok((scheduler, timer, tick, disturbance))
 }
 
-/// Reads `[interrupt]`. By default interrupts are handled directly, on the right CPU.
+/// Reads `[interrupt]`. By default interrupts are handled directly, on the CPU whose thread waits for them.
 fn interrupt(root: &mut Section) -> Result<(Handling, Affinity), Error> {
     let Some(mut section) = root.section("interrupt")? else { return Ok((Handling::Direct, Affinity::Right)) };
     let handling = section.choice("handling", &[("direct", Handling::Direct), ("threaded", Handling::Threaded)])?;

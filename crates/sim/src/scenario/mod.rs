@@ -68,15 +68,15 @@ use crate::strict::{self, Error, Override, Section};
 
 /// The longest simulated time, including the warm-up: one day.
 pub const LONGEST: Nanos = Nanos::from_secs(86_400);
-/// The largest number of queues, and so of cores: that of an XL710, the largest of the modelled controllers (Intel
-/// 332464, 1.2).
+/// The largest number of queues, and therefore of cores. An XL710 has as many, the most of all modelled controllers
+/// (Intel 332464, 1.2).
 pub const QUEUES: u64 = 1_536;
 /// The default seed.
 pub const SEED: u64 = 1;
 /// The default warm-up: simulated time before the measured window.
 pub const WARM_UP: Nanos = Nanos::from_millis(100);
 
-/// Returns the contents of a file that the scenario names, or why it cannot.
+/// Returns the contents of a file that the scenario names, or an error message if it cannot be read.
 pub type Load<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>;
 
 /// What to simulate.
@@ -92,13 +92,14 @@ pub struct Scenario {
     pub warm_up: Nanos,
     /// Length of the measured window, above 0.
     pub duration: Nanos,
-    /// The goal. `None` if there is none.
+    /// The goal. `None` if the scenario states none.
     pub goal: Option<GoalPlan>,
     /// The machine with the scenario's settings.
     pub host: Host,
     /// The traffic that arrives.
     pub traffic: Vec<Stream>,
-    /// Number of receive queues, which is also that of transmit queues. At least the number of cores.
+    /// Number of receive queues, and also of transmit queues. At least the number of cores, unless threads share
+    /// queues.
     pub queues: u32,
     /// What the cores do.
     pub worker: Worker,
@@ -113,22 +114,22 @@ pub struct Scenario {
 pub struct GoalPlan {
     /// How late packets may be. A lost packet counts as late.
     pub latency: Goal,
-    /// The share of packets that may be lost, in ppm. `None`: as many as may be late.
+    /// The share of packets that may be lost, in ppm. `None` sets no limit of its own: a lost packet counts as late.
     pub loss_ppm: Option<u32>,
-    /// The highest packet rate per queue that the policies are told. `None`: the shortest frames at line rate.
+    /// The highest packet rate per queue that the policies are told. With `None` they assume the shortest frames at
+    /// line rate.
     pub peak: Option<PacketRate>,
 }
 
 impl Scenario {
-    /// Number of packages that the simulated cores and the similar ones fill. Cores that do not fit into one package go to
-    /// the next.
+    /// Number of processor packages that the simulated cores and those that behave like them need.
     pub fn packages(&self) -> u64 {
         let busy = u64::from(self.worker.cores()) + u64::from(self.worker.alike());
         busy.div_ceil(u64::from(self.host.processor.power.cores.max(1))).max(1)
     }
 
     /// Reads a scenario. Error messages call it `name`; `overrides` replace single values; `load` reads the files that
-    /// it names.
+    /// the scenario names.
     pub fn parse(name: &str, text: &str, overrides: &[Override], load: Load<'_>) -> Result<Self, Error> {
         let mut root = strict::parse(name, text, overrides)?;
         let description = root.word("description")?.map(|spot| spot.value);
@@ -184,7 +185,7 @@ fn goal(mut section: Section) -> Result<GoalPlan, Error> {
     Ok(GoalPlan { latency, loss_ppm, peak: peak.map(|spot| spot.value) })
 }
 
-/// Reads `[queues]`: their number, the sizes of the rings, and how long descriptors wait for a batch.
+/// Reads `[queues]`: the number of queues, the sizes of the rings, and how long descriptors wait for a batch.
 fn queues(root: &mut Section, host: &mut Host) -> Result<u32, Error> {
     let Some(mut section) = root.section("queues")? else { return Ok(1) };
     let count = section.count("count", 1..=QUEUES)?.map_or(1, |spot| spot.value as u32);

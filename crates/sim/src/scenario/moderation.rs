@@ -111,7 +111,7 @@ fn setting(section: &mut Section) -> Result<ModerationModel, Error> {
         return Err(section.wrong("moderation without a setting", fix));
     }
     let delay = delay.map_or(Nanos::ZERO, |spot| spot.value);
-    // Without a timer a count alone would leave the last frames waiting for ever.
+    // Without a timer, a count above 1 would leave the last frames waiting forever.
     let usual = u64::from(delay == Nanos::ZERO);
     if let Some(frames) = frames.as_ref().filter(|frames| frames.value > 1 && delay == Nanos::ZERO) {
         let what = format!("{} frames without a delay", frames.value);
@@ -122,15 +122,15 @@ fn setting(section: &mut Section) -> Result<ModerationModel, Error> {
     Ok(ModerationModel { delay, from, frames, interval: interval.map_or(Nanos::ZERO, |spot| spot.value) })
 }
 
-/// Reads the throttling of a vector whose profile a policy chooses. The default is none.
+/// Reads `interval`, the throttling interval of a vector whose profile a policy chooses. The default is no throttling.
 fn throttle(section: &mut Section, host: &mut Host) -> Result<(), Error> {
     let interval = section.text::<Nanos>("interval")?.map_or(Nanos::ZERO, |spot| spot.value);
     host.nic.rx_moderation = ModerationModel { interval, ..ModerationModel::OFF };
     Ok(())
 }
 
-/// Reads `[moderation.profiles]`: a table per mode that replaces the kernel's. Returns the one of the current mode. The
-/// other one is checked too, so that `mode` can be varied.
+/// Reads `[moderation.profiles]`: a table per mode that replaces the kernel's. Returns the table of `mode`. The table
+/// of the other mode is checked too, so that the scenario stays valid if `mode` is changed.
 fn profiles(section: &mut Section, mode: PeriodMode) -> Result<[Profile; NET_PROFILES], Error> {
     let kernels = |mode| [0, 1, 2, 3, 4].map(|at| net_profile(Direction::Rx, mode, at).unwrap_or(Profile::IMMEDIATE));
     let mut chosen = kernels(mode);

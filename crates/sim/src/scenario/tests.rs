@@ -154,7 +154,7 @@ const WRONG: &[(&str, &str, usize, &[&str])] = &[
     ("[scheduler]", "[scheduler", 34, &["write it as TOML"]),
 ];
 
-/// `rate_limit_us` of the kernel may be 0.
+/// The kernel accepts 0 for `rate_limit_us`.
 #[test]
 fn schedutil_may_ask_at_each_wake_up() {
     let text = GOOD.replacen("policy = \"fixed\"\nat = \"2.2GHz\"", "policy = \"schedutil\"\nrate_limit = \"0us\"", 1);
@@ -175,7 +175,7 @@ fn what_is_wrong_is_told_with_line_and_remedy() {
     }
 }
 
-/// Kinds of traffic in place of the one of [`GOOD`]; `None`: it is good.
+/// Traffic that replaces that of [`GOOD`], and a part of the expected error. `None` if the traffic is valid.
 const TRAFFIC: &[(&str, Option<&str>)] = &[
     ("kind = \"constant\"\nrate = \"99.8%\"", None),
     ("kind = \"on-off\"\nrate = \"1Mpps\"\non = \"10us\"\noff = \"0us\"\nlengths = \"exponential\"", None),
@@ -228,7 +228,7 @@ fn the_goals_policies_need_a_goal() {
     assert!(parse(&both).is_ok(), "{:?}", parse(&both).err());
 }
 
-/// What is wrong in a DIM scenario's profiles, and in NMAP's thresholds.
+/// Errors in DIM's profiles and in NMAP's thresholds are reported.
 #[test]
 fn profiles_and_thresholds_are_checked() {
     let kernel = "machine = \"xeon-gold-6338n\"\nnic = \"x540\"\nduration = \"1s\"\n[[traffic]]\nkind = \"poisson\"\nrate = \"1kpps\"\n\
@@ -272,7 +272,7 @@ fn profiles_and_thresholds_are_checked() {
     }
 }
 
-/// What is wrong in a machine's file is told with that file's line and key, not with the scenario's.
+/// An error in a machine's file is reported with that file's line and key, not with the scenario's.
 #[test]
 fn a_machines_file_has_its_own_errors() {
     let good = crate::machine::Machine::text("xl710").unwrap();
@@ -292,7 +292,7 @@ fn a_machines_file_has_its_own_errors() {
         assert!(error.starts_with(&format!("mine.toml:{line}: ")), "{error}");
         parts.iter().for_each(|part| assert!(error.contains(part), "{error:?} does not say {part:?}"));
     }
-    // A file that is sound, but lacks what is wanted of it, is the scenario's mistake.
+    // If a valid machine file lacks the part that the scenario needs, the error is reported for the scenario.
     let text = GOOD.replacen("xeon-gold-6338n", "mine.toml", 1);
     let mut load = |_: &str| Ok(good.as_bytes().to_vec());
     let error = Scenario::parse("a.toml", &text, &[], &mut load).unwrap_err().to_string();

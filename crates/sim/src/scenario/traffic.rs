@@ -1,7 +1,7 @@
 //! The traffic of a scenario: the sections `[[traffic]]`.
 //!
 //! Keys of every kind: `kind`; `frame`, by default 64 bytes (not for `replay`); `queue`, by default all queues;
-//! `start`, by default at once; `answer`, the size of what is sent back, by default that of the frame.
+//! `start`, by default at once; `answer`, the size of what is sent back, by default the size of the frame.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const LONGEST: Nanos = Nanos::from_secs(3_600);
 pub struct Stream {
     /// The frames that arrive.
     pub traffic: Traffic,
-    /// Size of the answers in bytes, with check sequence. `None`: the size of the frame that is answered.
+    /// Size of the answers in bytes, with check sequence. `None` if an answer is as large as its frame.
     pub answer: Option<u32>,
     /// The record to replay. `None` for other kinds of traffic.
     pub records: Option<Records>,

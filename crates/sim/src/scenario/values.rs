@@ -19,7 +19,7 @@ impl CycleCount {
     }
 }
 
-/// Reads `1 cycles` to `1000000000cycles`. The maximum is some tenths of a second, which no frame takes.
+/// Reads `1cycles` to `1000000000cycles`. The maximum is some tenths of a second, more than any frame takes.
 impl FromStr for CycleCount {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -86,7 +86,7 @@ impl FromStr for Ratio {
 pub struct DimProfiles([(Option<u16>, Option<u16>); NET_PROFILES]);
 
 impl DimProfiles {
-    /// These profiles, with the kernel's values where they have none.
+    /// The complete profiles: values that are `n` are taken from `kernels`.
     pub fn over(&self, mut kernels: [Profile; NET_PROFILES]) -> [Profile; NET_PROFILES] {
         for (profile, (usecs, frames)) in kernels.iter_mut().zip(self.0) {
             profile.usecs = usecs.map_or(profile.usecs, u32::from);

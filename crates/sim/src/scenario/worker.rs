@@ -21,9 +21,9 @@ pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
 /// How a core waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// With a wait policy. `adaptive` uses the goal and the ring of the scenario.
+    /// A wait policy decides. `adaptive` uses the goal and the ring size of the scenario.
     Mode(Mode),
-    /// The core runs one of several threads that share a queue: see [`MetronomeModel`].
+    /// The core runs one of several threads that share a queue; see [`MetronomeModel`].
     Metronome(MetronomeModel),
 }
 
@@ -64,8 +64,8 @@ pub struct KernelModel {
     pub poll: Cycles,
     /// Cost of a frame: driver and stack, up to the wire or the socket.
     pub frame: Cycles,
-    /// Cost of a frame in the application: the two system calls and the work between them. `None`: the kernel forwards
-    /// frames itself.
+    /// Cost of a frame in the application: the two system calls and the work between them. `None` if the kernel
+    /// forwards frames itself.
     pub application: Option<Cycles>,
     /// Number of frames that a socket holds. Linux's default is 212,992 bytes (`net.core.rmem_default`), and a small
     /// frame with its bookkeeping takes 768 of them.
@@ -79,19 +79,19 @@ impl KernelModel {
     pub const SOCKET: u32 = 277;
 }
 
-/// Settings of the threads.
+/// Settings of Metronome, in which several threads share a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MetronomeModel {
-    /// V: the mean time for which no thread serves the queue.
+    /// V, the goal for the vacation: the mean time in which no thread serves the queue.
     pub vacation: Nanos,
-    /// T_L: the time for which a thread sleeps that did not get the lock.
+    /// T_L: how long a thread sleeps if it did not get the lock.
     pub timeout: Nanos,
     /// Cost of trying the lock.
     pub lock: Cycles,
 }
 
 impl Default for MetronomeModel {
-    /// V = 10 us. With this value and three threads the authors lose nothing at 10 Gbit/s (`tests/l3fwd/README.md`).
+    /// V = 10 us. With this value and three threads the authors lost no packets at 10 Gbit/s (`tests/l3fwd/README.md`).
     /// The cost of the lock is an estimate: a `lock cmpxchg` takes some 20 cycles (A. Fog, "Instruction tables",
     /// Skylake), and fetching the line from another core's cache takes four times as long.
     fn default() -> Self {
@@ -107,11 +107,11 @@ pub enum Worker {
     User {
         /// Number of simulated cores.
         cores: u32,
-        /// Number of further cores that behave alike. They count only for the package's power.
+        /// Number of further cores that behave like the simulated ones. They count only for the package's power.
         alike: u32,
         /// How the cores wait.
         wait: Wait,
-        /// Whether the policy may assume that a frame can end a block.
+        /// Whether the policy may assume that an interrupt for a frame ends a block.
         interrupts: bool,
         /// Whether the policy knows from the start what wake-ups cost on this machine, as with `--platform`.
         knows: bool,
@@ -123,12 +123,12 @@ pub enum Worker {
         stamps: bool,
     },
     /// Interrupts and NAPI; frames then go on to the wire or to an application. The default costs are estimates for an
-    /// x86 server with an unencumbered kernel: 2,000 cycles per poll, 2,500 per frame, 9,000 for an application's two
-    /// system calls, 2,000 to program the NIC. Calibrate them for your own host.
+    /// x86 server: 2,000 cycles per poll, 2,500 per frame, 9,000 for an application's two system calls, 2,000 to
+    /// program the NIC. Calibrate them for your own host.
     Kernel {
         /// Number of simulated cores.
         cores: u32,
-        /// Number of further cores that behave alike. They count only for the package's power.
+        /// Number of further cores that behave like the simulated ones. They count only for the package's power.
         alike: u32,
         /// Costs of the kernel's path.
         model: KernelModel,
@@ -145,7 +145,7 @@ impl Worker {
         }
     }
 
-    /// Number of further cores that behave alike.
+    /// Number of further cores that behave like the simulated ones.
     pub const fn alike(&self) -> u32 {
         match self {
             Self::User { alike, .. } | Self::Kernel { alike, .. } => *alike,
@@ -164,7 +164,7 @@ pub(super) fn read(root: &mut Section, host: &Host, queues: u32) -> Result<Worke
         return Err(root.wrong("there is no [worker]", "add [worker] with driver = \"user\" and wait = \"adaptive\""));
     };
     let driver = section.required_choice("driver", &[("user", Driver::User), ("kernel", Driver::Kernel)])?.value;
-    // More than a package has are those of several packages.
+    // Cores that do not fit into one package are placed in further packages.
     let cores = section.count("cores", 1..=super::QUEUES)?;
     let more_than_queues = cores.clone().filter(|cores| cores.value > u64::from(queues));
     let cores = cores.map_or(1, |spot| spot.value as u32);
@@ -234,7 +234,7 @@ fn wait(section: &mut Section) -> Result<Wait, Error> {
     })
 }
 
-/// Reads the target and timeout of the threads. Here `burst` is a number of frames, unlike in the other loops.
+/// Reads the settings of the threads: `vacation`, `timeout` and `lock`.
 fn metronome(section: &mut Section) -> Result<MetronomeModel, Error> {
     let usual = MetronomeModel::default();
     let mut span = |key, usual: Nanos| match section.text::<Nanos>(key)? {

@@ -1,18 +1,18 @@
 //! The traffic that arrives at the wire.
 //!
-//! Each kind of traffic has its own file. A [`Source`] says when it wants to begin to send its next frame. The
+//! Each kind of traffic has its own file. A [`Source`] says when its next frame is due on the wire. The
 //! [port](crate::world) then serialises the frames of all sources onto one wire. Times are whole nanoseconds, but a
-//! rate is kept exactly: what rounding leaves over is carried to the next frame.
+//! rate is kept exactly: the rest from rounding is carried to the next frame.
 //!
 //! | kind | is | keys |
 //! | --- | --- | --- |
 //! | [`constant`] | equal gaps | rate |
 //! | [`poisson`] | exponential gaps: many independent senders | rate |
 //! | [`on_off`] | bursts of equal gaps, and silence between them | rate, on, off, lengths |
-//! | [`slots`] | a burst a period, with jitter: a radio frame's slots | period, burst, spacing, jitter |
-//! | [`request`] | each connection sends again when it was answered: TCP_RR | connections, distance, think |
+//! | [`slots`] | one burst per period, with jitter: a radio frame's slots | period, burst, spacing, jitter |
+//! | [`request`] | each connection sends again when it has been answered: TCP_RR | connections, distance, think |
 //! | [`self_similar`] | bursts at all time scales | rate, sources, peak, burst, hurst |
-//! | [`replay`] | what a capture or a table says | file, repeat |
+//! | [`replay`] | the times and sizes of a capture or a table | file, repeat |
 
 pub mod constant;
 pub mod on_off;
@@ -36,7 +36,7 @@ use crate::random::Random;
 pub const SHORTEST_FRAME: u32 = 64;
 /// The longest frame in bytes: a jumbo frame of 9,216 bytes, which most switches accept.
 pub const LONGEST_FRAME: u32 = 9_216;
-/// Bytes that a frame takes on the wire in addition to its own: preamble and start delimiter (8), and the gap between
+/// Bytes on the wire per frame in addition to the frame itself: preamble and start delimiter (8), and the gap between
 /// frames (12). IEEE 802.3-2018, 4.2.3.2.2 and 4.4.2.
 pub const WIRE_OVERHEAD: u32 = 20;
 
@@ -58,12 +58,12 @@ pub struct Frame {
 pub struct Traffic {
     /// The arrival process and its parameters.
     pub kind: Kind,
-    /// The sizes of its frames.
+    /// The sizes of the frames.
     pub sizes: Sizes,
-    /// The receive queue for all of its frames. `None` spreads them over all queues: each frame at random (many flows),
-    /// but each connection of [`Kind::Request`] always to the same queue.
+    /// The receive queue for all frames of this traffic. `None` spreads them over all queues: each frame at random
+    /// (many flows), but each connection of [`Kind::Request`] always to the same queue.
     pub queue: Option<u32>,
-    /// When the traffic begins, after the start of the world.
+    /// When the traffic begins, counted from the start of the simulation.
     pub start: Nanos,
 }
 
@@ -81,15 +81,15 @@ units::named! {
             /// The mean rate.
             rate: Rate,
         } = "poisson",
-        /// See [`on_off`].
+        /// Bursts with silence between them; see [`on_off`].
         OnOff(on_off::OnOff) = "on-off",
-        /// See [`slots`].
+        /// One burst per period; see [`slots`].
         Slots(slots::Slots) = "slots",
-        /// See [`request`].
+        /// Requests that wait for their answers; see [`request`].
         Request(request::Request) = "request",
-        /// See [`self_similar`].
+        /// Bursts at all time scales; see [`self_similar`].
         SelfSimilar(self_similar::SelfSimilar) = "self-similar",
-        /// See [`replay`].
+        /// Recorded traffic; see [`replay`].
         Replay(replay::Replay) = "replay",
     }
 }
@@ -144,7 +144,7 @@ impl Sizes {
         &self.octets
     }
 
-    /// Sum of the sizes on the wire in bits, including overhead.
+    /// Sum of all sizes on the wire in bits, including [`WIRE_OVERHEAD`].
     pub fn wire_bits(&self) -> u64 {
         self.octets.iter().map(|octets| u64::from(octets + WIRE_OVERHEAD) * 8).sum()
     }
@@ -157,7 +157,7 @@ impl Sizes {
 
 /// A source of traffic that is running.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // there are a few a world, and each is asked for every frame
+#[allow(clippy::large_enum_variant)] // a world has few, and each is used for every frame
 pub enum Source {
     /// Runs [`constant`] traffic.
     Constant(constant::Source),
@@ -176,8 +176,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Starts `traffic` on a wire with the rate `line`. `records` are needed for [`Kind::Replay`] and come from its
-    /// file.
+    /// Starts `traffic` on a wire with the rate `line`. [`Kind::Replay`] needs the `records` of its file.
     pub fn new(traffic: &Traffic, line: BitRate, random: Random, records: Option<Records>) -> Self {
         let (sizes, start) = (traffic.sizes.clone(), At::ORIGIN + traffic.start);
         match &traffic.kind {
@@ -191,8 +190,8 @@ impl Source {
         }
     }
 
-    /// Draws the next frame. `None` if there is none at the moment ([`request`]) or any more ([`replay`]). Times never
-    /// decrease.
+    /// Draws the next frame; times never decrease. `None` if all clients wait for an answer ([`request`]) or if the
+    /// record has ended ([`replay`]).
     #[inline]
     pub fn draw(&mut self) -> Option<Frame> {
         match self {
@@ -206,15 +205,16 @@ impl Source {
         }
     }
 
-    /// Reports that connection `tag` received its answer at `at`. A [`request`] then sends again; other sources ignore
-    /// this.
+    /// Reports that the answer to connection `tag` leaves the simulated host's wire at `at`. A [`request`] source then
+    /// sends the next request; other sources ignore the report.
     pub fn answered(&mut self, tag: u32, at: At) {
         if let Self::Request(source) = self {
             source.answered(tag, at);
         }
     }
 
-    /// Reports that the frame of `tag` was lost at `at`. A [`request`] sends it again after its timeout.
+    /// Reports that the frame of connection `tag` was lost at `at`. A [`request`] source sends it again after the
+    /// timeout; other sources ignore the report.
     pub fn lost(&mut self, tag: u32, at: At) {
         if let Self::Request(source) = self {
             source.lost(tag, at);

@@ -15,7 +15,7 @@ pub struct OnOff {
     pub on: Nanos,
     /// Mean duration of the silence after a burst.
     pub off: Nanos,
-    /// How these durations vary.
+    /// How the durations of bursts and silences vary.
     pub lengths: Lengths,
 }
 
@@ -25,7 +25,7 @@ pub enum Lengths {
     /// The durations do not vary.
     #[default]
     Fixed,
-    /// Exponentially: an interrupted Poisson process with regular arrivals.
+    /// The durations are exponentially distributed: an interrupted Poisson process, but with equal gaps in a burst.
     Exponential,
 }
 
@@ -56,13 +56,13 @@ impl Source {
         }
     }
 
-    /// Draws the next frame. A burst has at least one.
+    /// Draws the next frame. A burst has at least one frame.
     pub fn draw(&mut self) -> Frame {
         let (at, octets) = (self.next, self.sizes.draw());
         self.next = at + self.pace.gap(octets);
         if self.next >= self.burst_ends {
             let silence = self.length(self.what.off);
-            // A frame that is still on the wire at the burst's end delays the silence's end, if there is one.
+            // If the last frame of a burst ends after the burst and its silence, the next burst begins later.
             self.next = (self.burst_ends + silence).max(self.next);
             self.burst_ends = self.next + self.length(self.what.on);
             self.pace.restart();
@@ -94,8 +94,8 @@ mod tests {
         let mut source = source(Lengths::Exponential);
         let n = 200_000;
         let last = (0..n).map(|_| source.draw().at.as_nanos()).last().unwrap();
-        // A burst has 1 + floor(length / 1 us) frames, 3.53 on average: 1 / (1 - exp(-1 / 3)); it and the
-        // silence last 10 us together, and a little more where the last frame outlasts the burst.
+        // A burst has 1 + floor(length / 1 us) frames, on average 1 / (1 - exp(-1 / 3)) = 3.53. Burst and silence
+        // together last 10 us, and a little more if the last frame outlasts the burst.
         let mean = last as f64 / n as f64;
         assert!((2_700.0..3_000.0).contains(&mean), "{mean}");
     }

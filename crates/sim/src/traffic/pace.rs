@@ -1,4 +1,4 @@
-//! A rate as people write it, and the exact gaps that follow from it.
+//! A rate as a user writes it, and the exact gaps between frames that follow from it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -87,10 +87,10 @@ impl Rate {
     }
 }
 
-/// The exact gaps between frames at a rate. A fraction of a nanosecond that is left over is carried to the next gap.
+/// The exact gaps between frames at a rate. The fraction of a nanosecond lost by rounding is carried to the next gap.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    /// Whether a frame's cost is its number of bits on the wire. Otherwise the cost is 1.
+    /// Whether the cost of a frame is its number of bits on the wire. If not, the cost is 1.
     by_bits: bool,
     /// A gap is cost * numerator / denominator nanoseconds.
     numerator: u128,
@@ -107,7 +107,7 @@ impl Pace {
     fn new(by_bits: bool, numerator: u128, denominator: u128) -> Self {
         let divisor = gcd(numerator, denominator).max(1);
         let (numerator, denominator) = (numerator / divisor, (denominator / divisor).max(1));
-        // 2^63 is above 400 Gbit/s in millionths.
+        // 400 Gbit/s in millionths is below 2^63.
         let denominator = u64::try_from(denominator).unwrap_or(u64::MAX >> 1).min(u64::MAX >> 1);
         Self { by_bits, numerator, denominator, rest: 0, octets: 0, whole: 0, part: 0 }
     }
@@ -116,7 +116,7 @@ impl Pace {
         if self.by_bits { u128::from(octets + WIRE_OVERHEAD) * 8 } else { 1 }
     }
 
-    /// Time from the start of a frame of `octets` bytes to that of the next.
+    /// Time from the start of a frame of `octets` bytes to the start of the next.
     #[inline]
     pub fn gap(&mut self, octets: u32) -> Nanos {
         if octets != self.octets {
@@ -137,7 +137,7 @@ impl Pace {
         u64::try_from(exact).unwrap_or(u64::MAX)
     }
 
-    /// Drops the remainder.
+    /// Drops the fraction of a nanosecond that would be carried to the next gap.
     pub fn restart(&mut self) {
         self.rest = 0;
     }

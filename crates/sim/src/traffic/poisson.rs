@@ -6,13 +6,13 @@ use super::{Frame, Pace, Sizes};
 use crate::At;
 use crate::random::Random;
 
-/// A Poisson process. If the rate is in bits, the mean of a gap follows from the size of the frame before it.
+/// A Poisson process. If the rate is in bits, the mean gap depends on the size of the frame before the gap.
 #[derive(Debug)]
 pub struct Source {
     pace: Pace,
     sizes: Sizes,
     random: Random,
-    /// When the next frame is due, in 2^-16 ns. The range is three days.
+    /// When the next frame is due, in 2^-16 ns. A `u64` covers three days.
     next: u64,
     /// The mean gap for the frame size `octets`, in 2^-16 ns.
     mean: u64,
@@ -20,7 +20,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Makes a source that begins at `start` with a gap.
+    /// Makes a source whose first frame comes one random gap after `start`.
     pub fn new(pace: Pace, sizes: Sizes, start: At, random: Random) -> Self {
         let first = sizes.octets()[0];
         let mut source =

@@ -29,7 +29,7 @@ pub struct Record {
     pub queue: Option<u32>,
 }
 
-/// A whole record, shared by all worlds that replay it.
+/// A whole record, shared by all simulations that replay it.
 pub type Records = Arc<[Record]>;
 
 /// Size of the check sequence in bytes. Captures do not include it. IEEE 802.3-2018, 3.2.9.
@@ -45,12 +45,13 @@ pub fn parse(octets: &[u8]) -> Result<Records, String> {
     if records.is_empty() { Err("holds no frame".into()) } else { Ok(records.into()) }
 }
 
-/// A frame that is stamped earlier than the one before it (captures of several queues) comes with it.
+/// Reads a pcap file. A frame with an earlier time stamp than the one before it, as in captures of several queues, gets
+/// the same time as the one before.
 fn capture(octets: &[u8]) -> Result<Vec<Record>, pcap::Error> {
     let mut reader = PcapReader::new("capture", octets)?;
     let mut records = Vec::new();
     while let Some(record) = reader.next_record()? {
-        // Shorter ones were captured before the port padded them; longer ones by a NIC that had joined some.
+        // Shorter frames were captured before the port padded them; longer ones after the NIC had merged several.
         let octets = record.original_len.saturating_add(CHECK_SEQUENCE).clamp(SHORTEST_FRAME, LONGEST_FRAME);
         records.push(Record { offset: record.offset, octets, queue: None });
     }
@@ -95,7 +96,7 @@ fn csv(octets: &[u8]) -> Result<Vec<Record>, String> {
 pub struct Source {
     records: Records,
     repeat: bool,
-    /// When the current pass began.
+    /// When the current pass through the record began.
     began: At,
     next: usize,
     /// Duration of a pass, including the gap after it.
@@ -108,7 +109,7 @@ impl Source {
         let length = records.last().map_or(Nanos::ZERO, |last| last.offset);
         let gaps = (records.len() as u64).saturating_sub(1);
         let gap = if gaps > 0 { length / gaps } else { Nanos::from_secs(1) };
-        // A pass that takes no time would never end.
+        // If a pass took no time, a repeated replay would never advance.
         let pass = (length + gap).max(Nanos::from_nanos(records.len() as u64));
         Self { records, repeat: what.repeat, began: start, next: 0, pass }
     }

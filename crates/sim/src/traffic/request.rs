@@ -1,9 +1,9 @@
-//! A closed loop of requests, like netperf's TCP_RR: each request is sent when the previous one was answered.
+//! A closed loop of requests, like netperf's TCP_RR: each request is sent when the previous one has been answered.
 //!
 //! ```text
 //!   client ── think ──► request ── distance ──► our wire … our wire ── distance ──► client ── think ──► …
 //! ```
-//! A server's delay shows as a lower rate: each of n connections makes 1 / (delay + 2 distances + think) transactions
+//! A longer delay of the server lowers the rate: each connection makes 1 / (delay + 2 distances + think) transactions
 //! per second.
 
 use std::cmp::Reverse;
@@ -18,14 +18,15 @@ use crate::random::Random;
 /// Parameters of the closed loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Number of clients, each with one request under way. At least 1.
+    /// Number of clients. Each has at most one outstanding request. At least 1.
     pub connections: u32,
     /// One-way time from the client's application to the simulated host's port: the client's stack and NIC, and the
     /// cable.
     pub distance: Nanos,
     /// Time from an answer to the next request.
     pub think: Nanos,
-    /// Whether `think` is the mean of exponential times. If false, it is constant.
+    /// Whether the time from an answer to the next request is exponentially distributed with the mean `think`. If
+    /// false, it is always `think`.
     pub think_varies: bool,
     /// Time after which a lost request is sent again. Linux's minimum is 200 ms (`TCP_RTO_MIN`, include/net/tcp.h).
     pub timeout: Nanos,
@@ -42,7 +43,7 @@ pub struct Source {
     what: Request,
     sizes: Sizes,
     random: Random,
-    /// Arrival times of the requests that are under way to us. At most one per connection.
+    /// Arrival times of the requests that are under way to the simulated host. At most one per connection.
     pending: BinaryHeap<Reverse<(At, u32)>>,
 }
 
@@ -79,7 +80,7 @@ impl Source {
         self.pending.push(Reverse((frame.at, frame.tag)));
     }
 
-    /// Reports that the answer to `connection` leaves our wire at `at`.
+    /// Reports that the answer to `connection` leaves the simulated host's wire at `at`.
     pub fn answered(&mut self, connection: u32, at: At) {
         let next = at + self.what.distance + self.thinks() + self.what.distance;
         self.pending.push(Reverse((next, connection)));

@@ -5,8 +5,8 @@
 //! Source: W. Willinger, M. S. Taqqu, R. Sherman, D. V. Wilson, "Self-similarity through high-variability", IEEE/ACM
 //! ToN 5(1), 1997, theorem 1.
 //!
-//! **Limits.** Means converge slowly. Over any short run the rate may be far from the requested one, which is typical
-//! of such traffic. Durations are cut at [`LONGEST`], so the tail of the distribution ends there.
+//! **Limits.** Means converge slowly. In a short run the rate may be far from the requested one, which is typical of
+//! self-similar traffic. Durations are limited to [`LONGEST`], so the tail of the distribution ends there.
 
 use units::{BitRate, Nanos};
 
@@ -25,7 +25,7 @@ pub struct SelfSimilar {
     pub rate: Rate,
     /// Number of senders, at least 1.
     pub sources: u32,
-    /// The rate of one sender while it is on. All senders together must exceed `rate`.
+    /// The rate of one sender while it is on. If all senders are on, their sum must exceed `rate`.
     pub peak: Rate,
     /// Mean time for which a sender is on.
     pub burst: Nanos,
@@ -35,7 +35,8 @@ pub struct SelfSimilar {
 }
 
 impl SelfSimilar {
-    /// Mean time for which a sender must be off so that all senders together make the rate. `None` if they cannot.
+    /// Mean time that a sender must be off so that all senders together have the mean rate `rate`. `None` if their
+    /// peaks together do not exceed it.
     pub fn silence(&self, sizes: &Sizes, line: BitRate) -> Option<Nanos> {
         let all = u128::from(self.peak.on_wire(sizes, line).as_bps()) * u128::from(self.sources);
         let rate = u128::from(self.rate.on_wire(sizes, line).as_bps()).max(1);
@@ -65,7 +66,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Makes a source whose senders each begin with a part of a silence, so that they do not begin together.
+    /// Makes a source in which each sender begins with a part of a silence, so that they do not all begin together.
     pub fn new(what: &SelfSimilar, line: BitRate, sizes: Sizes, start: At, mut random: Random) -> Self {
         let shape_thousandths = 3_000 - 2 * what.hurst_thousandths.clamp(501, 999);
         let on = Pareto::new(what.burst, shape_thousandths);
@@ -113,7 +114,7 @@ impl Pareto {
         Self { least, shape_thousandths }
     }
 
-    /// x u^(-1/a) for u uniform in (0, 1). Since -ln u is exponential, it equals x 2^(that log2(e) / a).
+    /// Draws x u^(-1/a) for u uniform in (0, 1). With E = -ln u, which is exponential, it equals x 2^(E log2(e) / a).
     fn draw(&self, random: &mut Random) -> Nanos {
         /// log2(e), in units of 2^-32.
         const LOG2_E: u128 = 6_196_328_018;
@@ -132,7 +133,7 @@ static ROOTS: [u64; 32] = roots();
 
 const fn roots() -> [u64; 32] {
     let mut all = [0; 32];
-    // In units of 2^-62, so that the square fits 128 bits.
+    // In units of 2^-62, so that the square fits into 128 bits.
     let mut root = 2u128 << 62;
     let mut i = 0;
     while i < 32 {
@@ -196,7 +197,7 @@ mod tests {
         let sizes = Sizes::fixed(64).unwrap();
         let line = BitRate::new(10_000_000_000);
         let mut source = Source::new(&what, line, sizes.clone(), At::ORIGIN, Random::stream(4, 4));
-        // Frames a millisecond, over 20 s; the index of dispersion of blocks of 1 and of 100 ms.
+        // Frames per millisecond, over 20 s; then the index of dispersion for blocks of 1 ms and of 100 ms.
         let mut counts = vec![0u32; 20_000];
         loop {
             let frame = source.draw();
@@ -213,7 +214,7 @@ mod tests {
             sums.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / sums.len() as f64 / mean
         };
         let (short, long) = (dispersion(1), dispersion(100));
-        // Poisson: 1 and 1. Here it grows as t^(2H - 1): 100^0.6 is 16.
+        // For Poisson traffic both would be 1. Here the index grows as t^(2H - 1), and 100^0.6 is 16.
         assert!(short > 2.0 && long > 4.0 * short, "{short} {long}");
     }
 

@@ -15,8 +15,8 @@ pub struct Slots {
     pub burst: u32,
     /// Time from frame to frame within a slot. A burst must end before the next slot.
     pub spacing: Nanos,
-    /// A slot's burst begins up to this much after its time, uniformly distributed. At most a period less the burst.
-    /// The times of the slots themselves do not drift.
+    /// The largest delay of a burst after the beginning of its slot, uniformly distributed from 0. Burst and jitter
+    /// together must be shorter than a period. The slots themselves do not drift.
     pub jitter: Nanos,
 }
 

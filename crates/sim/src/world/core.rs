@@ -388,8 +388,8 @@ impl Core {
         }
     }
 
-    /// Wakes the core. The wake-up reaches it at `told`. `handling` is the time between the exit from the idle state and
-    /// the scheduler, `resume` the time after the scheduler.
+    /// Wakes the core. The wake-up reaches it at `told`. `handling` is the time between the exit from the idle state
+    /// and the scheduler, `resume` the time after the scheduler.
     fn wake(
         &mut self,
         told: At,

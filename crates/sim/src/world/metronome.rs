@@ -8,9 +8,10 @@
 //! with M threads and a load of ρ, T_S = M · V · (1 − ρ) / (1 − ρ^M). ρ is the smoothed share of busy time; the last
 //! cycle has a weight of a quarter.
 //!
-//! Source: M. Faltelli, G. Belocchi, F. Quaglia, S. Pontarelli, G. Bianchi, "Metronome: adaptive and precise intermittent
-//! packet retrieval in DPDK", CoNEXT 2020, section 4; marcofaltelli/Metronome, `tests/l3fwd/l3fwd_lpm_timer.c` (27e04612):
-//! bursts of 32, `ALPHA` 0.75, `TIMEOUT_LONG` 500 us, 20 us for a thread's first sleep.
+//! Source: M. Faltelli, G. Belocchi, F. Quaglia, S. Pontarelli, G. Bianchi, "Metronome: adaptive and precise
+//! intermittent packet retrieval in DPDK", CoNEXT 2020, section 4; marcofaltelli/Metronome,
+//! `tests/l3fwd/l3fwd_lpm_timer.c` (27e04612): bursts of 32, `ALPHA` 0.75, `TIMEOUT_LONG` 500 us, 20 us for a thread's
+//! first sleep.
 //!
 //! **Not modelled:** the additions of the extended version (arXiv 2103.13263v3), in which threads change queues; cache
 //! lines that move from core to core with the lock; l3fwd's transmit buffer, which drains every 10 us.

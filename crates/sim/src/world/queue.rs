@@ -129,8 +129,8 @@ impl QueuePair {
         }
     }
 
-    /// Moves up to `most` frames that software can see at `now` to the end of `batch`. Returns the number of frames that
-    /// software could see.
+    /// Moves up to `most` frames that software can see at `now` to the end of `batch`. Returns the number of frames
+    /// that software could see.
     #[inline]
     pub fn take(&mut self, now: At, most: usize, batch: &mut Vec<Waiting>) -> u32 {
         self.settle(now);

@@ -10,12 +10,12 @@
 //! ```text
 //!   g(m) = min over all schedules of (cost + m · late)  −  m · A
 //! ```
-//! because a schedule with at most A late packets has late − A ≤ 0. g is concave, and its largest value is the bound.
-//! (In M. J. Neely, "Stochastic Network Optimization", 2010, ch. 4, the length of a queue serves as this price; S. Boyd,
-//! L. Vandenberghe, "Convex Optimization", 5.1.3, describes weak duality.) At the price m with the largest g, take the
-//! optimal schedule whose number of late packets L is the largest that does not exceed A. It is allowed, so the true
-//! optimum exceeds the bound by at most m · (A − L). Usually this is less than the price of one late packet; it is more
-//! if packets can only be late in large groups.
+//! because late − A ≤ 0 for a schedule with at most A late packets. g is concave, and its largest value is the bound.
+//! (In M. J. Neely, "Stochastic Network Optimization", 2010, ch. 4, the length of a queue serves as this price; S.
+//! Boyd, L. Vandenberghe, "Convex Optimization", 5.1.3, describes weak duality.) At the price m with the largest g,
+//! take the optimal schedule whose number of late packets L is the largest that does not exceed A. It is allowed, so
+//! the true optimum exceeds the bound by at most m · (A − L). Usually this is less than the price of one late packet;
+//! it is more if packets can only be late in large groups.
 //!
 //! **One price.** Releases and deadlines have the same order. So a rest from v to u makes late exactly the packets with
 //! index from R(v) to X(u). R(v) counts the packets released by v; X(u) counts those whose deadline is before u.
@@ -29,9 +29,10 @@
 //! ```
 //! Only the work of packets that are in time counts. There are at least `packets − A` of them.
 //!
-//! On either side of its maximum, every term splits into one for v and one for u. So a running minimum for each side
-//! replaces the inner search: [`Resting`] has those of the first line, [`Sessions`] those of the second. No v changes
-//! sides more than once. Apart from the insertions into the ordered queue of [`Sessions`], each m takes O(packets).
+//! The `max` in each line has two cases. In either case, every term is the sum of one that depends on v and one that
+//! depends on u. So the inner search is replaced by one running minimum per case: [`Resting`] holds those of the first
+//! line, [`Sessions`] those of the second. A v moves from one case to the other at most once. Apart from the insertions
+//! into the ordered queue of [`Sessions`], each m takes O(packets).
 
 use std::collections::VecDeque;
 
@@ -46,7 +47,7 @@ pub struct Packets {
     pub count: u64,
 }
 
-/// A way to rest.
+/// A way to rest: an idle state and its costs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rest {
     /// Cost per nanosecond of rest.
@@ -55,7 +56,7 @@ pub struct Rest {
     pub wake: f64,
 }
 
-/// Prices, in any unit, as long as all use the same.
+/// The prices of a core's activities. All use the same unit of cost, which the caller chooses.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Prices {
     /// Cost of a nanosecond awake.
@@ -71,7 +72,7 @@ pub struct Prices {
 /// The packets of one core. Releases and deadlines never decrease from one entry to the next.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Line {
-    /// Begin and end of the account. The core is awake at the beginning.
+    /// Begin and end of the time that the cost covers, in nanoseconds. The core is awake at the beginning.
     pub window: (u64, u64),
     /// The packets. Their deadlines lie within the window.
     pub packets: Vec<Packets>,
@@ -79,8 +80,9 @@ pub struct Line {
 
 impl Line {
     /// Appends a packet that is released no earlier than those before it. Packets whose releases are less than `close`
-    /// apart become one entry, which can be served at any time at which one of them can. This makes the bound lower,
-    /// never higher. A deadline that is earlier than the previous one is moved to it, with the same effect.
+    /// nanoseconds apart become one entry: it is in time if the core is awake at any moment from the first release to
+    /// the last deadline. This makes the bound lower, never higher. A deadline that is earlier than the previous one is
+    /// raised to it, with the same effect.
     pub fn push(&mut self, mut packet: Packets, close: u64) {
         if let Some(last) = self.packets.last_mut() {
             packet.deadline = packet.deadline.max(last.deadline);
@@ -102,7 +104,7 @@ impl Line {
 /// The largest value of the dual that was found.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Least {
-    /// No schedule with at most the allowed number of late packets costs less.
+    /// The bound: no schedule with at most the allowed number of late packets costs less.
     pub cost: f64,
     /// The price of a late packet at which this value was found.
     pub price: f64,
@@ -113,8 +115,8 @@ const CLOSE_ENOUGH: f64 = 1e-4;
 /// The largest number of evaluations. Each gives a valid bound; ten are usual.
 const EVALUATIONS: usize = 40;
 
-/// The least cost with which at most `allowed` packets of all lines together are late. `fixed` is a cost that is added
-/// in any case; the search's precision is relative to the sum.
+/// Computes the least cost of schedules in which at most `allowed` packets of all lines together are late. `fixed` is a
+/// cost that the caller adds in any case: the precision of the search is relative to the sum.
 pub fn least(lines: &[Line], prices: &Prices, allowed: f64, fixed: f64) -> Least {
     let packets: u64 = lines.iter().map(Line::count).sum();
     let work = prices.packet * (packets as f64 - allowed).max(0.0);
@@ -130,7 +132,7 @@ pub fn least(lines: &[Line], prices: &Prices, allowed: f64, fixed: f64) -> Least
         }
     };
     found(&mut best, low);
-    // At this price no packet is late: waking for it alone costs less.
+    // At this price no packet is late, because even a wake-up for a single packet costs less.
     let dearest = prices.rests.iter().map(|rest| rest.wake).fold(0.0, f64::max) + prices.batch;
     let mut high = evaluate(1.0 + 1.001 * dearest);
     found(&mut best, high);
@@ -190,8 +192,8 @@ struct Ready<'a> {
     before: Vec<f64>,
 }
 
-/// The least cost of starting from rest, in two forms: with all work paid, and without the work of the punctual packets
-/// that wait. The second is for a core that stays awake and does that work then.
+/// The least cost of a schedule that ends a rest now, in two forms. `paid` includes all work. `owed` leaves out the
+/// work of the waiting packets that are in time: a core that stays awake does this work in its time awake.
 #[derive(Clone, Copy, Debug)]
 struct Starts {
     paid: Value,
@@ -226,9 +228,9 @@ impl Window {
 /// Awake periods ("sessions") that have not ended.
 ///
 /// A session of length g with work c costs max(awake · g, c). If the core works all the time, the cost is c; if it
-/// waits for some of the time, it is awake · g. Let f be the price of being awake up to v less the work that has
-/// arrived by v. A session that began at u costs at v at least `paid`, and at least `owed` + f(v). The first holds
-/// until f(v) reaches the threshold `paid` − `owed`, the second from then on.
+/// waits for some of the time, it is awake · g. Let f(v) be the price of being awake up to v, minus the work that has
+/// arrived by v. A session that began at u costs at v at least `paid`, and at least `owed` + f(v). The first is the
+/// larger until f(v) reaches the threshold `paid` − `owed`, the second from then on.
 #[derive(Debug)]
 struct Sessions {
     /// Sessions that still work, with ascending thresholds and prices. A session with a lower threshold and a higher
@@ -271,9 +273,9 @@ impl Sessions {
 #[derive(Debug)]
 struct Resting {
     rest: Rest,
-    /// The least cost among those that have made packets late by now.
+    /// The least cost among the rests that have already made packets late.
     old: Value,
-    /// The least cost among those that have not.
+    /// The least cost among the rests that have not made any packet late yet.
     recent: (Window, Window),
 }
 
@@ -282,7 +284,7 @@ struct Resting {
 struct Node {
     time: f64,
     value: Value,
-    /// Number of entries released by then.
+    /// Number of entries released by `time`.
     released: usize,
 }
 
@@ -301,7 +303,7 @@ impl<'a> Ready<'a> {
         let packets = &self.line.packets;
         let (start, end) = self.line.window;
         let time_of = |at: u64| at.saturating_sub(start) as f64;
-        // With one rest alone nothing is won by waking before the next deadline.
+        // With only one way to rest, it never pays to wake before the next deadline.
         let several = prices.rests.len() > 1;
         let dearest = prices.rests.iter().map(|rest| rest.wake).fold(0.0, f64::max) + prices.batch;
         let mut resting: Vec<Resting> = prices
@@ -341,7 +343,7 @@ impl<'a> Ready<'a> {
                     way.recent.1.drop_before(kept);
                     let wakes = way.rest.slope * time + way.rest.wake;
                     let old = Value { cost: way.old.cost + price * late, late: way.old.late + late };
-                    // The work of late packets counts for nothing.
+                    // The work of late packets is not counted.
                     let old_owed = old.costs(prices.packet * late);
                     let paid = old.min(way.recent.0.least()).costs(wakes + prices.batch);
                     begins.paid = begins.paid.min(paid);
@@ -360,7 +362,7 @@ impl<'a> Ready<'a> {
         let time = time_of(end);
         let all = self.before[packets.len()];
         let to_the_end = sessions.least(prices.awake * time - prices.packet * all);
-        // Nobody need wake from the last rest.
+        // The last rest needs no wake-up.
         nodes.iter().fold(to_the_end, |least, node| {
             let late = all - self.before[node.released];
             let slope = prices.rests.iter().map(|rest| rest.slope).fold(prices.awake, f64::min);
@@ -369,7 +371,7 @@ impl<'a> Ready<'a> {
         })
     }
 
-    /// Adds a rest that begins at `node`. It makes packets late now or later.
+    /// Adds the rest that begins at `node` to those that have made packets late.
     fn put_down(&self, node: &Node, resting: &mut [Resting], price: f64) {
         let released = self.before[node.released];
         for way in resting {

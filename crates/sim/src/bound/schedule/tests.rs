@@ -7,7 +7,7 @@ use super::*;
 /// The last time of the small cases.
 const END: u64 = 8;
 
-/// What a schedule comes to: the cost with the packets' work as the model has it, and with it as the world has it.
+/// The cost of a schedule, and its number of late packets.
 #[derive(Clone, Copy, Debug)]
 struct Tried {
     cost: f64,
@@ -25,7 +25,7 @@ enum Spent {
 struct Search<'a> {
     line: &'a Line,
     prices: &'a Prices,
-    /// Polls with how the interval before each was spent; the first is the window's begin.
+    /// The times of the polls, and how the interval before each was spent. The first is the begin of the window.
     polls: Vec<(u64, Spent)>,
     all: Vec<Tried>,
 }
@@ -44,8 +44,8 @@ impl Search<'_> {
         }
     }
 
-    /// The true cost: a session costs the time awake or its work, whichever is more; each wake-up its price; after the
-    /// last poll the core rests the cheapest way, whose wake-up nobody pays.
+    /// The true cost. A session costs the time awake or its work, whichever is more, and each wake-up its price. After
+    /// the last poll the core rests in the cheapest way, without the cost of a wake-up.
     fn judge(&self) -> Tried {
         let Prices { awake, rests, packet, batch } = self.prices;
         let (mut cost, mut late) = (0.0, 0);
@@ -65,7 +65,7 @@ impl Search<'_> {
                 if !taken[index] && packets.release <= *time {
                     taken[index] = true;
                     got += packets.count;
-                    // Awake, it was taken as soon as it came.
+                    // A core that is awake takes a packet as soon as it is released.
                     late += if packets.deadline < awake_since { packets.count } else { 0 };
                 }
             }
@@ -113,7 +113,7 @@ fn prices(work: bool) -> impl Strategy<Value = Prices> {
     )
 }
 
-/// What the first rest's wake-up, which the path does not pay, is worth at most.
+/// The most that the first wake-up can cost. The path does not pay for it.
 fn first(prices: &Prices) -> f64 {
     prices.rests.iter().map(|rest| rest.wake).fold(0.0, f64::max) + prices.batch
 }
@@ -130,7 +130,8 @@ proptest! {
         prop_assert!(bound.cost <= optimum + 1e-6, "{bound:?} above {optimum}: {line:?} {prices:?}");
     }
 
-    /// Without work, the path is the cheapest of all schedules at its price, but for the first wake-up.
+    /// Without work, the path costs as much as the cheapest of all schedules at its price, except for the first
+    /// wake-up.
     #[test]
     fn the_path_is_the_cheapest(line in lines(), prices in prices(false), price in 0u32..300) {
         let price = f64::from(price);
@@ -141,7 +142,7 @@ proptest! {
         prop_assert!(path.cost + first(&prices) >= best - 1e-6, "{path:?} below {best}: {line:?} {prices:?}");
     }
 
-    /// Several cores: the best split of the late packets over them costs no less.
+    /// With several cores, no split of the late packets among them costs less than the bound.
     #[test]
     fn cores_share_what_may_be_late(a in lines(), b in lines(), prices in prices(true), allowed in 0u64..6) {
         let bound = least(&[a.clone(), b.clone()], &prices, allowed as f64, 0.0);
@@ -164,10 +165,10 @@ fn regular(count: u64, gap: u64, slack: u64) -> Line {
 
 #[test]
 fn a_wake_up_serves_all_that_came_while_the_first_could_wait() {
-    // Packets every 10, each waits at most 45: five a wake-up. The first wake-up is free.
+    // Packets come every 10 and wait at most 45, so each wake-up serves five. The first wake-up is free.
     let prices = Prices { awake: 1_000.0, rests: vec![ONE_REST], packet: 0.0, batch: 0.0 };
     assert_eq!(least(&[regular(1_000, 10, 45)], &prices, 0.0, 0.0).cost, 199.0 * 100.0);
-    // A tenth may be late: the wake-ups of every eleventh period are saved, each for five packets.
+    // A tenth may be late, which saves about a tenth of the wake-ups, each for five packets.
     let some = least(&[regular(1_000, 10, 45)], &prices, 100.0, 0.0);
     assert!(some.cost < 181.0 * 100.0 && some.cost > 170.0 * 100.0, "{some:?}");
     // All may be late.
@@ -179,9 +180,9 @@ fn where_waking_costs_more_than_staying_awake_the_core_stays_awake() {
     let prices = Prices { awake: 1.0, rests: vec![ONE_REST], packet: 0.0, batch: 0.0 };
     let line = regular(1_000, 10, 15);
     let bound = least(std::slice::from_ref(&line), &prices, 0.0, 0.0);
-    // From the first deadline to the last release, and the first wake-up is free.
+    // The core is awake from the first deadline to the last release. The first wake-up is free.
     assert_eq!(bound.cost, (10_000.0 - 25.0) * 1.0);
-    // Its work is done meanwhile.
+    // The work fits into the time awake, so it adds no cost.
     let busy = Prices { packet: 4.0, ..prices };
     assert_eq!(least(&[line], &busy, 0.0, 0.0).cost, bound.cost);
 }

@@ -18,8 +18,8 @@ pub struct OndemandModel {
 }
 
 impl Default for OndemandModel {
-    /// The kernel's defaults in `od_init()`: 95 % (`MICRO_FREQUENCY_UP_THRESHOLD`) if idle time is kept in
-    /// microseconds, as it is with NO_HZ; and `DEF_SAMPLING_DOWN_FACTOR`.
+    /// The kernel's defaults in `od_init()`: 95 % (`MICRO_FREQUENCY_UP_THRESHOLD`), which applies if idle time is
+    /// accounted in microseconds, as with NO_HZ; and `DEF_SAMPLING_DOWN_FACTOR`.
     fn default() -> Self {
         Self { sampling: SAMPLING, up_threshold: 95, sampling_down_factor: 1 }
     }
@@ -51,7 +51,7 @@ impl Default for ConservativeModel {
 #[derive(Clone, Debug)]
 struct Sampler {
     sampling: Nanos,
-    /// Number of sampling periods until the next sample: `rate_mult`.
+    /// Number of sampling periods from one sample to the next: `rate_mult`.
     factor: u32,
     since: At,
     idle: Nanos,
@@ -61,7 +61,7 @@ struct Sampler {
 struct Sampled {
     /// The load in percent.
     load: u64,
-    /// Number of sampling periods in which the core was idle and no sample was taken.
+    /// Number of sampling periods that the core was idle without a sample.
     idle_periods: u64,
 }
 
@@ -76,8 +76,8 @@ impl Sampler {
         let idle = Nanos::from_nanos(load.idle.as_nanos().saturating_sub(self.idle.as_nanos())).min(elapsed);
         (self.since, self.idle) = (now, load.idle);
         let long = idle > sampling * 2;
-        // After a long idle period the load of the sample before stands once more: the core has just woken, and the
-        // average over the idle period says nothing of what comes.
+        // After a long idle period the load of the sample before is used once more: the core has just woken, and the
+        // average over the idle period does not predict the coming load.
         let percent = if long && self.previous > 0 {
             std::mem::take(&mut self.previous)
         } else {
@@ -137,7 +137,7 @@ impl Conservative {
         let (lowest, highest) = (range.lowest().as_hertz(), range.highest().as_hertz());
         let step = u64::from(self.model.freq_step) * highest / 100;
         let less = |requested: u64, steps: u64| requested.saturating_sub(step.saturating_mul(steps)).max(lowest);
-        // As in the kernel, what the idle periods take off lasts only if a step is made.
+        // As in the kernel, the reduction for idle periods is kept only if a step is made.
         let requested = less(self.requested, idle_periods);
         if load > u64::from(self.model.up_threshold) {
             self.down_skip = 0;
@@ -192,30 +192,30 @@ mod tests {
         let mut governor = Governor::new(GovernorModel::Conservative(ConservativeModel::default()), range(), false);
         let (mut now, mut idle) = (0, 0);
         let mut after = |milliseconds, busy| loaded(&mut governor, &mut now, &mut idle, milliseconds, busy);
-        // 5 % of 2.2 GHz are 110 MHz; what is asked for is rounded up on the way down...
+        // 5 % of 2.2 GHz are 110 MHz. On the way down the wanted frequency is rounded up...
         assert_eq!(after(10, 10), mhz(2_100));
         assert_eq!(after(10, 10), mhz(2_000));
         assert_eq!(after(10, 50), mhz(2_000), "between the thresholds");
         assert_eq!(after(200, 0), mhz(800));
-        // ...and down on the way up.
+        // ...and on the way up it is rounded down.
         assert_eq!(after(10, 90), mhz(900));
         assert_eq!(after(10, 90), mhz(1_000));
     }
 
-    /// In the kernel the steps of idle periods are kept only with a step of their own.
+    /// In the kernel the reduction for idle periods is kept only if this sample makes a step too.
     #[test]
     fn conservative_forgets_idle_periods_without_a_step() {
         let mut governor = Governor::new(GovernorModel::Conservative(ConservativeModel::default()), range(), false);
         let (mut now, mut idle) = (0, 0);
         assert_eq!(loaded(&mut governor, &mut now, &mut idle, 10, 50), mhz(2_200));
-        // Five idle periods, with the 50 % before them: between the thresholds.
+        // After five idle periods, the load before them (50 %) counts. It is between the thresholds.
         now += 50_000_000;
         idle += 50_000_000;
         let slept = Load { idle: Nanos::from_nanos(idle), ..Load::default() };
         assert_eq!(governor.decide(At::from_nanos(now), mhz(2_200), &slept), None);
-        // Busy again: already at the highest, and not back at what the idle periods would have left.
+        // The core is busy again and still at the highest frequency: the idle periods had no lasting effect.
         assert_eq!(loaded(&mut governor, &mut now, &mut idle, 10, 100), mhz(2_200));
-        // After so long an idle time that nothing is left to take off, the kernel leaves the frequency alone.
+        // After an idle time that would reduce the frequency to the lowest, the kernel leaves it unchanged.
         let mut governor = Governor::new(GovernorModel::Conservative(ConservativeModel::default()), range(), false);
         let (mut now, mut idle) = (0, 0);
         assert_eq!(loaded(&mut governor, &mut now, &mut idle, 10, 10), mhz(2_100));
@@ -232,7 +232,7 @@ mod tests {
         let (mut now, mut idle) = (0, 0);
         assert_eq!(loaded(&mut governor, &mut now, &mut idle, 10, 100), mhz(2_200));
         let slept = |idle: u64| Load { idle: Nanos::from_nanos(idle), ..Load::default() };
-        // No sample is taken in an idle second; the first one after it goes by the load before.
+        // No sample is taken during the idle second. The first sample after it uses the load before it.
         assert_eq!(governor.decide(At::from_nanos(now + 1_000_000_000), mhz(2_200), &slept(1_000_000_000)), None);
         let next = governor.decide(At::from_nanos(now + 2_000_000_000), mhz(2_200), &slept(1_999_000_000));
         assert_eq!(next, Some(mhz(800)));

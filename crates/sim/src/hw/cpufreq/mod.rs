@@ -13,7 +13,7 @@
 //! | `schedutil` | the scheduler's utilisation (PELT) | `kernel/sched/cpufreq_schedutil.c`, `kernel/sched/pelt.c` |
 //! | `nmap` | NAPI's change from interrupts to polling; else `ondemand` | K.-D. Kang et al., MICRO 2021 |
 //!
-//! Kernel sources are those of Linux 6.6. **Left out:** policies of several CPUs (each core has its own),
+//! Kernel sources are those of Linux 6.6. **Not modelled:** policies of several CPUs (each core has its own),
 //! `powersave_bias`, `ignore_nice_load`, I/O wait boosts, schedutil's estimate of a task's utilisation when it wakes
 //! (`util_est`), utilisation clamps other than the default for real-time threads, intel_pstate's own algorithms,
 //! hardware-managed P-states.
@@ -46,7 +46,7 @@ units::named! {
         Performance = "performance",
         /// Requests the lowest frequency.
         Powersave = "powersave",
-        /// Follows the load: up to the highest frequency at once, down in proportion.
+        /// Follows the load: requests the highest frequency at high load, otherwise one in proportion to the load.
         Ondemand(OndemandModel) = "ondemand",
         /// Follows the load step by step.
         Conservative(ConservativeModel) = "conservative",
@@ -60,7 +60,7 @@ units::named! {
 /// What a governor is told about its core. Counts are totals since the world began.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Load {
-    /// Time in which the core was idle.
+    /// Total idle time of the core.
     pub idle: Nanos,
     /// Number of packets that NAPI took in the first poll after an interrupt.
     pub interrupt_packets: u64,
@@ -88,7 +88,7 @@ enum Scheme {
 }
 
 impl Governor {
-    /// Makes a governor that may request the frequencies of `range`. `realtime` says that a FIFO thread runs on the
+    /// Makes a governor that may request the frequencies of `range`. `realtime` says whether a FIFO thread runs on the
     /// core.
     pub fn new(model: GovernorModel, range: PStates, realtime: bool) -> Self {
         let (scheme, requested) = match model {
@@ -106,7 +106,8 @@ impl Governor {
         Self { scheme, range, requested }
     }
 
-    /// The last requested frequency. Until the first request it is the highest, as after a boot.
+    /// The last requested frequency. Until the first request it is the initial one: the highest, as after a boot, or
+    /// the lowest for `powersave`.
     pub const fn requested(&self) -> Hertz {
         self.requested
     }
@@ -116,8 +117,8 @@ impl Governor {
         matches!(self.scheme, Scheme::Fixed)
     }
 
-    /// Takes in what the core did up to `now`, while it ran at `running`. Returns the frequency to request, if it is a
-    /// new one.
+    /// Updates the governor with what the core did up to `now`, while it ran at `running`. Returns the frequency to
+    /// request. `None` if it is the one requested before.
     pub fn decide(&mut self, now: At, running: Hertz, load: &Load) -> Option<Hertz> {
         let (range, requested) = (&self.range, self.requested);
         let wanted = match &mut self.scheme {

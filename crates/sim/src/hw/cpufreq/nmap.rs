@@ -1,4 +1,4 @@
-//! NMAP: requests the highest frequency once NAPI polls for long, and otherwise follows ondemand.
+//! NMAP: requests the highest frequency when NAPI has polled many packets in a row, and otherwise follows ondemand.
 //!
 //! ```text
 //!   by utilisation (ondemand) ── more than ni_threshold packets polled since the interrupt ──► network-intensive
@@ -16,8 +16,8 @@ use super::Load;
 use super::dbs::{Ondemand, OndemandModel};
 use crate::At;
 
-/// Parameters of NMAP. The paper finds both thresholds by profiling a workload in advance, and gives no values for all
-/// workloads.
+/// Parameters of NMAP. The paper finds both thresholds by profiling each workload in advance, so there are no default
+/// values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NmapModel {
     /// NI_TH: if NAPI polls more packets than this after an interrupt, the core is network-intensive.
@@ -25,7 +25,7 @@ pub struct NmapModel {
     /// CU_TH, in thousandths: if polled packets divided by interrupt packets fall below this, the core is no longer
     /// network-intensive.
     pub cu_threshold_thousandths: u32,
-    /// How often that ratio is checked.
+    /// How often the ratio of polled to interrupt packets is checked.
     pub period: Nanos,
     /// The governor for a core that is not network-intensive.
     pub otherwise: OndemandModel,
@@ -41,7 +41,8 @@ impl NmapModel {
 pub struct Nmap {
     model: NmapModel,
     ondemand: Ondemand,
-    /// While network-intensive: when the current period began, and the packet counts until then.
+    /// When the current period began, and the counts of polled and interrupt packets at that time. `None` while the
+    /// core is not network-intensive.
     intensive: Option<(At, u64, u64)>,
 }
 
@@ -94,13 +95,13 @@ mod tests {
         };
         let quiet = |interrupt_packets| Load { interrupt_packets, ..Load::default() };
         assert_eq!(ask(10_000, quiet(100)), Some(mhz(1_500)), "ondemand");
-        // 65 polled since the interrupt, 100 us later: no sampling period is waited for.
+        // 100 us later, 65 packets have been polled since the interrupt. NMAP does not wait for a sampling period.
         let busy = Load { interrupt_packets: 164, polled_packets: 65, polled_in_a_row: 65, ..Load::default() };
         assert_eq!(ask(10_100, busy), Some(mhz(2_200)));
-        // As many polled as taken by interrupts: it stays.
+        // As many packets were polled as taken by interrupts, so the frequency stays.
         let still = Load { interrupt_packets: 264, polled_packets: 165, ..Load::default() };
         assert_eq!(ask(20_200, still), None);
-        // Few polled: back to ondemand, whose sample is due.
+        // Few packets were polled: NMAP returns to ondemand, whose sample is due.
         let few = Load { interrupt_packets: 364, polled_packets: 200, ..Load::default() };
         assert_eq!(ask(30_300, few), Some(mhz(1_500)));
     }

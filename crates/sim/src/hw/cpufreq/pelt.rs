@@ -1,15 +1,15 @@
 //! Per-entity load tracking: how busy a core was recently, as the kernel's scheduler computes it.
 //!
-//! It is a geometric series over periods of 1,024 us, whose weight halves after 32 periods. Source: Linux
-//! `kernel/sched/pelt.c`, `pelt.h`, `sched-pelt.h`. Time passes more slowly for a core below its highest frequency, so
-//! that its utilisation is measured in work done (`update_rq_clock_pelt()`). The missing time passes when the core goes
-//! idle.
+//! The utilisation is a geometric series over periods of 1,024 us: the weight of a period halves after 32 periods.
+//! Source: Linux `kernel/sched/pelt.c`, `pelt.h`, `sched-pelt.h`. Below a core's highest frequency, the clock of this
+//! series runs more slowly, so that it measures the work done (`update_rq_clock_pelt()`). It catches up when the core
+//! goes idle.
 
 use units::{Hertz, Nanos};
 
 /// `LOAD_AVG_PERIOD`: number of periods after which the weight is one half.
 const HALF: u64 = 32;
-/// `LOAD_AVG_MAX`: the sum of a core that was busy forever.
+/// `LOAD_AVG_MAX`: the sum of the series for a core that was always busy.
 const MAX: u64 = 47_742;
 /// A period, in units of 1,024 ns.
 const PERIOD: u64 = 1_024;
@@ -57,9 +57,9 @@ const DECAY: [u64; HALF as usize] = [
 pub struct Pelt {
     /// The sum of the series, times [`FULL`].
     sum: u64,
-    /// The part of the current period that has passed, in units of 1,024 ns.
+    /// Elapsed time of the current period, in units of 1,024 ns.
     within: u64,
-    /// Nanoseconds left over from rounding to these units.
+    /// Nanoseconds left over from rounding to units of 1,024 ns.
     left: u64,
     /// How far the scaled clock is behind real time, in nanoseconds.
     behind: u64,
@@ -78,8 +78,8 @@ impl Pelt {
         if span == Nanos::ZERO {
             return;
         }
-        // A core that had no idle time at all keeps what it has: its clock is behind because it was slow, not because
-        // it had time left (`lost_idle_time`).
+        // For a core that was busy all the time, the clock does not catch up: it ran slowly because the core had too
+        // much work for its frequency, not because it had idle time (`lost_idle_time`).
         let behind = std::mem::take(&mut self.behind);
         let saved = if self.sum >= (MAX - PERIOD + self.within) * FULL { 0 } else { behind };
         self.pass(saved + span.as_nanos(), false);
@@ -100,7 +100,8 @@ impl Pelt {
         let mut contribution = units;
         if periods > 0 {
             self.sum = decayed(self.sum, periods);
-            // `__accumulate_pelt_segments()`: the rest of the old period, whole ones, the beginning of the new one.
+            // `__accumulate_pelt_segments()`: the rest of the old period, whole periods, and the beginning of the new
+            // one.
             let first = decayed(PERIOD - self.within, periods);
             let whole = MAX - decayed(MAX, periods) - PERIOD;
             contribution = first + whole + passed % PERIOD;
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn work_counts_by_what_it_gets_done() {
-        // Half of the time busy at half of the frequency: a quarter, however it is cut.
+        // Busy half of the time at half of the frequency gives a quarter, whatever the length of the busy periods.
         for cut in [10_000u64, 400_000, 3_000_000] {
             let mut pelt = Pelt::default();
             for _ in 0..(1_000_000_000 / cut) {
@@ -158,7 +159,7 @@ mod tests {
             }
             assert!(pelt.utilisation().abs_diff(256) <= 26, "{cut}: {}", pelt.utilisation());
         }
-        // Always busy at half of the frequency: full, for it needs more.
+        // Always busy at half of the frequency gives full utilisation, because the core needs a higher frequency.
         let mut pelt = Pelt::default();
         (0..2_000).for_each(|_| pelt.busy(Nanos::from_millis(1), HALF_CLOCK, CLOCK));
         assert!(pelt.utilisation() >= 1_020, "{}", pelt.utilisation());

@@ -1,4 +1,4 @@
-//! schedutil: requests the frequency that the scheduler's utilisation needs, plus a quarter as a reserve.
+//! schedutil: requests the frequency that the scheduler's utilisation needs, plus a quarter as headroom.
 
 use policy::frequency::PStates;
 use units::{Hertz, Nanos};
@@ -31,8 +31,9 @@ pub struct Schedutil {
     pelt: Pelt,
     seen: At,
     idle: Nanos,
-    /// When the last request was made, and the core's idle time until then.
+    /// When the last request was made. `None` before the first.
     updated: Option<At>,
+    /// The core's total idle time when the last request was made.
     idle_then: Nanos,
 }
 
@@ -54,7 +55,7 @@ impl Schedutil {
         let passed = now.since(self.seen).unwrap_or(Nanos::ZERO).as_nanos();
         let idle = load.idle.as_nanos().saturating_sub(self.idle.as_nanos()).min(passed);
         (self.seen, self.idle) = (now, load.idle);
-        // It rested, woke, and worked, in this order.
+        // Since the last call the core was idle first and busy afterwards.
         self.pelt.idle(Nanos::from_nanos(idle));
         self.pelt.busy(Nanos::from_nanos(passed - idle), running, highest);
         if self.updated.is_some_and(|at| now.since(at).is_none_or(|span| span < self.model.rate_limit)) {
@@ -64,7 +65,7 @@ impl Schedutil {
         // `map_util_perf()`: a quarter more.
         let needed = Hertz::new(highest.as_hertz() * (utilisation + utilisation / 4) / FULL);
         let wanted = at_least(range, needed);
-        // `sugov_cpu_is_busy()`: a core that has not been idle since is not slowed down.
+        // `sugov_cpu_is_busy()`: a core that has not been idle since the last request is not slowed down.
         let was_busy = load.idle == self.idle_then;
         if wanted == requested || (wanted < requested && was_busy) {
             return None;
@@ -86,11 +87,11 @@ mod tests {
         let (mut now, mut idle) = (0, 0);
         let mut after = |milliseconds, busy| loaded(&mut governor, &mut now, &mut idle, milliseconds, busy);
         assert_eq!(after(500, 100), mhz(2_200));
-        // Idle for long: the lowest.
+        // After a long idle time, the lowest frequency is requested.
         assert_eq!(after(500, 0), mhz(800));
-        // Busy 40 % of the time at 800 MHz is 14.5 % of the capacity: 800 MHz bear that.
+        // Busy 40 % of the time at 800 MHz is 14.5 % of the capacity, for which 800 MHz suffice.
         assert_eq!(after(500, 40), mhz(800));
-        // Always busy: up to the highest, although 800 MHz are 36 % of the capacity.
+        // If the core is always busy, the frequency rises to the highest, although 800 MHz are 36 % of the capacity.
         assert_eq!(after(500, 100), mhz(2_200));
     }
 
