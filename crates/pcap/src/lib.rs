@@ -17,7 +17,7 @@ use units::Nanos;
 const MAGIC_MICROS: u32 = 0xa1b2_c3d4;
 /// First field of a file with times in nanoseconds (section 4, "Magic Number").
 const MAGIC_NANOS: u32 = 0xa1b2_3c4d;
-/// Block type of a section header, with which a pcapng file begins (draft-ietf-opsawg-pcapng, section 4.1).
+/// Block type of a section header, the first block of a pcapng file (draft-ietf-opsawg-pcapng, section 4.1).
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// Length of the file header in bytes (section 4, figure 1).
 const FILE_HEADER: usize = 24;

@@ -1,4 +1,4 @@
-//! The least CPU time with which a recorded run could have met a goal.
+//! The least CPU time that a recorded run would have needed to meet a goal.
 
 use policy::Goal;
 use units::Nanos;
@@ -14,7 +14,7 @@ pub struct Costs {
     pub frame: Nanos,
 }
 
-/// Computes the least CPU time within `window` with which the frames meet the goal. Each `(first, last, count)` stands
+/// Computes the least CPU time that the frames need within `window` to meet the goal. Each `(first, last, count)` stands
 /// for `count` frames that arrived between the times `first` and `last`, in nanoseconds; `first` never decreases. The
 /// core polls or rests, and each rest costs [`Costs::wake`]. A frame is in time if the core is awake at any moment
 /// between its arrival and the end of the goal's latency. The size of the ring, and the time that earlier frames take,

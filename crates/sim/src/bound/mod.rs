@@ -1,4 +1,4 @@
-//! The least power with which a goal could have been met, by a policy that knows the future.
+//! The least power that a policy needs to meet a goal if it knows the future.
 //!
 //! This clairvoyant policy knows every arrival of the simulated run in advance, to the nanosecond. Everything it does
 //! costs the least that the machine's model allows. No simulated policy can draw less power and still meet the goal.
@@ -44,7 +44,7 @@ use crate::scenario::{Scenario, Wait, Worker};
 use arrivals::Arrivals;
 use prices::Machine;
 
-/// The least mean power with which the goal can be met.
+/// The least mean power that any policy needs to meet the goal.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bound {
     /// The latency goal that a run must meet at this [`power`](Self::power) or above.

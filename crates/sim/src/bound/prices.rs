@@ -25,7 +25,7 @@ const STALLS_MATTER: f64 = 1e-3;
 pub struct Machine {
     /// The least power that a core ever draws, in microwatts.
     pub base: f64,
-    /// Time from taking a packet to the end of its own work, at the highest frequency.
+    /// Time from taking a packet to the end of this packet's work, at the highest frequency.
     pub shortest_service: Nanos,
     /// Whether packets are sent on.
     pub sends: bool,

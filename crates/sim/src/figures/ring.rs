@@ -6,7 +6,7 @@ use super::tuning::Tuning;
 use super::{FigureError, Input, Kind, Made, Plan, Role, Row, Theirs, inputs_of, us};
 use crate::machine::Machine;
 
-/// Frame size with which the document calculates, in bytes.
+/// Frame size that the document assumes, in bytes.
 const OCTETS: u64 = 1_500;
 
 pub(super) const PLAN: Plan = Plan {

@@ -25,7 +25,7 @@ const NATIVE_TABLE: [Line; 11] = [
     (9_000, 138_304, [13_636, 13_320, 24_160]),
 ];
 
-/// The same test in a virtual machine.
+/// The results of the test in a virtual machine.
 const VIRTUAL_TABLE: [Line; 11] = [
     (64, 14_851_255, [7_441, 6_820, 33_860]),
     (128, 8_429_094, [5_424, 4_980, 31_240]),

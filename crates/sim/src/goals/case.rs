@@ -16,7 +16,7 @@
 //! difference. A lost packet counts as late. Since the goals here allow no loss, a single lost packet also breaks the
 //! goal.
 //!
-//! Each power is the mean over the seeds with which both ways were run.
+//! Each power is the mean over the seeds for which both ways were run.
 
 use std::sync::Arc;
 
@@ -117,8 +117,8 @@ impl Case {
         self.ours.held(self.goal) == Held::WithinInterval
     }
 
-    /// Among the rivals that held the goal, the one with which Apus compares worst. `tuned` selects those tuned in
-    /// hindsight, or the others.
+    /// The rival with the least power relative to Apus among the rivals that held the goal. `tuned` selects the rivals
+    /// tuned in hindsight; false selects those at their own settings. `None` if none of them held the goal.
     pub fn best(&self, tuned: bool) -> Option<&Tried> {
         let held =
             self.others.iter().filter(|other| other.way.is_tuned() == tuned && other.held(self.goal) == Held::Yes);
@@ -130,7 +130,7 @@ impl Case {
         [self.best(false), self.best(true)].into_iter().flatten().max_by(|a, b| self.ratio(a).total_cmp(&self.ratio(b)))
     }
 
-    /// The power of Apus as a multiple of a rival's, over the seeds with which both were run.
+    /// The power of Apus as a multiple of the power of `other`, over the seeds for which both were run.
     pub fn ratio(&self, other: &Tried) -> f64 {
         let seeds = other.runs.len();
         self.ours.power(seeds) / other.power(seeds).max(1.0)

@@ -167,7 +167,7 @@ impl Pattern {
 const RECORDED: u64 = 50_000;
 
 /// A record of frames with Pareto-distributed gaps. Gaps are at least a third of the mean; a gap is longer than t with
-/// probability (least / t)^1.5. The record is always the same, whatever the seeds of the runs.
+/// probability (least / t)^1.5. The record is always the same: it does not depend on the seeds of the runs.
 fn pareto_gaps(rate_pps: u64) -> String {
     /// The longest gap, in mean gaps. Without this limit a record of so few frames could consist of little else than
     /// one gap.

@@ -10,15 +10,15 @@ use crate::random::Random;
 /// What a core switches off in an idle state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gate {
-    /// Nothing: the idle loop spins (`POLL`).
+    /// Nothing is off: the idle loop spins (`POLL`).
     Nothing,
-    /// The clock (C1).
+    /// The clock is off (C1).
     Clock,
-    /// The clock; the voltage falls to that of the lowest frequency (C1E).
+    /// The clock is off, and the voltage falls to the level of the lowest frequency (C1E).
     ClockLowVoltage,
-    /// The clock, and the private caches lose their contents (C3).
+    /// The clock is off, and the private caches lose their contents (C3).
     Caches,
-    /// The power supply (C6).
+    /// The power supply is off (C6).
     Power,
 }
 

@@ -1,4 +1,4 @@
-//! The latency budget: the terms of which a packet's delay is the sum.
+//! The latency budget: the terms that add up to a packet's delay.
 
 units::named! {
     /// A term of the latency budget. The terms of a packet add up exactly to its delay.

@@ -68,8 +68,8 @@ use crate::strict::{self, Error, Override, Section};
 
 /// The longest simulated time, including the warm-up: one day.
 pub const LONGEST: Nanos = Nanos::from_secs(86_400);
-/// The largest number of queues, and therefore of cores. An XL710 has as many, the most of all modelled controllers
-/// (Intel 332464, 1.2).
+/// The largest number of queues, and therefore of cores: the number of queues of an XL710, the largest of the modelled
+/// controllers (Intel 332464, 1.2).
 pub const QUEUES: u64 = 1_536;
 /// The default seed.
 pub const SEED: u64 = 1;

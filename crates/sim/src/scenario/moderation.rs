@@ -15,7 +15,7 @@ units::named! {
     /// How the NIC moderates interrupts.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum ModerationPlan {
-        /// One fixed setting, that of the [`Host`]'s NIC.
+        /// One fixed setting, which is in the [`Host`]'s NIC model.
         Fixed = "fixed",
         /// The policy [`policy::moderation::NetDim`].
         Dim {

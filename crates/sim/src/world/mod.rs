@@ -146,7 +146,7 @@ pub struct World {
 
 /// Runs a scenario to its end. `seed` replaces the scenario's own seed if it is given.
 ///
-/// The same scenario and seed give the same outcome, to the bit.
+/// The same scenario and seed give exactly the same outcome.
 pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, ModelError> {
     let seed = seed.unwrap_or(scenario.seed);
     let mut world = World::new(scenario, seed)?;

@@ -1,6 +1,6 @@
 //! The clairvoyant's schedule: the least cost of being awake in time for packets whose arrivals are all known.
 //!
-//! A core is either awake or at rest. Each packet has a release, before which nobody sees it, and a deadline, after
+//! A core is either awake or at rest. Each packet has a release, before which no core sees it, and a deadline, after
 //! which it is late. It is in time if the core is awake at any moment between the two. A rest costs its `wake` once and
 //! its `slope` per nanosecond. Being awake costs [`Prices::awake`] per nanosecond, and the packets' work is done in
 //! that time.
