@@ -11,7 +11,8 @@ const ICMPV6: u8 = 58;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 
-/// The answer to `frame`, if it asks for an address of the tester's; `mac` is the address of the port.
+/// Builds the reply to `frame` if `frame` asks for the link address of one of the tester's simulated hosts; otherwise
+/// `None`. `mac` is the tester's own link address, which the reply gives.
 pub fn answer(frame: &[u8], mac: [u8; 6]) -> Option<Vec<u8>> {
     match frame.get(12..14)? {
         kind if kind == ARP => arp(frame, mac),
@@ -22,7 +23,7 @@ pub fn answer(frame: &[u8], mac: [u8; 6]) -> Option<Vec<u8>> {
 
 fn arp(frame: &[u8], mac: [u8; 6]) -> Option<Vec<u8>> {
     let asked = frame.get(14..42)?;
-    // Ethernet, IPv4, 6 and 4 bytes, request.
+    // An ARP request from IPv4 to Ethernet: hardware type 1, protocol 0x0800, addresses of 6 and 4 bytes, operation 1.
     if asked[..8] != [0, 1, 8, 0, 6, 4, 0, 1] {
         return None;
     }

@@ -7,8 +7,8 @@
 //!   tester's thread, spinning ── tx0 ═══ dut0 ── worker of the instance (macswap)
 //!   CPU a                                         CPU b
 //! ```
-//! The instance runs in this process, on a thread of its own. The instance's CPU time is that of its thread, read right
-//! before and right after the trial. Its telemetry shows when it did not run. Everything that a bed creates has the
+//! The instance runs in this process, on a separate thread. Its CPU time is the thread's CPU time, read right before
+//! and right after the trial. Its telemetry shows when the thread did not run. Everything that a bed creates has the
 //! bed's name, and is removed when the bed is dropped.
 
 use std::fmt;
@@ -48,14 +48,14 @@ use crate::{Error, result};
 /// The tester's interface in a lab made by [`Lab::pair`].
 const TESTER_PORT: &str = "tx0";
 const TESTED_PORT: &str = "dut0";
-/// Time within which an instance must run and its link must be up.
+/// Time from the start of an instance until its worker must run and its link must be up.
 const READY_WITHIN: Duration = Duration::from_secs(5);
-/// Time at the start of each measured trial whose frames are left out: the pause between two trials is not part of
-/// the traffic.
+/// Time to settle at the start of each measured trial. The frames sent in it are not counted, because the pause before
+/// the trial still affects them.
 const SETTLE: Nanos = Nanos::from_millis(50);
-/// Time to wait for the last frames: a thousand times a usual round trip.
+/// Time to wait for the last frames after a trial: about a thousand times the usual round trip.
 const DRAIN: Nanos = Nanos::from_millis(50);
-/// Frames in the pool beyond those that fill the rings.
+/// Number of frames in the pool in addition to those that fill the rings.
 const SPARE_FRAMES: u32 = 1024;
 
 /// How to make a test bed.
@@ -63,15 +63,16 @@ const SPARE_FRAMES: u32 = 1024;
 pub struct BedConfig {
     /// Name of the lab and of the instance.
     pub name: String,
-    /// CPU and priority of the tester's thread.
+    /// CPU and SCHED_FIFO priority of the tester's thread.
     pub tester: Scheduling,
-    /// CPU and priority of the instance's worker.
+    /// CPU and SCHED_FIFO priority of the instance's worker.
     pub tested: Scheduling,
-    /// Highest packet rate that the instance must expect; it limits its sleeps.
+    /// Highest packet rate that the instance must expect. It limits the length of the worker's sleeps, so that the
+    /// receive ring does not fill up.
     pub peak_rate: PacketRate,
     /// Size of the test frames.
     pub frame: FrameSize,
-    /// Ring sizes and modes of both ports.
+    /// Ring sizes and AF_XDP modes of both ports.
     pub sockets: SocketConfig,
     /// Folder for the telemetry of the instance.
     pub telemetry_root: PathBuf,
@@ -161,8 +162,8 @@ impl Bed {
     }
 }
 
-/// The right to create the lab of a name while this process lives: a socket in the abstract namespace (unix(7)),
-/// which disappears with the process, however it ends.
+/// Reserves the name of a lab for this process. It is a socket in the abstract namespace (unix(7)), so it disappears
+/// when the process ends, even if it is killed.
 struct Claim(#[allow(dead_code)] UnixDatagram); // held, never used
 
 impl Claim {
@@ -254,13 +255,13 @@ impl Session {
         HostState::read(Path::new("/"), std::process::id(), tid)
     }
 
-    /// Sends traffic for a while so that the instance learns it; nothing is measured.
+    /// Sends traffic for `duration` so that the waiting mode adapts to it; nothing is measured.
     pub fn learn(&mut self, schedule: &Schedule, duration: Nanos, stop: &AtomicBool) -> Result<(), Error> {
         let config = self.trial_config(schedule, duration, Nanos::ZERO);
         self.run(&config, stop).map(drop)
     }
 
-    /// Runs one trial: `duration` of `schedule`, after a short time to settle that is left out.
+    /// Runs one trial that sends `schedule` for `duration`, after a short time to settle, which is not counted.
     pub fn measure(
         &mut self,
         schedule: &Schedule,
@@ -293,9 +294,9 @@ impl Session {
 
     /// Searches for the highest rate without loss, with evenly spaced frames.
     ///
-    /// The tester or the worker may lose its CPU to something else for a while (see [`Gap`]). Frames lost meanwhile do
-    /// not count against the worker: at these rates its ring is full after a few milliseconds. If `stop` is set,
-    /// returns what is known so far.
+    /// The tester or the worker may lose its CPU to something else for a while (see [`Gap`]). Frames lost during such a
+    /// gap do not count against the worker, because at these rates its ring is full after a few milliseconds. If `stop`
+    /// is set, returns the result so far.
     pub fn search(&mut self, config: SearchConfig, stop: &AtomicBool) -> Result<BinarySearch, Error> {
         let mut search = BinarySearch::new(config)?;
         while let Some(step) = search.next_step() {
@@ -315,7 +316,7 @@ impl Session {
     }
 
     fn trial_config(&mut self, schedule: &Schedule, duration: Nanos, warm_up: Nanos) -> TrialConfig {
-        // A stream of its own, so that a frame that comes late is not taken for the next trial's.
+        // Each trial has its own stream number, so that a late frame of one trial is not counted in the next.
         self.stream = self.stream.wrapping_add(1);
         TrialConfig {
             stream: self.stream,
@@ -347,7 +348,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // On the way out of an error, which says more than how the instance ended.
+        // Only after an error, which says more than the outcome of the instance.
         if let Some(instance) = self.instance.take() {
             instance.finish();
         }
@@ -359,7 +360,7 @@ fn running(instance: Instance, telemetry: &Path) -> Result<(Instance, Reader), E
     let give_up = std::time::Instant::now() + READY_WITHIN;
     let reader = match Reader::open(telemetry) {
         Ok(reader) => reader,
-        // The worker ended already, and says why.
+        // The worker has already ended; its result says why.
         Err(error) => {
             failure(instance.finish())?;
             return Err(error.into());
@@ -405,9 +406,9 @@ pub struct Measurement {
     pub config: TrialConfig,
     /// What the trial measured.
     pub trial: Trial,
-    /// All samples, and those outside the gaps.
+    /// The latencies of all frames, and separately of those that met no gap.
     pub split: Split,
-    /// How long the effect of a gap lasts.
+    /// How long after a gap its effect on frames lasts.
     pub recovery: Recovery,
     /// Times when something else had the CPU of the worker, or why they are unknown.
     pub tested_gaps: Result<Vec<Gap>, String>,
@@ -428,12 +429,12 @@ impl Measurement {
         quantile::estimate(&self.split.all, quantile).latency_ns.map(Nanos::from_nanos)
     }
 
-    /// CPU time as a share of one CPU.
+    /// CPU time of the worker as a share of one CPU (0 to 1); `None` if it is unknown.
     pub fn cpu_share(&self) -> Option<f64> {
         self.cpu.as_ref().ok().and_then(CpuUse::share_of_one_cpu)
     }
 
-    /// Wake-ups of the worker per second.
+    /// Wake-ups of the worker per second; `None` if they are unknown.
     pub fn wakeups_per_second(&self) -> Option<f64> {
         self.cpu.as_ref().ok().and_then(CpuUse::wakeups_per_second)
     }
@@ -445,8 +446,8 @@ impl Measurement {
         seconds(ledger, *start, *warm_up, gaps, tested, self.recovery)
     }
 
-    /// Ends the energy measurement that was started before this one: of the frames that came back, and of the worker's
-    /// CPU time.
+    /// Stops `meter`, which the caller started before this measurement, and returns the energy with the frames received
+    /// and the worker's CPU time.
     pub fn energy(&self, meter: &mut dyn EnergyMeter) -> Energy {
         meter.stop(Some(self.trial.counts.received), self.cpu.as_ref().map(Into::into).map_err(Clone::clone))
     }
@@ -457,7 +458,7 @@ impl Measurement {
         result::LatencyResult::new(&self.config, &self.trial, gaps, self.recovery, self.cpu.clone())
     }
 
-    /// The result that a search for the highest loss-free rate is given. Only frames lost outside gaps count as lost.
+    /// The result to hand to a search for the highest loss-free rate. Only frames lost outside gaps count as lost.
     pub fn outcome(&self) -> search::Outcome {
         let raw = self.trial.outcome();
         search::Outcome { lost: raw.lost.min(self.split.lost_outside_gaps), ..raw }

@@ -1,4 +1,4 @@
-//! The clock on which a trial runs: the machine's clock, or that of a test.
+//! The clock that a trial reads: the machine's clock, or a simulated one in tests.
 
 use rustix::time::{ClockId, clock_gettime};
 use units::{Instant, Monotonic};
@@ -17,7 +17,7 @@ impl TrialClock for MonotonicClock {
     #[inline]
     fn now(&self) -> Instant<Monotonic> {
         let now = clock_gettime(ClockId::Monotonic);
-        // Both parts are never negative for CLOCK_MONOTONIC (clock_gettime(2)).
+        // Neither part is ever negative for CLOCK_MONOTONIC (clock_gettime(2)).
         Instant::from_nanos(now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
     }
 }

@@ -1,9 +1,9 @@
 //! CPU time and context switches of another process, as the kernel counts them.
 //!
 //! CPU time is `sum_exec_runtime`, the first number of `/proc/PID/task/TID/schedstat`, in nanoseconds (kernel
-//! documentation, scheduler/sched-stats). Unlike utime and stime, it need not be sampled at ticks. But for a running
-//! thread it is as old as the thread's last tick or switch: at either end of a measurement up to 1/HZ is missing (4 ms
-//! at 250 Hz). So measure over seconds.
+//! documentation, scheduler/sched-stats). Unlike utime and stime, it is exact, not sampled at timer ticks. But the
+//! kernel updates it for a running thread only at a tick or a context switch, so each end of a measurement is off by up
+//! to 1/HZ (4 ms at 250 Hz). Therefore measure for several seconds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +38,7 @@ pub struct ThreadCpu {
 /// Counters of some threads of a process at one time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CpuSample {
-    /// When the sample was taken, as the caller said.
+    /// When the sample was taken; the caller gives this time.
     pub at: Instant<Monotonic>,
     /// Counters by thread identifier.
     pub threads: BTreeMap<u32, ThreadCpu>,
@@ -59,7 +59,7 @@ pub struct CpuUse {
     pub involuntary_switches: u64,
     /// Number of threads in the second sample.
     pub threads: usize,
-    /// Number of threads that ended in between; what they used after the first sample is not counted.
+    /// Number of threads that ended between the samples; their CPU time after the first sample is not counted.
     pub threads_ended: usize,
 }
 
@@ -74,9 +74,11 @@ impl CpuUse {
     }
 }
 
-/// Reads the counters of `pid` below `root` (`/`, or a recorded host) at the time `at`.
+/// Reads the counters of process `pid` from the `/proc` below `root` (`/`, or the folder of a recorded host). `at` is
+/// the current time, to store in the sample.
 ///
-/// A thread that ends while it is read is left out with [`Threads::All`], and is an error if it was named.
+/// A thread that ends while its counters are read is left out with [`Threads::All`], but is an error with
+/// [`Threads::These`].
 pub fn sample(root: &Path, pid: u32, threads: &Threads, at: Instant<Monotonic>) -> Result<CpuSample, Error> {
     let tasks = root.join("proc").join(pid.to_string()).join("task");
     let file_error = |path: &Path| {
@@ -122,7 +124,7 @@ pub fn difference(first: &CpuSample, second: &CpuSample) -> Option<CpuUse> {
         threads_ended: first.threads.keys().filter(|tid| !second.threads.contains_key(tid)).count(),
     };
     second.threads.iter().try_fold(nothing, |sum, (tid, after)| {
-        // A thread that began in between started from 0.
+        // The counters of a thread that started between the samples began at 0.
         const NEW: ThreadCpu =
             ThreadCpu { cpu: Nanos::ZERO, run_delay: Nanos::ZERO, voluntary_switches: 0, involuntary_switches: 0 };
         let before = first.threads.get(tid).unwrap_or(&NEW);

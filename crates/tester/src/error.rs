@@ -1,4 +1,4 @@
-//! What can go wrong in a test. Each message says what to do next.
+//! The errors of this crate. Each message says what to do next.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A text or value that cannot be used.
+    /// The user gave a text or value that is not valid.
     #[error("{what}: {expected}")]
     Invalid {
         /// The text or value that was given.
@@ -27,7 +27,7 @@ pub enum Error {
     Malformed {
         /// Path of the file.
         path: PathBuf,
-        /// Where the value is wrong, and what is expected.
+        /// Where the content is wrong, and what is expected.
         why: String,
     },
     /// A capture that cannot be read.
@@ -39,7 +39,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the environment lacks something (exit status 3), as opposed to wrong usage (2).
+    /// Whether the machine lacks something that the test needs (exit status 3), rather than the user gave wrong input
+    /// (exit status 2).
     pub fn lacks(&self) -> bool {
         match self {
             Self::Invalid { .. } | Self::Malformed { .. } => false,

@@ -1,20 +1,21 @@
-//! Addresses and ports of many flows, from the ranges that the IETF keeps for benchmarks.
+//! Addresses and ports of many flows, from the ranges that the IETF reserves for benchmarks.
 //!
-//! Flow i of a tester goes from host h of network n to host h of network 128 + n or 0x8000 + n, so that a router needs
-//! only two routes, and a device that distributes flows by a hash gets many different flows.
+//! A flow goes from host h of network n on the near side to host h of network n on the far side. All IPv4 networks of a
+//! side are in one prefix, 198.18.0.0/16 or 198.19.0.0/16; the IPv6 networks have the numbers n and 0x8000 + n. So a
+//! router needs only two routes, and a device that distributes flows by a hash sees many different flows.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Error;
 use crate::Random;
 
-/// The largest number of flows: 256 networks with 250 hosts each.
+/// Largest number of flows: 256 networks with 250 hosts each.
 pub const MOST: u32 = 64_000;
-/// RFC 2544, 12: traffic to 256 networks.
+/// Number of networks: RFC 2544, 12, asks for traffic to 256 networks.
 const NETWORKS: u32 = 256;
-/// Ports of a single flow: RFC 2544, C.2.6.4.
+/// Source and destination port of a single flow: RFC 2544, C.2.6.4.
 const SINGLE: (u16, u16) = (0xc020, 7);
-/// Ports of many flows: RFC 4814, 4.
+/// Range of the source ports of many flows: RFC 4814, 4.
 const SOURCE_PORTS: (u16, u16) = (1024, 65_535);
 const DESTINATION_PORTS: (u16, u16) = (1, 49_151);
 
@@ -34,13 +35,13 @@ units::named! {
 pub struct Flows {
     /// Version of IP.
     pub family: Family,
-    /// VLAN of the frames, 1 to 4094.
+    /// VLAN of the frames, 1 to 4094; `None` for frames without a VLAN tag.
     pub vlan: Option<u16>,
     /// Number of flows, 1 to [`MOST`].
     pub count: u32,
     /// Seed from which the port numbers are drawn.
     pub seed: u64,
-    /// Whether source and destination are exchanged: the other direction of the same flows.
+    /// Whether source and destination are exchanged, for the opposite direction of the same flows.
     pub reverse: bool,
 }
 
@@ -95,14 +96,14 @@ impl Flows {
         }
     }
 
-    /// The flow of frame number `sequence`: all flows in turn.
+    /// Index of the flow of frame number `sequence`. Frames go to all flows in turn.
     #[inline]
     pub fn of(&self, sequence: u64) -> u32 {
         (sequence % u64::from(self.count)) as u32
     }
 }
 
-/// Whether the tester sends from this address or to it.
+/// Whether the address is in the ranges of the test traffic.
 pub fn is_ours(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.octets()[0] == 198 && v4.octets()[1] & 0xfe == 18,

@@ -1,8 +1,8 @@
-//! The test frame.
+//! The test frame: its sizes, its layout, how it is written and parsed.
 //!
-//! Sizes: RFC 2544, 9.1 counts the frame check sequence. So `64` means 60 bytes of data, which is what a device is
-//! given; the port adds the other 4. [`FrameSize`] holds the size with the frame check sequence; [`FrameSize::data`]
-//! gives the size without it.
+//! Sizes include the frame check sequence (RFC 2544, 9.1). A frame of size `64` has 60 bytes of data for the device to
+//! send; the port adds the frame check sequence of 4 bytes. [`FrameSize`] holds the size with the frame check sequence;
+//! [`FrameSize::data`] gives the size without it.
 //!
 //! ```text
 //!  Ethernet (14), VLAN (4) │ IPv4 (20) or IPv6 (40) │ UDP (8) │ test header (18) │ fill 0x5a …
@@ -10,9 +10,10 @@
 //!  test header, big endian:
 //!   0 magic "Ap" │ 2 stream │ 4 sequence, low 32 bits │ 8 intended send time, ns │ 16 CRC-16 of 0..16
 //! ```
-//! A 64-byte UDP frame leaves only 18 bytes for the test header. So the header holds the lower half of the sequence
-//! number; the receiver knows how many frames it sent and restores the upper half ([`TestHeader::sequence_below`]). The
-//! CRC covers the test header. Only the UDP checksum, which is not checked, covers the fill.
+//! A 64-byte UDP frame leaves only 18 bytes for the test header. So the header holds only the lower half of the
+//! sequence number. The tester knows how many frames it has sent, and restores the upper half
+//! ([`TestHeader::sequence_below`]). The CRC covers the test header, not the fill. The UDP checksum covers both, but
+//! the tester does not check it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
@@ -22,7 +23,7 @@ use units::{Instant, Monotonic};
 use crate::Error;
 use crate::flows::{Flow, Flows};
 
-/// Bytes of the frame check sequence. IEEE 802.3-2018, 3.2.9.
+/// Length of the frame check sequence in bytes. IEEE 802.3-2018, 3.2.9.
 pub const FCS: u32 = 4;
 /// IEEE 802 local experimental EtherType 1. IEEE 802-2014, table 9-3.
 pub const LOCAL_EXPERIMENTAL: u16 = 0x88b5;
@@ -50,7 +51,7 @@ impl FrameSize {
     /// A jumbo frame with 9000 bytes of data.
     pub const LARGEST: Self = Self(9004);
 
-    /// A size with frame check sequence, as RFC 2544 gives it.
+    /// Makes a size from a number of bytes that includes the frame check sequence, as in RFC 2544: 64 to 9004.
     pub fn with_fcs(octets: u32) -> Result<Self, Error> {
         if !(Self::SMALLEST.0..=Self::LARGEST.0).contains(&octets) {
             return Err(Error::invalid(
@@ -61,23 +62,24 @@ impl FrameSize {
         Ok(Self(octets))
     }
 
-    /// A size without frame check sequence, as a capture or a device shows it: 60 to 9000 bytes.
+    /// Makes a size from a number of bytes without the frame check sequence, as a capture or a device shows it: 60 to
+    /// 9000.
     pub fn from_data(octets: u32) -> Result<Self, Error> {
         Self::with_fcs(octets.saturating_add(FCS))
     }
 
-    /// Bytes with frame check sequence.
+    /// Size in bytes, with the frame check sequence.
     pub const fn octets(self) -> u32 {
         self.0
     }
 
-    /// Bytes without frame check sequence, as given to the device.
+    /// Size in bytes without the frame check sequence, which is what the device gets to send.
     pub const fn data(self) -> usize {
         (self.0 - FCS) as usize
     }
 }
 
-/// Parses `64`: bytes with frame check sequence.
+/// Parses a size in bytes with the frame check sequence, such as `64`.
 impl FromStr for FrameSize {
     type Err = Error;
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -91,9 +93,9 @@ impl FromStr for FrameSize {
 /// The protocol that carries the test header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Encapsulation {
-    /// Directly in Ethernet, with its own EtherType.
+    /// The test header follows the Ethernet header directly.
     Ethernet {
-        /// The EtherType; not that of IPv4.
+        /// The EtherType, from 0x0600; not that of IPv4, IPv6 or a VLAN.
         ethertype: u16,
     },
     /// UDP over IPv4, with correct checksums.
@@ -107,11 +109,11 @@ pub enum Encapsulation {
         /// Destination port.
         destination_port: u16,
     },
-    /// UDP over IPv4 or IPv6 with the addresses and ports of many flows in turn, in a VLAN or not.
+    /// UDP over IPv4 or IPv6, with or without a VLAN tag. The frames take the addresses and ports of the flows in turn.
     Flows(Flows),
 }
 
-/// What all frames of a trial have in common.
+/// Properties that all frames of a trial have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// Destination MAC address.
@@ -120,30 +122,30 @@ pub struct Layout {
     pub source: [u8; 6],
     /// The protocol that carries the test header.
     pub encapsulation: Encapsulation,
-    /// Frame size, unless the schedule gives each frame its own.
+    /// Frame size. A schedule from a capture ignores it and sets the size of each frame.
     pub size: FrameSize,
 }
 
-/// A frame that lacks only sequence number, time and checksums.
+/// A prepared frame, in which only the flow, sequence number, time and checksums are filled in for each send.
 #[derive(Clone, Debug)]
 pub struct Template {
     octets: Vec<u8>,
     header: usize,
     stream: u16,
-    /// What differs from flow to flow; one entry for a single flow.
+    /// The headers of each flow, in order of flow number.
     heads: Vec<Head>,
 }
 
-/// The bytes of a flow before the test header.
+/// The headers of a flow, up to the test header.
 #[derive(Clone, Debug)]
 struct Head {
     octets: Vec<u8>,
-    /// Sum of all 16-bit words that the UDP checksum covers, with a test header of zeros.
+    /// Sum of all 16-bit words that the UDP checksum covers, with a test header of zeros; `None` without UDP.
     udp_sum: Option<u32>,
 }
 
 impl Template {
-    /// Lays out a frame of `size` for `stream`.
+    /// Prepares a frame of size `size` for the stream number `stream`. Returns an error if the headers do not fit.
     pub fn new(layout: &Layout, size: FrameSize, stream: u16) -> Result<Self, Error> {
         let (flows, vlan): (Vec<Flow>, Option<u16>) = match layout.encapsulation {
             Encapsulation::Ethernet { ethertype } => {
@@ -190,12 +192,13 @@ impl Template {
         Ok(Self { octets, header, stream, heads })
     }
 
-    /// Bytes of the frame, without frame check sequence.
+    /// Size of the frame in bytes, without the frame check sequence.
     pub fn data(&self) -> usize {
         self.octets.len()
     }
 
-    /// Writes the frame with this sequence number and time to `out`, which must be [`Template::data`] bytes long.
+    /// Writes the frame with this sequence number and due send time to `out`, which must be [`Template::data`] bytes
+    /// long.
     #[inline]
     pub fn write(&self, out: &mut [u8], sequence: u64, intended: Instant<Monotonic>) {
         let flow = if self.heads.len() == 1 { 0 } else { (sequence % self.heads.len() as u64) as usize };
@@ -207,7 +210,7 @@ impl Template {
         let header = &mut out[self.header..self.header + TEST_HEADER];
         header[..2].copy_from_slice(&MAGIC);
         header[2..4].copy_from_slice(&self.stream.to_be_bytes());
-        header[4..8].copy_from_slice(&(sequence as u32).to_be_bytes()); // the low half, see the module
+        header[4..8].copy_from_slice(&(sequence as u32).to_be_bytes()); // the low 32 bits; see the module
         header[8..16].copy_from_slice(&intended.as_nanos().to_be_bytes());
         let crc = crc16(&header[..16]);
         header[16..].copy_from_slice(&crc.to_be_bytes());
@@ -231,7 +234,7 @@ fn ethernet(layout: &Layout, vlan: Option<u16>, ethertype: u16) -> Vec<u8> {
     octets
 }
 
-/// The headers of a flow in a frame of `data` bytes, and the sum of what the UDP checksum covers of them.
+/// Builds the headers of a flow in a frame of `data` bytes, and adds up the part of them that the UDP checksum covers.
 fn udp_head(layout: &Layout, flow: &Flow, vlan: Option<u16>, data: usize) -> Head {
     let ethertype = if flow.source.is_ipv4() { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
     let mut octets = ethernet(layout, vlan, ethertype);
@@ -279,7 +282,7 @@ fn udp_head(layout: &Layout, flow: &Flow, vlan: Option<u16>, data: usize) -> Hea
 /// The content of the test header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TestHeader {
-    /// The trial that the frame belongs to.
+    /// Stream number, which tells the frames of one trial from those of another.
     pub stream: u16,
     /// The low 32 bits of the sequence number.
     pub sequence_low: u32,
@@ -288,9 +291,9 @@ pub struct TestHeader {
 }
 
 impl TestHeader {
-    /// The full sequence number: the largest number below `next` that has the frame's low 32 bits, because only numbers
-    /// below `next` have been sent. `None` if there is no such number. So a frame that was sent 2^32 or more frames ago
-    /// is taken for a later one.
+    /// The full sequence number. `next` is the first number not sent yet. Of the numbers below `next` that have the
+    /// frame's low 32 bits, this is the largest; `None` if there is none. So a frame that was sent 2^32 or more frames
+    /// ago is mistaken for a later one.
     pub fn sequence_below(&self, next: u64) -> Option<u64> {
         let last = next.checked_sub(1)?;
         let candidate = (last & !0xffff_ffff) | u64::from(self.sequence_low);
@@ -298,7 +301,7 @@ impl TestHeader {
     }
 }
 
-/// What a received frame is.
+/// Kind of a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parsed {
     /// An intact test frame.
@@ -309,7 +312,8 @@ pub enum Parsed {
     Foreign,
 }
 
-/// Parses any bytes. Addresses, ports and time to live may have changed on the way.
+/// Looks for a test header in any received bytes. Accepts frames whose addresses, ports or time to live have changed on
+/// the way.
 #[inline]
 pub fn parse(octets: &[u8]) -> Parsed {
     let Some(header) = test_header(octets) else { return Parsed::Foreign };
@@ -356,7 +360,8 @@ fn test_header(octets: &[u8]) -> Option<&[u8; TEST_HEADER]> {
     octets.get(at..at + TEST_HEADER)?.try_into().ok()
 }
 
-/// Sum of the 16-bit words, the last byte padded with zero (RFC 1071). At most 4500 words, so it cannot overflow.
+/// Sum of the 16-bit words (RFC 1071). An odd last byte is padded with zero. A frame has at most 4500 words, so the sum
+/// cannot overflow.
 fn sum(octets: &[u8]) -> u32 {
     octets.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0))).sum()
 }
@@ -368,7 +373,7 @@ fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-/// CRC-16/IBM-3740: polynomial 0x1021, initial value 0xffff; finds each error burst of up to 16 bits.
+/// CRC-16/IBM-3740: polynomial 0x1021, initial value 0xffff. Detects every error burst of up to 16 bits.
 fn crc16(octets: &[u8]) -> u16 {
     const TABLE: [u16; 256] = crc_table();
     octets.iter().fold(0xffff, |crc, octet| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ octet)])

@@ -1,22 +1,22 @@
-//! Gaps, which are times in which a spinning loop did not run, and the samples that met one.
+//! Gaps are times in which a busy loop did not run. This module finds them, and the samples that they affected.
 //!
-//! In a gap, a loop that never sleeps does not run: the host, the hypervisor or the kernel had taken its CPU. What the
-//! tester measures in such a time is the host, not the device under test. So a result shows all samples and,
-//! separately, those outside the gaps of both loops, with the share that was left out. Whether a sample is left out
-//! depends only on *when* its frame was under way, never on how late the frame was: a slow device cannot hide behind
-//! gaps.
+//! A busy loop never sleeps. If it does not run for a while, the kernel, the hypervisor or the hardware has taken its
+//! CPU. A latency measured during a gap tells about the host, not about the device under test. So a result shows all
+//! samples and, separately, those that met no gap of either loop (the tester's and the worker's), and the share that
+//! was excluded. Whether a sample is excluded depends only on *when* its frame was under way, never on how late the
+//! frame was: a slow device cannot hide behind gaps.
 
 use units::{Instant, Monotonic, Nanos};
 
 use crate::histogram::Histogram;
 use crate::ledger::{Fate, HIGHEST_LATENCY_NS, Ledger};
 
-/// A time during which a busy loop did not run, because something else had its CPU. On `CLOCK_MONOTONIC`.
+/// A time, on `CLOCK_MONOTONIC`, during which a busy loop did not run because something else had its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
-    /// Last time that the loop was seen running.
+    /// The loop's last clock reading before the gap.
     pub start: Instant<Monotonic>,
-    /// Time at which the thread ran again.
+    /// The loop's first clock reading after the gap.
     pub end: Instant<Monotonic>,
 }
 
@@ -36,7 +36,7 @@ pub struct GapWatch {
 }
 
 impl GapWatch {
-    /// Starts watching: two readings more than `threshold` apart are a gap.
+    /// Starts to watch a loop at the time `now`. Two successive readings more than `threshold` apart are a gap.
     pub fn new(threshold: Nanos, now: Instant<Monotonic>) -> Self {
         Self { threshold, last: now, gaps: Vec::with_capacity(4096) }
     }
@@ -47,7 +47,8 @@ impl GapWatch {
         self.after_work(now, Nanos::ZERO);
     }
 
-    /// Records a clock reading after work that may take up to `allowance`.
+    /// Records a clock reading after work that may take up to `allowance`. A gap must then be longer than threshold and
+    /// allowance together.
     #[inline]
     pub fn after_work(&mut self, now: Instant<Monotonic>, allowance: Nanos) {
         let gap = Gap { start: self.last, end: now };
@@ -70,10 +71,10 @@ impl GapWatch {
 
 /// How long the effect of a gap lasts after its end.
 ///
-/// What queued up in a gap of length g drains in g * load / (1 - load), where load is the used share of the capacity.
-/// `share_ppm` of g covers this up to a load of share / (1 + share); `fixed` covers cold caches and one wake-up. A
-/// margin that is too short leaves disturbed samples in, which makes a result worse, never better. It does not depend
-/// on the measured latencies.
+/// Frames that queue up in a gap of length g are worked off in g * load / (1 - load), where load is the used share of
+/// the capacity. With share = `share_ppm` / 1,000,000, the time share * g is enough up to a load of share / (1 +
+/// share). `fixed` covers cold caches and one wake-up. If the two are too short, disturbed samples are counted, which
+/// makes a result worse, never better. Neither depends on the measured latencies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recovery {
     /// Time added to the end of each gap.
@@ -83,8 +84,8 @@ pub struct Recovery {
 }
 
 impl Default for Recovery {
-    /// 20 us (the median of a blocking round trip on veth was 21 us on a VM with 2 CPUs) and a quarter of the gap:
-    /// enough up to a load of 20 %.
+    /// 20 us (about the median of a blocking round trip on veth, 21 us on a VM with 2 CPUs) plus a quarter of the gap,
+    /// which is enough up to a load of 20 %.
     fn default() -> Self {
         Self { fixed: Nanos::from_micros(20), share_ppm: 250_000 }
     }
@@ -95,7 +96,7 @@ impl Default for Recovery {
 pub struct Split {
     /// Latency of each frame that came back.
     pub all: Histogram,
-    /// Latency of the frames that met no gap between the due send time and the pick-up.
+    /// Latency of the frames that met no gap between their due send time and their pick-up by the tester.
     pub clean: Histogram,
     /// Number of frames due after the warm-up.
     pub intended: u64,
@@ -105,13 +106,13 @@ pub struct Split {
     pub unsent: u64,
     /// Number of frames sent that did not come back.
     pub lost: u64,
-    /// Number of lost frames that were due outside the gaps and the recovery after them.
+    /// Number of lost frames that were due neither in a gap nor in the recovery time after one.
     pub lost_outside_gaps: u64,
 }
 
 impl Split {
-    /// Share of the due frames that `clean` excludes: samples that met a gap, and frames that the tester did not
-    /// send, nearly always because of a gap. `None` without frames.
+    /// Share of the due frames that `clean` excludes: samples that met a gap, and frames that the tester did not send,
+    /// nearly always because of a gap. `None` if no frame was due.
     pub fn share_excluded(&self) -> Option<f64> {
         (self.intended > 0).then(|| (self.excluded + self.unsent) as f64 / self.intended as f64)
     }
@@ -128,11 +129,12 @@ impl Split {
     }
 }
 
-/// Sorts the frames of `ledger`, whose offsets count from `start`, into those that met a gap of either loop and those
-/// that did not. Frames due before the end of `warm_up` are left out.
+/// Separates the frames of a trial that met a gap of the tester or of the tested worker from those that did not.
+/// `start` is the start of the trial, from which the due times in `ledger` count. Frames due before the end of
+/// `warm_up` are left out.
 ///
-/// A sample met a gap if [due, picked up] and [gap start, gap end + recovery] overlap. A lost frame met one if its
-/// due time lies in it.
+/// A received frame met a gap if [due, picked up] and [gap start, gap end + recovery] overlap. A lost frame met a gap
+/// if its due time lies in [gap start, gap end + recovery].
 pub fn split(
     ledger: &Ledger,
     start: Instant<Monotonic>,
@@ -178,7 +180,7 @@ pub fn split(
     split
 }
 
-/// Whether a time from `from` to `to` meets one of these gaps, which are in order and do not overlap.
+/// Whether the time from `from` to `to` overlaps one of the gaps in `disturbed`, which are in order and do not overlap.
 fn meets(disturbed: &[Gap], from: Instant<Monotonic>, to: Instant<Monotonic>) -> bool {
     let first = disturbed.partition_point(|gap| gap.end < from);
     disturbed.get(first).is_some_and(|gap| gap.start <= to)
@@ -199,7 +201,7 @@ pub struct Second {
     pub longest_clean: Option<Nanos>,
 }
 
-/// The frames of a trial, second by second, as [`split`] judges them.
+/// The frames of a trial, second by second. A frame met a gap by the same rule as in [`split`].
 pub fn seconds(
     ledger: &Ledger,
     start: Instant<Monotonic>,
@@ -235,7 +237,7 @@ pub fn seconds(
     seconds
 }
 
-/// The gaps with their recovery, in order, with overlapping ones merged.
+/// Extends each gap by its recovery time, sorts the gaps, and merges those that overlap.
 fn merged<'a>(gaps: impl Iterator<Item = &'a Gap>, recovery: Recovery) -> Vec<Gap> {
     let mut gaps: Vec<Gap> = gaps
         .map(|gap| {
@@ -265,7 +267,7 @@ mod tests {
     fn gap(from: u64, to: u64) -> Gap {
         Gap { start: START + Nanos::from_micros(from), end: START + Nanos::from_micros(to) }
     }
-    /// A frame each 10 us, each 5 us late.
+    /// One frame every 10 us, each with a latency of 5 us.
     fn ledger(frames: u64) -> Ledger {
         let mut ledger = Ledger::default();
         for i in 0..frames {
@@ -287,7 +289,7 @@ mod tests {
 
     #[test]
     fn leaves_out_what_was_under_way() {
-        // Frames are under way in [0,5], [10,15], …, [90,95].
+        // Frames are under way in [0,5], [10,15], …, [90,95] us.
         for (gaps, excluded) in [
             (vec![gap(12, 13)], 1), // within
             (vec![gap(6, 9)], 0),   // between
@@ -310,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_gap_disturbs_longer_than_it_lasts() {
-        // 8 us + 25 % of it + 20 us: until 48.
+        // The gap of 8 us ends at 26 us. With 25 % of 8 us and 20 us of recovery, it disturbs until 48 us.
         let split = split(&ledger(10), START, Nanos::ZERO, &[gap(18, 26)], &[], Recovery::default());
         assert_eq!(split.excluded, 3); // 20, 30, 40
     }

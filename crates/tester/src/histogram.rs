@@ -81,13 +81,14 @@ impl Histogram {
         (!self.counts.is_empty()).then(|| self.counts.mean())
     }
 
-    /// The samples of these ranks (1 is the smallest; ascending). Each is the upper end of its bucket, so never below
-    /// the sample. `None` if the rank is 0, in overflow, or too large.
+    /// The samples at these ranks, which must ascend; rank 1 is the smallest sample. Each value is the upper end of its
+    /// sample's bucket, so it is never below the sample. `None` if the rank is 0, lies in the overflow, or exceeds the
+    /// number of samples.
     pub fn at_ranks<const N: usize>(&self, ranks: [u64; N]) -> [Option<u64>; N] {
         at_ranks(self.counts.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())), ranks)
     }
 
-    /// Number of samples in buckets above that of `nanos`.
+    /// Number of samples in the buckets above the bucket of `nanos`, including overflow.
     pub fn count_above(&self, nanos: u64) -> u64 {
         let above =
             self.counts.iter_recorded().filter(|step| step.value_iterated_to() > self.counts.highest_equivalent(nanos));
@@ -106,7 +107,7 @@ impl Histogram {
     }
 }
 
-/// The values at these ranks (ascending) of values with their counts (ascending).
+/// Finds the values at these ascending ranks. `counts` are values in ascending order, each with its count.
 fn at_ranks<const N: usize>(counts: impl Iterator<Item = (u64, u64)>, ranks: [u64; N]) -> [Option<u64>; N] {
     let mut found = [None; N];
     let (mut below, mut next) = (0u64, ranks.iter().position(|rank| *rank > 0).unwrap_or(N));
@@ -141,7 +142,7 @@ pub struct HistogramDocument {
 impl HistogramDocument {
     /// Number of samples, including overflow.
     pub fn len(&self) -> u64 {
-        // Saturating, as a file may say anything.
+        // Saturating, as a file may contain any count.
         self.counts.iter().fold(self.overflow, |sum, (_, count)| sum.saturating_add(*count))
     }
     /// Whether the histogram has no samples.

@@ -1,6 +1,7 @@
-//! The state of the host, as far as it belongs into a result.
+//! The state of the host that every result records.
 //!
-//! Provisional: the crate `host` (`Facts::read`) will replace it, and then nothing here opens /proc or /sys.
+//! Provisional: `Facts::read` of the crate `host` will replace this module; then `tester` no longer reads /proc or /sys
+//! itself.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +29,7 @@ impl<T> Reading<T> {
     pub fn unknown(why: impl Into<String>) -> Self {
         Self { value: None, unknown_because: Some(why.into()) }
     }
-    /// A value that can be missing for one reason only.
+    /// The given value, or an unknown value with the reason `why`.
     pub fn or_unknown(value: Option<T>, why: &str) -> Self {
         value.map_or_else(|| Self::unknown(why), Self::known)
     }
@@ -57,15 +58,15 @@ pub struct HostState {
     pub cpus_online: Reading<String>,
     /// Release of the running kernel.
     pub kernel: Reading<String>,
-    /// Whether a hypervisor announces itself to the CPU (CPUID leaf 1, ECX bit 31).
+    /// Whether the machine is virtual: the hypervisor sets bit 31 of ECX in CPUID leaf 1.
     pub virtualised: Reading<bool>,
-    /// Frequency governors in use, each once.
+    /// The different frequency governors in use on the CPUs.
     pub governors: Reading<Vec<String>>,
-    /// Idle driver, and the enabled idle states of CPU 0.
+    /// The cpuidle driver, and the enabled idle states of CPU 0.
     pub c_states: Reading<CStates>,
-    /// CPUs isolated from the scheduler; empty if there are none.
+    /// CPUs isolated from the scheduler (`isolcpus=`), as a list; empty if there are none.
     pub isolated_cpus: Reading<String>,
-    /// CPUs without the periodic tick; empty if there are none.
+    /// CPUs whose periodic tick can stop (`nohz_full=`), as a list; empty if there are none.
     pub nohz_full_cpus: Reading<String>,
     /// Microcode revision of CPU 0.
     #[serde(default)]
@@ -74,7 +75,7 @@ pub struct HostState {
     /// affect the processor are left out.
     #[serde(default)]
     pub mitigations: Reading<Vec<String>>,
-    /// CPUs that new interrupts may use (/proc/irq/default_smp_affinity), as a mask.
+    /// CPUs that new interrupts may use (/proc/irq/default_smp_affinity), as a hexadecimal mask.
     #[serde(default)]
     pub irq_affinity: Reading<String>,
     /// Scheduling class of the tester's thread.
@@ -85,7 +86,7 @@ pub struct HostState {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CStates {
-    /// The cpuidle driver; `none` if there is none.
+    /// Name of the cpuidle driver, such as `intel_idle`; `none` if there is no driver.
     pub driver: String,
     /// Names of the enabled states of CPU 0, the shallowest first.
     pub enabled: Vec<String>,
@@ -102,8 +103,8 @@ pub struct SchedulingClass {
 }
 
 impl HostState {
-    /// Reads the host below `root` (`/`, or a recorded host); the scheduling class is that of thread `tid` of process
-    /// `pid`.
+    /// Reads the state from the files below `root` (`/`, or the folder of a recorded host). The scheduling class is
+    /// that of thread `tid` of process `pid`.
     pub fn read(root: &Path, pid: u32, tid: u32) -> Self {
         let cpuinfo = text(root, "proc/cpuinfo");
         Self {
@@ -125,7 +126,7 @@ impl HostState {
     }
 }
 
-/// The text of the file `path` below `root`, without the space around it, or why it cannot be read.
+/// The text of the file `path` below `root`, without white space at both ends, or why the file cannot be read.
 pub fn text(root: &Path, path: &str) -> Result<String, String> {
     let path = root.join(path);
     match fs::read_to_string(&path) {
@@ -190,7 +191,7 @@ fn c_states(root: &Path) -> Result<CStates, String> {
 fn scheduling_class(root: &Path, pid: u32, tid: u32) -> Result<SchedulingClass, String> {
     let path = format!("proc/{pid}/task/{tid}/stat");
     let stat = text(root, &path)?;
-    // The name, field 2, is in parentheses and may hold anything.
+    // The name of the thread, field 2, is in parentheses, and may itself contain parentheses and spaces.
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let number = |n: usize| rest.split_ascii_whitespace().nth(n - 3).and_then(|word| word.parse::<u32>().ok());
     let (Some(rt_priority), Some(policy)) = (number(40), number(41)) else {
@@ -255,7 +256,7 @@ mod tests {
     fn nothing_is_unknown_without_a_reason() {
         let state = HostState::read(Path::new("/nonexistent"), 1, 1);
         let json = serde_json::to_value(&state).unwrap();
-        // As documents were before these were kept.
+        // An older document, from before these fields existed.
         let mut earlier = json.clone();
         for name in ["microcode", "mitigations", "irq_affinity"] {
             earlier.as_object_mut().unwrap().remove(name).unwrap();

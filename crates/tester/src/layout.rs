@@ -1,4 +1,4 @@
-//! Plain text in columns and in lines of a width.
+//! Formats plain text: aligned columns, and lines of limited width.
 
 /// Aligns the cells of `rows` in columns. Each column is as wide as its widest cell, and two spaces separate columns.
 /// Columns for which `left` is true are aligned left (text), the others right (numbers). No line ends with spaces.
@@ -16,8 +16,8 @@ pub fn aligned(rows: &[impl AsRef<[String]>], left: impl Fn(usize) -> bool) -> V
     rows().map(line).collect()
 }
 
-/// Breaks a text into lines of at most `width` columns, at its spaces; a longer word stays whole. The first line begins
-/// with `first`, the others with `rest`.
+/// Breaks a text at its spaces into lines of at most `width` columns. A word longer than a line is not broken. The
+/// first line begins with `first`, all others with `rest`.
 pub fn wrapped(first: &str, rest: &str, text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut line, mut empty) = (first.to_owned(), true);

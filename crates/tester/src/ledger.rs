@@ -2,7 +2,8 @@
 
 use units::Nanos;
 
-/// Highest latency stored, in ns (4.29 s); above it, only that it was higher.
+/// Highest latency that is stored exactly, in ns (4.29 s). For a higher one, only the fact that it was higher is
+/// stored.
 pub const HIGHEST_LATENCY_NS: u32 = u32::MAX - 3;
 const OVERFLOW: u32 = u32::MAX - 2;
 const UNSENT: u32 = u32::MAX - 1;
@@ -13,11 +14,11 @@ const MISSING: u32 = u32::MAX;
 pub enum Fate {
     /// The frame was received this long after the time at which it was due to be sent.
     Received(Nanos),
-    /// Received, but more than [`HIGHEST_LATENCY_NS`] after its due send time.
+    /// The frame was received more than [`HIGHEST_LATENCY_NS`] after its due send time.
     ReceivedTooLate,
-    /// Sent, but not received.
+    /// The frame was sent, but not received.
     Missing,
-    /// Never handed to the device: a failure of the tester, not of the device under test.
+    /// The tester did not hand the frame to its device. This is a failure of the tester, not of the device under test.
     Unsent,
 }
 
@@ -50,7 +51,8 @@ impl Ledger {
         self.fate[sequence as usize] = UNSENT;
     }
 
-    /// Records the first arrival of a frame; `false` if it had arrived before, or was never sent.
+    /// Records the first arrival of a frame. Returns `false`, and changes nothing, if the frame had arrived before or
+    /// was never sent.
     #[inline]
     pub fn received(&mut self, sequence: u64, latency: Nanos) -> bool {
         let Some(fate) = usize::try_from(sequence).ok().and_then(|i| self.fate.get_mut(i)) else { return false };

@@ -1,14 +1,15 @@
 //! The tester: sends test frames at times that do not depend on the answers (open loop), receives them back, and says
 //! how late they were.
 //!
-//! **Law:** nothing is left out silently. Every intended frame ends as received, lost or unsent. Every latency counts
-//! from the *intended* send time. A quantile without enough samples is not given. An unknown value comes with the
-//! reason.
+//! **Rule:** nothing is left out silently. Every intended frame ends as received, lost or unsent. Every latency counts
+//! from the *intended* send time. A quantile is reported only if there are enough samples for it. An unknown value
+//! comes with the reason.
 //!
 //! Where to start: [`trial::run`] is the loop, [`schedule::Schedule`] says when frames are due, [`gaps::split`]
 //! separates the samples that the host disturbed, [`search::BinarySearch`] finds the highest loss-free rate, [`result`]
-//! has the documents that the commands write, [`procedure::run`] follows RFC 2544. The search and the statistics are pure; only [`clock`], [`cpu`], [`host`]
-//! and, for a capture, [`schedule`] read the system, the last three below a root folder or path that the caller gives.
+//! has the documents that the commands write, [`procedure::run`] follows RFC 2544. The search and the statistics do no
+//! I/O. Only [`clock`], [`cpu`] and [`host`] read the system, and [`schedule`] reads a capture. Except for the clock,
+//! the caller gives the root folder or path to read.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

@@ -1,12 +1,12 @@
 //! Quantiles with a confidence interval that assumes no distribution, or the reason why a quantile cannot be given.
 //!
-//! The 95 % interval of the q-quantile of n samples is [x(l), x(u)], order statistics whose ranks come
-//! from the binomial distribution B(n, q): l is the largest rank with P(B < l) <= 2.5 %, u the smallest
-//! with P(B < u) >= 97.5 %. Source: Hahn, Meeker, "Statistical intervals", 5.2. The binomial sums are
-//! exact for every n (within rounding); no normal approximation is used.
+//! The 95 % interval of the q-quantile of n samples goes from the l-th smallest to the u-th smallest sample. The ranks
+//! come from the binomial distribution B(n, q): l is the largest rank with P(B < l) <= 2.5 %, u is the smallest rank
+//! with P(B < u) >= 97.5 %. Source: Hahn, Meeker, "Statistical intervals", 5.2. The binomial sums are exact, within
+//! rounding, for up to 20 million samples; above, the normal approximation is used.
 //!
-//! The interval holds for independent samples. Within a run latencies are correlated (stalls cluster),
-//! so it is a lower bound of the uncertainty: compare runs, not packets.
+//! The interval assumes independent samples. Within a run, latencies are correlated (stalls cluster), so the real
+//! uncertainty is larger than the interval: compare runs, not packets.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use units::Quantile;
 
 use crate::histogram::{Histogram, HistogramDocument};
 
-/// Probability outside the interval, on each side.
+/// Probability on each side outside the interval.
 const TAIL: f64 = 0.025;
 
 /// The quantiles that a result lists.
@@ -26,18 +26,18 @@ pub const REPORTED: [Quantile; 5] = [Quantile::P50, Quantile::P90, Quantile::P99
 pub struct QuantileEstimate {
     /// Name of the quantile, such as `p99.9`.
     pub quantile: String,
-    /// The estimate: the sample of rank ceil(q n); null if refused.
+    /// The estimate: the sample of rank ceil(q n); null if there is no estimate.
     pub latency_ns: Option<u64>,
-    /// Lower end of the 95 % confidence interval.
+    /// Lower end of the 95 % confidence interval; null if there is no estimate.
     pub ci95_low_ns: Option<u64>,
-    /// Upper end of the 95 % confidence interval.
+    /// Upper end of the 95 % confidence interval; null if there is no estimate.
     pub ci95_high_ns: Option<u64>,
-    /// Why the quantile was refused; null if it was not.
+    /// Why there is no estimate, for example too few samples; null if there is one.
     pub refused_because: Option<String>,
 }
 
 impl QuantileEstimate {
-    /// No estimate, with the reason.
+    /// An entry without an estimate; `why` is the reason.
     pub fn refused(quantile: Quantile, why: String) -> Self {
         Self {
             quantile: quantile.to_string(),
@@ -49,14 +49,15 @@ impl QuantileEstimate {
     }
 }
 
-/// Up to this number of samples, the binomial probabilities are summed exactly, which takes at most about 50,000
-/// additions: fast enough for `apus top`, which does this for each distribution that it shows. For more samples, the
+/// Up to this number of samples, the binomial probabilities are summed exactly. This takes at most about 50,000
+/// additions, which is fast enough for `apus top`, where every distribution shown needs it. For more samples, the
 /// normal approximation is used; its ranks differ from the exact ones by at most two (a test compares them).
 const SUMMED: u64 = 20_000_000;
 /// The 97.5th percentile of the normal distribution.
 const NORMAL: f64 = 1.959_964;
 
-/// Least number of samples for which the interval has two ends: p99: 368, p99.9: 3,688, p99.99: 36,887.
+/// Smallest number of samples for which both ends of the interval are samples. Examples: 368 for p99, 3,688 for p99.9,
+/// 36,887 for p99.99.
 pub fn minimum_samples(quantile: Quantile) -> u64 {
     let q = f64::from(quantile.as_ppm()) / 1e6;
     let needed = |p: f64| if p > 0.0 { (TAIL.ln() / p.ln()).ceil() as u64 } else { 1 };
@@ -78,7 +79,7 @@ pub fn estimate_in(histogram: &HistogramDocument, quantile: Quantile) -> Quantil
     let Some((low, high)) = interval_ranks(n, quantile) else {
         return refused(format!("{quantile} of {n} samples has no two-sided 95 % interval"));
     };
-    // ceil(q n), exact in 128 bits.
+    // ceil(q n), computed without rounding in 128 bits.
     let rank = (u128::from(n) * u128::from(quantile.as_ppm())).div_ceil(1_000_000).max(1) as u64;
     match histogram.at_ranks([low, rank, high]) {
         [Some(low), Some(value), Some(high)] => QuantileEstimate {
@@ -106,8 +107,8 @@ pub fn interval_ranks(n: u64, quantile: Quantile) -> Option<(u64, u64)> {
         let (low, high) = ((mean - NORMAL * sigma).floor() as u64, (mean + NORMAL * sigma).ceil() as u64 + 1);
         return (low >= 1 && high <= n).then_some((low, high));
     }
-    // The probabilities around the mode, relative to it, until they no longer count: each follows from
-    // its neighbour, P(k + 1) / P(k) = (n - k) / (k + 1) * q / (1 - q). Their sum is then 1 by scaling.
+    // Probabilities relative to that of the mode, in both directions from it until they are negligible. Each follows
+    // from its neighbour: P(k + 1) / P(k) = (n - k) / (k + 1) * q / (1 - q). They are divided by their sum below.
     const NEGLIGIBLE: f64 = 1e-25;
     let odds = q / (1.0 - q);
     let mode = (((n + 1) as f64 * q) as u64).min(n);
@@ -138,7 +139,7 @@ pub fn interval_ranks(n: u64, quantile: Quantile) -> Option<(u64, u64)> {
         }
         below += weight / total;
     }
-    // P(B < k) for the first k beyond the weights is 1.
+    // For the first k above the last weight, P(B < k) is 1.
     let high = high.unwrap_or(first + weights.len() as u64);
     (low >= 1 && high <= n).then_some((low, high))
 }
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_sums_hold_for_many_samples() {
-        // At 20 million samples the normal approximation is exact to a rank or two.
+        // At 20 million samples, the normal approximation is accurate to one or two ranks.
         let n = 20_000_000;
         let (low, high) = interval_ranks(n, Quantile::P99).unwrap();
         let (mean, sigma) = (n as f64 * 0.99, (n as f64 * 0.99 * 0.01).sqrt());
@@ -180,7 +181,7 @@ mod tests {
     #[test]
     fn any_number_of_samples_has_an_interval_at_once() {
         let many = |n| interval_ranks(n, Quantile::P99).unwrap();
-        // Where the one way of reckoning ends and the other begins they agree.
+        // At the limit between them, the exact sum and the normal approximation agree.
         let (summed, normal) = (many(SUMMED), many(SUMMED + 1));
         assert!(summed.0.abs_diff(normal.0) <= 3 && summed.1.abs_diff(normal.1) <= 3, "{summed:?} {normal:?}");
         let (low, high) = many(13_333_333_333_333_333);

@@ -1,13 +1,13 @@
 //! Random numbers from an explicit seed.
 
-/// SplitMix64: small, passes BigCrush, and any seed is as good as another.
+/// The generator SplitMix64. It is small, passes the test suite BigCrush, and works with any seed.
 ///
 /// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, fig. 18.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of `seed`.
+    /// Starts the sequence of the seed `seed`.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -21,17 +21,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Uniform from 0 to `last`, inclusive; the bias is below `last / 2^64`.
+    /// A uniformly distributed integer from 0 to `last`, inclusive; the bias is below `last / 2^64`.
     pub const fn up_to(&mut self, last: u64) -> u64 {
         ((self.bits() as u128 * (last as u128 + 1)) >> 64) as u64
     }
 
-    /// Uniform in (0, 1]: 53 bits, never 0, so that its logarithm is finite.
+    /// A uniformly distributed number in (0, 1], with 53 bits. It is never 0, so that its logarithm is finite.
     pub fn unit(&mut self) -> f64 {
         ((self.bits() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// Exponentially distributed with the given mean.
+    /// An exponentially distributed number with the given mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -self.unit().ln() * mean
     }

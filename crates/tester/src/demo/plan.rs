@@ -1,4 +1,4 @@
-//! What the demo runs, and how long each part may take: it divides a time budget among the parts.
+//! The plan of the demo: what it runs, and how it divides its time budget among the runs and searches.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::Error;
 use crate::schedule::Schedule;
 use crate::search::SearchConfig;
 
-/// Time for creating and removing the lab, and for the report.
+/// Time allowed for creating and removing the lab, and for the report.
 const FIXED: Nanos = Nanos::from_secs(1);
-/// Time for starting and stopping an instance and the tester's device.
+/// Time allowed for starting and stopping an instance and the tester's device.
 const SESSION: Nanos = Nanos::from_millis(200);
 /// Time of a trial in addition to its duration: settling, draining, sorting.
 const TRIAL: Nanos = Nanos::from_millis(30);
@@ -23,19 +23,20 @@ const LEARN: Nanos = Nanos::from_millis(500);
 const LONG_ENOUGH: Nanos = Nanos::from_millis(1300);
 /// Shortest useful run.
 const SHORTEST_RUN: Nanos = Nanos::from_millis(20);
-/// Least number of rounds: a median needs three runs.
+/// Smallest number of rounds that gives a median.
 const ROUNDS: u32 = 3;
-/// Largest number of rounds: more would hardly improve the result.
+/// Largest number of rounds; more would hardly improve the result.
 const MOST_ROUNDS: u32 = 15;
 
-/// Range of the searches: a rate that every mode can forward, and one that no veth can.
+/// Range of the searches: the lower rate is one that every mode can forward, the upper one is too high for any veth.
 const SEARCH_PPS: (u64, u64) = (20_000, 1_200_000);
 /// Resolution of a search, in ppm of the rate.
 const SEARCH_WIDTH_PPM: u32 = 60_000;
-/// Time of a search in units of its trial length: about 10 steering trials, and 2 confirming ones that are twice as
-/// long.
+/// Length of a search in trials of normal length: about 10 trials to narrow the range, and 2 confirming trials, each
+/// twice as long.
 const SEARCH_TRIALS: u64 = 14;
-/// Trials after which a search gives up, because on a machine with constant disturbance it would never end.
+/// Number of trials after which a search gives up. Without this limit, it would never end on a machine with constant
+/// disturbance.
 const SEARCH_MOST_TRIALS: u32 = 20;
 /// Percentage of a mode's highest loss-free rate at which latency is measured. At the highest rate itself any
 /// disturbance fills a queue, and the latency would be that of the queue.
@@ -79,7 +80,8 @@ impl Plan {
             let search = own.scale(4, 5);
             Self { budget, modes: modes.clone(), loads: loads.clone(), rounds, learn, run, search, near }
         };
-        // As many rounds as leave each run long enough; one, if not even three do.
+        // The largest odd number of rounds that leaves each run long enough, otherwise 3 if each run still has a
+        // quarter of that time, otherwise 1.
         let rounds = (ROUNDS..=MOST_ROUNDS).rev().step_by(2).find(|rounds| cut(*rounds).run >= LONG_ENOUGH);
         let plan = cut(rounds.unwrap_or(if cut(ROUNDS).run >= LONG_ENOUGH / 4 { ROUNDS } else { 1 }));
         if plan.run < SHORTEST_RUN {
@@ -114,8 +116,8 @@ impl Plan {
         }
     }
 
-    /// Time that each mode takes besides the rounds: to search for its highest loss-free rate, and to run near that
-    /// rate. Includes what starting the session and the trials costs.
+    /// Time that each mode takes in addition to the rounds: to search for its highest loss-free rate, and to run near
+    /// that rate. Includes the time to start the session and the trials.
     pub fn own_part(&self) -> Nanos {
         SESSION + TRIAL * 2 + self.search + self.learn.min(self.near) + self.near
     }

@@ -1,4 +1,4 @@
-//! The result as a report: figures, tables, and what a reader has to know about them.
+//! The demo's result as a report: figures, tables, and the notes that explain them.
 
 use super::energy;
 use super::plan::spaced;
@@ -58,7 +58,8 @@ fn sections(result: &DemoResult, rows: &[Row], rates: &[Rate]) -> Vec<Section> {
                 clean: tail(&row.clean.to_document()),
             })
             .collect(),
-        // Their quantile is on the other axis, and short names fit side by side.
+        // Only the latency bound is labelled: the quantile can be read from the other axis, and short labels fit side
+        // by side.
         goals: if load.id == NEAR { Vec::new() } else { bounds.clone() },
     });
     let bars = rates.iter().map(|rate| Bar {
@@ -111,7 +112,7 @@ fn sections(result: &DemoResult, rows: &[Row], rates: &[Rate]) -> Vec<Section> {
     sections
 }
 
-/// The goals of the modes, each once.
+/// The latency goals of the modes in the plan, in us.
 fn goals(result: &DemoResult) -> Vec<Goal> {
     let modes = result.plan.modes.iter();
     modes

@@ -33,7 +33,8 @@ pub struct DemoResult {
     pub runs: Vec<Run>,
     /// Every search, in the order in which they were done.
     pub searches: Vec<Search>,
-    /// Parts of the plan that the demo left out, each with the reason. Empty if it completed the plan.
+    /// Runs and searches of the plan that the demo left out, each with the reason. Empty if the demo completed the
+    /// plan.
     pub not_done: Vec<String>,
     /// Whether the demo was interrupted.
     pub interrupted: bool,
@@ -45,7 +46,7 @@ pub struct DemoResult {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanDocument {
-    /// Time for the whole demo.
+    /// Time budget of the whole demo.
     pub budget_ns: u64,
     /// The modes, in the order of the tables.
     pub modes: Vec<ModeDocument>,
@@ -54,7 +55,7 @@ pub struct PlanDocument {
     pub loads: Vec<LoadDocument>,
     /// Planned number of runs of each mode at each paced load.
     pub rounds: u32,
-    /// Time to send before each run so that the mode learns the traffic; it is not part of the run.
+    /// Time to send traffic before each run, so that the mode adapts to it; `run_ns` does not include it.
     pub learn_ns: u64,
     /// Duration of a run at a paced load.
     pub run_ns: u64,
@@ -70,7 +71,7 @@ pub struct PlanDocument {
 pub struct ModeDocument {
     /// Name in runs and tables, such as `adaptive p99=60us`.
     pub name: String,
-    /// Latency goal of the mode, such as `p99=60us`; null if the mode takes none.
+    /// Latency goal of the mode, such as `p99=60us`; null for a mode without a goal.
     pub goal: Option<String>,
     /// Quantile of the goal, in parts per million; null without a goal.
     pub goal_quantile_ppm: Option<u32>,
@@ -82,7 +83,7 @@ pub struct ModeDocument {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadDocument {
-    /// Identifier in runs: the schedule, or `near_highest`.
+    /// Identifier of the load in `runs`: its schedule, or `near_highest`.
     pub id: String,
     /// The load in words.
     pub title: String,
@@ -134,7 +135,7 @@ pub struct Run {
 pub struct Search {
     /// Name of the mode.
     pub mode: String,
-    /// What was found. Frames lost while something else had the CPU of the tester or of the worker do not count.
+    /// Result of the search. Frames lost while something else had the CPU of the tester or of the worker do not count.
     pub load: LoadResult,
 }
 

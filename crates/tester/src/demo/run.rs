@@ -16,7 +16,7 @@ use crate::result::LoadResult;
 use crate::schedule::Schedule;
 use crate::search::SearchConfig;
 
-/// Percentage of its budget that the demo may use before it leaves things out.
+/// Percentage of its budget that the demo may use before it skips the remaining steps.
 const OVERRUN_PERCENT: u64 = 110;
 
 /// How a demo ended.
@@ -30,8 +30,8 @@ pub struct Ended {
 
 /// Sets up the bed, runs `plan` and removes the bed. Calls `progress` before each step.
 ///
-/// If `stop` is set, ends early and returns what was measured until then. `meter` counts the energy of each run. Returns
-/// an error only if the bed cannot be set up.
+/// If `stop` is set, ends early and returns the measurements so far. `meter` counts the energy of each run. Returns an
+/// error only if the bed cannot be set up.
 pub fn run(
     plan: &Plan,
     config: BedConfig,
@@ -70,7 +70,7 @@ impl Demo<'_> {
         for round in 0..plan.rounds {
             for index in plan.order(round) {
                 let mode = plan.modes[index];
-                // The first round is done in any case: without it there is nothing to compare.
+                // The first round runs even if the budget is used up: without it there is nothing to compare.
                 let what = format!("{mode}, round {} of {}", round + 1, plan.rounds);
                 if self.ends_before(&what, round > 0) {
                     continue;
@@ -88,7 +88,8 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Announces a step if there is time for it. Returns whether there is none.
+    /// Returns whether to skip the step `what`: the demo was interrupted, or the budget is used up and the step may be
+    /// left out. If not, announces the step.
     fn ends_before(&mut self, what: &str, may_be_left_out: bool) -> bool {
         if self.stop.load(Ordering::Relaxed) {
             self.result.not_done.push(format!("{what}: interrupted"));
@@ -119,7 +120,8 @@ impl Demo<'_> {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                // The same arrivals for all modes in a round, others in the next.
+                // The seed depends on the round: all modes get the same arrival times in a round, and different ones in
+                // the next.
                 meter.start();
                 let run = session.measure(load, u64::from(round) + 1, plan.run, stop)?;
                 let energy = run.energy(meter);
@@ -136,7 +138,7 @@ impl Demo<'_> {
     /// Searches for one mode's highest loss-free rate, and measures latency near it.
     fn highest(&mut self, mode: Mode, what: &str, meter: &mut dyn EnergyMeter) -> Result<(), Error> {
         let (plan, stop) = (self.plan, self.stop);
-        // What earlier parts took too long for is missing here.
+        // If earlier steps took longer than planned, less time is left for the searches.
         let modes_left = (plan.modes.len() - self.result.searches.len()).max(1) as u64;
         let share = (self.left() / modes_left).min(plan.own_part());
         let config = Plan::search_in(share.min(plan.search));

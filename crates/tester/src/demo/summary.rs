@@ -1,4 +1,5 @@
-//! Summarises the runs as rows of a table. The run is the sample: a row has the median over its runs, and their spread.
+//! Summarises the runs as rows of a table. Each run counts as one sample: a row has the median of the runs, and their
+//! spread.
 
 use units::Quantile;
 
@@ -11,19 +12,19 @@ use crate::quantile;
 use crate::result::SearchEnd;
 use crate::statistics;
 
-/// Percentage of a run from which it counts as disturbed: the worker was ready, but another thread had its CPU. A
-/// busy-looping worker loses 5 % on any busy machine, because the kernel reserves that for other threads
-/// (`sched_rt_runtime_us`, or its fair server).
+/// A run counts as disturbed if the worker waited for its CPU for more than this percentage of the run, because another
+/// thread had the CPU. A busy-looping worker waits 5 % of the time on any busy machine, because the kernel reserves
+/// that share for other threads (`sched_rt_runtime_us`, or its fair server).
 pub const DISTURBED_PERCENT: f64 = 10.0;
 
-/// A value over several runs.
+/// Median and range of a value over several runs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Spread {
     /// Median of the runs.
     pub median: f64,
-    /// Lowest run.
+    /// Value of the lowest run.
     pub least: f64,
-    /// Highest run.
+    /// Value of the highest run.
     pub greatest: f64,
 }
 
@@ -37,9 +38,9 @@ impl Spread {
     }
 }
 
-/// One mode at one load, over its complete runs. Disturbed runs, in which another process had the worker's CPU, are
-/// left out if there are others. They are recognized by the time that the worker waited for its CPU, never by their
-/// latencies.
+/// The results of one mode at one load, over its complete runs. Disturbed runs, in which another process had the
+/// worker's CPU, are left out unless all runs are disturbed. A run counts as disturbed by how long the worker waited
+/// for its CPU, never by its latencies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
     /// The waiting mode.
@@ -52,7 +53,7 @@ pub struct Row {
     pub disturbed: usize,
     /// Whether all runs were disturbed, so that the numbers come from disturbed runs.
     pub only_disturbed: bool,
-    /// Frames received back per second, median over the runs.
+    /// Frames received back per second, median over the runs; `None` if no run received any.
     pub received_pps: Option<f64>,
     /// Median latency of frames that met no gap (see [`Gap`](crate::gaps::Gap)); `None` if no run had enough samples.
     pub p50_us: Option<Spread>,
@@ -60,11 +61,12 @@ pub struct Row {
     pub p99_us: Option<Spread>,
     /// 99.9th percentile of the latency of frames that met no gap; `None` if no run had enough samples.
     pub p99_9_us: Option<Spread>,
-    /// 99th percentile of all samples, including those in gaps.
+    /// 99th percentile of the latency of all frames, including those that met a gap; `None` if no run had enough
+    /// samples.
     pub all_p99_us: Option<Spread>,
-    /// CPU time of the worker's thread, in percent of one CPU.
+    /// CPU time of the worker's thread, in percent of one CPU; `None` if it is unknown.
     pub cpu_percent: Option<Spread>,
-    /// Wake-ups of the worker per second.
+    /// Wake-ups of the worker per second; `None` if they are unknown.
     pub wakeups_per_s: Option<Spread>,
     /// Frames due to be sent, over all runs.
     pub intended: u64,
@@ -72,13 +74,15 @@ pub struct Row {
     pub lost: u64,
     /// Frames lost outside the gaps, over all runs.
     pub lost_outside_gaps: u64,
-    /// Percentage of frames that the latencies exclude, over all runs.
+    /// Percentage of frames that do not count in the latencies, because they met a gap or were not sent, over all runs;
+    /// `None` if no frame was due.
     pub left_out_percent: Option<f64>,
-    /// Whether the median run met the goal and no frame was lost outside gaps; `None` without a goal, or if unknown.
+    /// Whether the median run met the latency goal and no frame was lost outside gaps; `None` if the mode has no goal,
+    /// or if there were too few samples.
     pub goal_held: Option<bool>,
-    /// All samples of all runs.
+    /// Latencies of all frames of all runs.
     pub all: Histogram,
-    /// All samples outside gaps, of all runs.
+    /// Latencies of the frames that met no gap, of all runs.
     pub clean: Histogram,
 }
 
@@ -174,7 +178,7 @@ fn row(mode: &ModeDocument, load: &LoadDocument, runs: &[&Run]) -> Result<Row, E
     let received: Vec<f64> = runs.iter().filter_map(|run| run.latency.received_pps.value).collect();
     let goal = mode.goal_quantile_ppm.and_then(Quantile::from_ppm).zip(mode.goal_latency_ns);
     let lost_outside_gaps = sum(|run| run.latency.exclusion.lost_outside_gaps);
-    // A lost frame is later than any goal; none may be (DESIGN.md: "p99.9 within 50 us, no loss").
+    // A goal also demands that no frame is lost (DESIGN.md: "p99.9 within 50 us, no loss").
     let goal_held = goal.and_then(|(quantile, bound)| match lost_outside_gaps {
         0 => over(quantile).map(|spread| spread.median * 1e3 <= bound as f64),
         _ => Some(false),
@@ -202,8 +206,8 @@ fn row(mode: &ModeDocument, load: &LoadDocument, runs: &[&Run]) -> Result<Row, E
     })
 }
 
-/// The result in one or two sentences: the loosest goal met at all paced loads, compared with polling, and the goals
-/// missed.
+/// The result in one or two sentences: of the modes that met their goal at all paced loads, the one with the least CPU
+/// time, compared with polling; then the goals missed.
 pub fn lead(result: &DemoResult, rows: &[Row]) -> String {
     let paced: Vec<&LoadDocument> = result.plan.loads.iter().filter(|load| load.id != super::result::NEAR).collect();
     let find =
@@ -215,7 +219,7 @@ pub fn lead(result: &DemoResult, rows: &[Row]) -> String {
             })
     };
     let cpu = |row: &Row| row.cpu_percent.map(|spread| spread.median);
-    // Of those that were held, the one that saved most.
+    // Of the modes that met their goal, the one that used least CPU time.
     let total = |mode: &ModeDocument| paced.iter().filter_map(|load| find(&mode.name, load).and_then(cpu)).sum::<f64>();
     let best = result.plan.modes.iter().filter(held).min_by(|a, b| total(a).total_cmp(&total(b)));
     let mut text = match best {

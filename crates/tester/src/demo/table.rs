@@ -1,4 +1,4 @@
-//! The result as text, in columns.
+//! The demo's result as text, in columns.
 
 use std::fmt::Write as _;
 

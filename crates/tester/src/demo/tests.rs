@@ -1,4 +1,4 @@
-//! The plan's arithmetic, and what is made of a result; and, as root, a short demo.
+//! Tests of the plan's arithmetic and of the table and report made from a result. As root, also a short demo.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -20,7 +20,8 @@ use crate::result::{CpuDocument, LatencyResult, LoadResult};
 use crate::search::{BinarySearch, Outcome, Search as _};
 use crate::trial::{Counts, LoopCost, Trial, TrialConfig};
 
-/// A result as if all modes had been measured; `cpu` and `latency` (ns) by mode.
+/// A made-up result of all modes. `cpu` gives the CPU time (in %) and `latency` the latency (in ns) of the mode with
+/// this index.
 fn made_up(cpu: impl Fn(usize) -> f64, latency: impl Fn(usize) -> u64) -> DemoResult {
     let plan = Plan::for_budget(Nanos::from_secs(150)).unwrap();
     let mut result = DemoResult {
@@ -122,7 +123,7 @@ fn one_frame() -> LatencyResult {
     LatencyResult::new(&config, &trial, Ok(&[]), crate::gaps::Recovery::default(), Err("made up".into()))
 }
 
-/// 30 us is missed, 60 and 250 us are held; the looser, the cheaper.
+/// The goal of 30 us is missed, those of 60 and 250 us are met. The looser the goal, the less CPU time it takes.
 fn usual() -> DemoResult {
     let cpu = [99.0, 5.0, 12.0, 90.0, 40.0, 20.0, 8.0];
     let us = [10, 45, 70, 12, 35, 50, 200];
@@ -143,7 +144,7 @@ fn the_parts_of_a_plan_fill_its_budget() {
     }
     let usual = Plan::for_budget(Nanos::from_secs(150)).unwrap();
     assert!(usual.rounds >= 3 && usual.learn == Nanos::from_millis(500));
-    // Enough samples for p99.9 even with a tenth of them left out.
+    // Long enough for p99.9 even if a tenth of the samples is excluded.
     assert!(usual.run >= Nanos::from_millis(1_450), "{}", usual.run);
     for seconds in [0, 1, 5] {
         let error = Plan::for_budget(Nanos::from_secs(seconds)).unwrap_err();
@@ -186,7 +187,7 @@ fn the_table_has_every_mode_at_every_load() {
         assert_eq!(times, 4, "{}:\n{text}", mode.name);
     }
     assert!(text.contains("missed") && text.contains("held") && text.contains("1.0 %"), "{text}");
-    // Columns stand below each other: each number ends where its heading does.
+    // Columns are aligned: each number ends below the end of its heading.
     let lines: Vec<&str> = text.lines().skip_while(|line| !line.contains("p50 us")).take(3).collect();
     let end = lines[0].find("p99 us").unwrap() + "p99 us".len();
     assert!(lines[1..].iter().all(|line| line.as_bytes()[end - 1].is_ascii_digit() && line.as_bytes()[end] == b' '));
@@ -291,8 +292,8 @@ fn a_document_survives_json() {
     assert_eq!(serde_json::from_str::<DemoResult>(&text).unwrap(), result);
 }
 
-/// Of as many samples as a demo of 150 s takes, spread as a busy virtual machine spreads them: a body of tens of
-/// microseconds, and one sample in fifty in a tail up to tens of milliseconds.
+/// A result with as many samples as a demo of 150 s takes, and with latencies as on a busy virtual machine: most are
+/// tens of microseconds, one sample in fifty lies in a tail that reaches tens of milliseconds.
 fn measured() -> DemoResult {
     let mut result = usual();
     let mut random = Random::new(13);
@@ -319,7 +320,7 @@ fn measured() -> DemoResult {
     result
 }
 
-/// It had 6 MB, most of them histograms that nobody sees.
+/// A report once had 6 MB, mostly histograms that it did not show.
 #[test]
 fn a_report_is_small_and_the_document_has_everything() {
     let result = measured();

@@ -1,4 +1,5 @@
-//! A distribution of times. It has one form, whether the times were measured, counted by a worker, or simulated.
+//! A distribution of times. Its JSON form is the same for times that the tester measured, that a worker counted, and
+//! that were simulated.
 
 use live::telemetry::{self, histogram};
 use schemars::JsonSchema;
@@ -24,27 +25,27 @@ pub struct Distribution {
     /// Arithmetic mean, rounded down. `null` if there are no samples, or if samples lie in the overflow and their
     /// values were not kept.
     pub mean_ns: Option<u64>,
-    /// Median; from 6 samples on.
+    /// Median. `null` if there are fewer than 6 samples.
     pub p50_ns: Option<u64>,
-    /// 90th percentile; from 36 samples on.
+    /// 90th percentile. `null` if there are fewer than 36 samples.
     pub p90_ns: Option<u64>,
-    /// 99th percentile; from 368 samples on.
+    /// 99th percentile. `null` if there are fewer than 368 samples.
     pub p99_ns: Option<u64>,
-    /// 99.9th percentile; from 3,688 samples on.
+    /// 99.9th percentile. `null` if there are fewer than 3,688 samples.
     pub p99_9_ns: Option<u64>,
-    /// 99.99th percentile; from 36,887 samples on.
+    /// 99.99th percentile. `null` if there are fewer than 36,887 samples.
     pub p99_99_ns: Option<u64>,
     /// The greatest sample. `null` if there are no samples, or if it lies in the overflow and was not kept.
     pub max_ns: Option<u64>,
-    /// The same quantiles with their 95 % confidence intervals, or why they are refused.
+    /// The median and the percentiles with their 95 % confidence intervals, or with the reason why one is `null`.
     pub quantiles: Vec<QuantileEstimate>,
     /// All samples, in buckets.
     pub histogram: HistogramDocument,
 }
 
 impl Distribution {
-    /// Makes a distribution from bucket counts, with the minimum, mean and maximum where they are known more exactly.
-    /// If `refused` is given, every quantile is `null`, with this text as the reason.
+    /// Makes a distribution from bucket counts. The caller gives minimum, mean and maximum, because it may know them
+    /// more exactly than the buckets. If `refused` is given, every quantile is `null`, with this text as the reason.
     pub fn new(
         histogram: HistogramDocument,
         [min_ns, mean_ns, max_ns]: [Option<u64>; 3],
@@ -70,15 +71,16 @@ impl Distribution {
         }
     }
 
-    /// One of the reported quantiles ([`REPORTED`]). `None` if there are too few samples for it, or if it is not
-    /// reported.
+    /// One of the reported quantiles ([`REPORTED`]), in ns. `None` if there are too few samples for it, or if it is not
+    /// among them.
     pub fn quantile(&self, quantile: Quantile) -> Option<u64> {
         let name = quantile.to_string();
         self.quantiles.iter().find(|estimate| estimate.quantile == name).and_then(|estimate| estimate.latency_ns)
     }
 }
 
-/// A quantile is the upper end of its bucket: no quantile lies beyond the samples.
+/// Limits a quantile to the range of the samples. A quantile is the upper end of its bucket, which may lie above the
+/// greatest sample.
 fn within(estimate: QuantileEstimate, min_ns: Option<u64>, max_ns: Option<u64>) -> QuantileEstimate {
     let within = |ns: Option<u64>| ns.map(|ns| ns.min(max_ns.unwrap_or(ns)).max(min_ns.unwrap_or(ns)));
     QuantileEstimate {
@@ -98,12 +100,12 @@ impl From<&Histogram> for Distribution {
     }
 }
 
-/// Converts a histogram that a worker counted. The sum and the highest value are exact, and include the overflow. In
-/// the difference of two samples, the highest value is the upper end of its bucket.
+/// Converts a worker's histogram. Mean and maximum are exact, and include the overflow. Exception: in a histogram that
+/// is the difference of two telemetry samples, the maximum is the upper end of its bucket.
 impl From<&telemetry::Histogram> for Distribution {
     fn from(counted: &telemetry::Histogram) -> Self {
         let document = HistogramDocument {
-            significant_digits: 1, // an octave has SUB_BUCKETS (128) buckets: an error of at most 0.79 %
+            significant_digits: 1, // an octave has SUB_BUCKETS (128) buckets: the error is at most 0.79 %
             lowest_ns: 1,
             highest_ns: histogram::OVERFLOW_NS - 1,
             counts: counted.buckets().map(|bucket| (bucket.high.as_nanos(), bucket.count)).collect(),

@@ -1,19 +1,20 @@
 //! The energy of a run, in every document that reports one.
 //!
-//! Only `host` reads meters, and `tester` does not depend on it: whoever runs a trial is given an [`EnergyMeter`].
+//! Only the crate `host` reads meters, and `tester` does not depend on `host`. So the caller passes an [`EnergyMeter`]
+//! to the code that runs a trial.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Reading;
 
-/// Counts energy while something runs.
+/// Measures the energy of a run.
 pub trait EnergyMeter: Send {
-    /// A run begins.
+    /// Called when a run begins.
     fn start(&mut self);
 
-    /// The run has ended. `frames` are the frames that it received; `None` if it is not about frames. `work` is the
-    /// CPU time of what was tested, or why that is unknown.
+    /// Called when the run has ended. `frames` is the number of frames that it received; `None` if the run does not
+    /// count frames. `work` is the CPU time of the tested threads, or why it is unknown.
     fn stop(&mut self, frames: Option<u64>, work: Result<Work, String>) -> Energy;
 }
 
@@ -28,42 +29,44 @@ pub struct Work {
 
 /// The energy of a run.
 ///
-/// Meters count all that the machine did meanwhile, not the tested program alone: compare runs on a machine that does
-/// nothing else. Where there is no meter, `cpu_ns` is what there is.
+/// Meters count everything that the machine did during the run, not only the tested program: compare runs on a machine
+/// that does nothing else. Without a meter, compare `cpu_ns`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Energy {
-    /// Energy of the meters that may be added up, or why it is unknown.
+    /// Sum of the meters that do not include each other, or why it is unknown.
     pub measured: Reading<MeasuredEnergy>,
-    /// Each meter of the machine on its own; some include others. Empty if there is none.
+    /// Each meter of the machine separately. Some meters include others, so do not add them up. Empty if the machine
+    /// has none.
     pub meters: Vec<MeterEnergy>,
     /// CPU time of the tested threads.
     pub cpu_ns: Reading<u64>,
-    /// `cpu_ns` divided by the frames.
+    /// `cpu_ns` divided by `frames`; null if either is unknown.
     pub cpu_per_frame_ns: Option<f64>,
-    /// Frames by which the figures per frame are divided: those that were received; null if the run is not about frames.
+    /// Number of frames received, by which the figures per frame are divided; null if the run does not count frames.
     pub frames: Option<u64>,
-    /// Energy that the same work would take on another machine, according to a model; null unless a machine was named.
+    /// Energy that the same work would take on another machine, according to a model; null unless the user named that
+    /// machine.
     pub modelled: Option<Reading<ModelledEnergy>>,
 }
 
-/// Energy by meters.
+/// Energy measured by meters.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredEnergy {
-    /// The energy.
+    /// The energy that the meters measured during the run.
     pub energy_uj: u64,
     /// The energy divided by the frames; null without frames.
     pub energy_per_frame_nj: Option<f64>,
     /// The mean power; null if no time passed.
     pub power_uw: Option<u64>,
-    /// Time between the two readings.
+    /// Time between the readings at the start and at the end of the run.
     pub interval_ns: u64,
-    /// The meters that were added up: `package-0 + package-0 dram`.
+    /// The meters that were added up, such as `package-0 + package-0 dram`.
     pub meter: String,
-    /// What the sum includes.
+    /// Which parts of the machine the sum includes.
     pub includes: String,
-    /// The least difference that the sum can show; null if the meters show power.
+    /// The smallest difference of energy that the sum can show; null if the meters show power.
     pub resolution_nj: Option<u64>,
 }
 
@@ -71,21 +74,21 @@ pub struct MeasuredEnergy {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MeterEnergy {
-    /// Name of the meter: `package-0`.
+    /// Name of the meter, such as `package-0`.
     pub meter: String,
     /// The interface through which the meter was read: `powercap`, `perf`, `msr`, `acpi` or `hwmon`.
     pub interface: String,
-    /// Path, event or register.
+    /// The file path, perf event or register that was read.
     pub place: String,
-    /// What the meter includes.
+    /// Which parts of the machine the meter includes.
     pub includes: String,
-    /// Whether the sum in `measured` includes this meter.
+    /// Whether this meter is part of the sum in `measured`.
     pub counted: bool,
-    /// The energy, or why it is unknown.
+    /// The energy that the meter counted during the run, or why it is unknown.
     pub energy_uj: Reading<u64>,
     /// The mean power; null if the energy is unknown.
     pub power_uw: Option<u64>,
-    /// The least difference of two readings; null for a meter that shows power.
+    /// The smallest difference of energy that the meter can show; null for a meter that shows power.
     pub resolution_nj: Option<u64>,
     /// How often the meter is updated; null if that is not known.
     pub update_interval_ns: Option<u64>,
@@ -93,13 +96,13 @@ pub struct MeterEnergy {
     pub accuracy_ppm: Option<u32>,
 }
 
-/// Energy by a model. It is no measurement.
+/// Energy according to a model. It is an estimate, not a measurement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelledEnergy {
     /// The modelled machine.
     pub machine: String,
-    /// How the figure is made from the measured CPU time, and what it includes.
+    /// How the model computes the energy from the measured CPU time, and what the energy includes.
     pub includes: String,
     /// The modelled energy of one core.
     pub energy_uj: u64,
@@ -115,11 +118,11 @@ impl Energy {
         Self { measured: Reading::unknown(why), cpu_ns: Reading::unknown(why), ..Self::default() }
     }
 
-    /// Fills the figures per frame from powers and a rate, for a run whose frames are counted for only a part of its time.
-    /// `cpu_share` is the CPU time of the tested threads as a share of one CPU.
+    /// Computes the figures per frame as power divided by the frame rate `pps`. For a run that counts frames during
+    /// only part of its time. `cpu_share` is the CPU time of the tested threads as a share of one CPU.
     pub fn at_rate(mut self, pps: Option<f64>, cpu_share: Option<f64>) -> Self {
         let Some(pps) = pps.filter(|pps| *pps > 0.0) else { return self };
-        // Microwatts a thousand times are nanowatts, and nJ a frame is nW by frames a second.
+        // 1 uW is 1000 nW, and nJ per frame is nW divided by frames per second.
         let per_frame = |uw: Option<u64>| uw.map(|uw| uw as f64 * 1e3 / pps);
         if let Some(of) = &mut self.measured.value {
             of.energy_per_frame_nj = per_frame(of.power_uw);
@@ -141,7 +144,7 @@ impl Energy {
         let measured = self.measured.value.as_ref().map(MeasuredEnergy::says).unwrap_or_else(|| {
             let cpu = self.cpu_per_frame_ns.map_or(String::new(), |ns| format!("; CPU time {ns:.0} ns a frame"));
             let why = self.measured.unknown_because.as_deref().unwrap_or("no reason given");
-            // A list of all the places where nothing was found is for the document.
+            // The full list of places that were searched is only in the document.
             let why = match why.split_once(": ") {
                 Some((short, _)) if why.len() > LONGEST_REASON => format!("{short}; see apus power watch"),
                 _ => why.to_owned(),
@@ -154,7 +157,8 @@ impl Energy {
         }
     }
 
-    /// The modelled figure, or why there is none; `None` if no machine was named.
+    /// One line for people: the modelled power and energy, or why there are none; `None` if the user named no machine
+    /// to model.
     pub fn modelled_says(&self) -> Option<String> {
         let modelled = self.modelled.as_ref()?;
         Some(match &modelled.value {
@@ -189,7 +193,7 @@ fn watts(uw: u64) -> String {
     format!("{:.3} W", uw as f64 / 1e6)
 }
 
-/// An energy in nanojoules, with the unit that suits it.
+/// Formats an energy, given in nJ, in J, mJ, uJ or nJ.
 fn joules(nj: f64) -> String {
     match nj {
         nj if nj >= 1e9 => format!("{:.3} J", nj / 1e9),

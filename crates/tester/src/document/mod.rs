@@ -1,5 +1,5 @@
-//! What the documents of all commands share, so that each thing has one form in JSON: a [`Name`] of a closed set, a
-//! [`Distribution`] of times, and the schemas generated from the types.
+//! Types that the JSON documents of all commands share, so that all write them alike: a [`Name`] from a fixed set, a
+//! [`Distribution`] of times, the [`Energy`] of a run. Also generates the schemas from the types.
 
 mod distribution;
 mod energy;

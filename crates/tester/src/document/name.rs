@@ -1,4 +1,4 @@
-//! The name of a value from a closed set.
+//! The name of a value from a fixed set, as documents write it.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -29,7 +29,7 @@ impl<T: Named> Name<T> {
         Self { name: value.name(), of: PhantomData }
     }
 
-    /// Reads a name.
+    /// Parses a name; returns an error if it is not one of the names of `T`.
     pub fn read(text: &str) -> Result<Self, UnknownName> {
         let name = T::NAMES.iter().find(|name| **name == text).ok_or(UnknownName::of::<T>())?;
         Ok(Self { name, of: PhantomData })
@@ -48,7 +48,7 @@ impl<T: Named> From<T> for Name<T> {
     }
 }
 
-// Not derived: that would ask of `T` what a name alone needs.
+// Implemented by hand, because derive would demand the same traits of `T`.
 impl<T> Clone for Name<T> {
     fn clone(&self) -> Self {
         *self
@@ -112,12 +112,12 @@ impl<'de, T: Named> Deserialize<'de> for Name<T> {
     }
 }
 
-/// The name of each value of `T` with its meaning: the doc comment of the value, without links.
+/// The name of each value of `T`, each with its meaning. The meaning is the doc comment of the value, without links.
 pub fn meanings<T: Named>() -> impl Iterator<Item = (&'static str, String)> {
     T::NAMES.iter().zip(T::MEANINGS).map(|(name, meaning)| (*name, without_links(meaning.trim())))
 }
 
-/// ``[`text`](place)`` and ``[`text`]`` become `` `text` ``.
+/// Replaces ``[`text`](place)`` and ``[`text`]`` by `` `text` ``.
 fn without_links(text: &str) -> String {
     let mut parts = text.split("[`");
     let mut plain = parts.next().unwrap_or_default().to_owned();

@@ -18,7 +18,8 @@ pub fn schema_of<T: JsonSchema>() -> Schema {
     schema
 }
 
-/// Refuses other keys than those of the properties, as serde's `deny_unknown_fields` says it: after the properties.
+/// Adds `"additionalProperties": false`, which refuses unknown keys. It goes right after the properties, where schemars
+/// puts it for serde's `deny_unknown_fields`.
 fn close(object: &mut Map<String, Value>) {
     if !object.contains_key("properties") {
         return;
@@ -56,7 +57,8 @@ impl Transform for OneEnum {
     }
 }
 
-/// The strings that an alternative stands for, with what it says of them; `None` if it is anything but strings.
+/// The constant strings of an alternative, each with its description if it has one; `None` if the alternative is
+/// anything else.
 fn constants(alternative: &Value) -> Option<Vec<(String, Option<String>)>> {
     let alternative: &Map<String, Value> = alternative.as_object()?;
     if alternative.get("type")? != "string" {

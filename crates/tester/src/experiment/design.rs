@@ -1,5 +1,4 @@
-//! The design of an experiment: which settings are compared, and in which combinations; and how effects are computed
-//! from the runs.
+//! The design of an experiment: which combinations of settings are run, and how effects are computed from the runs.
 
 use crate::Error;
 
@@ -7,12 +6,12 @@ units::named! {
     /// How factors are combined.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Design {
-        /// The baseline with all factors off, then one factor on at a time. It needs fewer runs, but cannot find factors
+        /// Runs the baseline with all factors off, then each factor on alone. Needs fewer runs, but cannot find factors
         /// that help only together.
         OneAtATime = "one-at-a-time",
-        /// Balanced combinations of factors that are on and off; finds pairs that help or hurt only together. Up to four
-        /// factors use all combinations; more use a fraction that still separates every main effect and every interaction
-        /// of two factors (resolution V and above).
+        /// Runs balanced combinations of factors on and off. Also finds pairs that help or hurt only together. Runs all
+        /// combinations of up to four factors. With more factors, runs a fraction of the combinations that still
+        /// separates every main effect and every interaction of two factors (resolution V and above).
         Factorial = "factorial",
     }
 }
@@ -20,11 +19,11 @@ units::named! {
 /// Maximum number of factors of a factorial design.
 pub const MOST_FACTORS: usize = 8;
 
-/// The combinations of one replicate, and how to evaluate them.
+/// The combinations of factors in one replicate, and the contrasts that estimate the effects from them.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Layout {
-    /// For each combination, the factors that are on, as bits. The first two are both the baseline, so that the
-    /// baseline can be compared with itself.
+    /// For each combination, the factors that are on, as bits. The first two combinations are both the baseline, so
+    /// that the baseline can be compared with itself.
     pub combinations: Vec<u32>,
     /// The contrasts, one per effect.
     pub contrasts: Vec<Contrast>,
@@ -40,15 +39,16 @@ pub(super) struct Contrast {
 /// The effect that a contrast estimates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// The difference between the two baselines; it should be none.
+    /// The difference between the two baselines; it should be 0.
     Null,
-    /// A factor on instead of off, averaged over the other factors.
+    /// The effect of a factor, averaged over the states of the other factors.
     Main(usize),
-    /// How much more a factor does when another factor is on than when it is off.
+    /// How much larger the effect of the first factor is with the second factor on than with it off.
     Interaction(usize, usize),
 }
 
-/// Generators of two-level designs of resolution V and above: the last factors as products of the first ones.
+/// Generators of two-level designs of resolution V and above. Each of the last factors is the product of the listed
+/// first ones.
 ///
 /// Source: Montgomery, "Design and analysis of experiments", table 8.14: 2^(5-1) with E = ABCD, 2^(6-1) with F =
 /// ABCDE, 2^(7-1) with G = ABCDEF, 2^(8-2) with G = ABCD and H = ABEF.
@@ -93,7 +93,7 @@ impl Layout {
         let free = factors - generated.len();
         let balanced = (0..1u32 << free).map(|base| {
             generated.iter().enumerate().fold(base, |combination, (n, product)| {
-                // A product of signs is + where an even number of its factors is off.
+                // A product of signs is + if an even number of its factors is off.
                 let off = product.iter().filter(|factor| base >> **factor & 1 == 0).count();
                 if off % 2 == 0 { combination | 1 << (free + n) } else { combination }
             })
@@ -135,7 +135,7 @@ impl Contrast {
 mod tests {
     use super::*;
 
-    /// The contrasts of a device whose factors and pairs do what `model` says.
+    /// The contrasts for a device that gives the value `model` for each combination.
     fn contrasts(design: Design, factors: usize, model: impl Fn(u32) -> f64) -> Vec<(Kind, f64)> {
         let layout = Layout::new(design, factors).unwrap();
         let values: Vec<f64> = layout.combinations.iter().map(|combination| model(*combination)).collect();
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn factorial_designs_keep_effects_and_pairs_apart() {
         for factors in 2..=MOST_FACTORS {
-            // Every main effect and every interaction of two has a size of its own.
+            // Every main effect and every interaction of two factors has a different size.
             let main = |i: usize| 1.0 + i as f64;
             let pair = |i: usize, j: usize| 100.0 + 10.0 * i as f64 + j as f64;
             let model = |c: u32| {
@@ -170,7 +170,7 @@ mod tests {
             for (kind, value) in contrasts(Design::Factorial, factors, model) {
                 let right = match kind {
                     Kind::Null => 0.0,
-                    // Averaged over the others, each pair counts half.
+                    // Averaged over the states of the other factors, each pair counts half.
                     Kind::Main(i) => {
                         main(i) + (0..factors).filter(|j| *j != i).map(|j| pair(i.min(j), i.max(j)) / 2.0).sum::<f64>()
                     }

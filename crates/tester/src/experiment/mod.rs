@@ -1,10 +1,10 @@
-//! Finds out which settings help, by comparing states of a machine with the same measurement.
+//! Finds out which settings of a machine help: repeats the same measurement with different combinations of settings.
 //!
-//! [`Experiment`] says which factors are to be on for the next run, and is told the result of the run; it measures
-//! nothing and reads no clock. Runs are interleaved: a replicate runs every combination once, in random order, and then
-//! again in the reverse order (A B B A), so that a drift of the machine affects all combinations alike. The baseline,
-//! with all factors off, is in each replicate twice. The difference of these two is the noise floor. It is measured
-//! first, and in every replicate.
+//! [`Experiment`] says which factors (settings) must be on for the next run, and the caller tells it the result of the
+//! run. It measures nothing and reads no clock. Runs are interleaved: a replicate runs every combination once, in
+//! random order, and then again in the reverse order (A B B A), so that a drift of the machine affects all combinations
+//! alike. Each replicate contains two combinations with all factors off (the baseline). The difference between these
+//! two is the noise floor. It is measured first, and in every replicate.
 //!
 //! ```text
 //!   floor: A A' A' A ×3 ─► replicates ─► look: decided? ──yes──► end
@@ -13,10 +13,10 @@
 //! ```
 //!
 //! A sample is one replicate, made of several runs; frames are not samples. Values are compared as logarithms, so that
-//! an effect is a ratio. The data are examined at looks that are fixed beforehand; each look may err with an equal part
-//! of the allowed probability (Bonferroni), and within a look Holm's procedure is used. An effect counts only if it is
-//! also larger than the difference of the two baselines. If no effect is found, the result says how large it is at
-//! most.
+//! an effect is a ratio. The data are tested only after fixed numbers of replicates (looks). Each look gets an equal
+//! share of the allowed probability of error (Bonferroni); within a look, Holm's procedure is used. An effect counts
+//! only if it is also larger than the noise floor. If no effect is found, the result says how large an undetected
+//! effect could be.
 
 pub mod result;
 
@@ -31,20 +31,20 @@ use design::Layout;
 pub use design::{Design, MOST_FACTORS};
 pub use outcome::{Entry, Found, Outcome, Verdict};
 
-/// What an experiment tests, and how surely.
+/// What an experiment tests, and with which probability of error.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
     /// Names of the factors.
     pub factors: Vec<String>,
     /// How the factors are combined.
     pub design: Design,
-    /// Whether lower values are better (latency, CPU time) or higher ones (a rate).
+    /// Whether lower values are better, as for latency and CPU time, rather than higher ones, as for a rate.
     pub less_is_better: bool,
     /// Smallest effect of interest, as a share: 0.02 for 2 %.
     pub smallest: f64,
     /// Allowed probability of reporting any effect that does not exist, such as 0.05.
     pub alpha: f64,
-    /// Time for the whole experiment.
+    /// Time budget of the whole experiment. It ends when no time is left for another replicate.
     pub budget: Nanos,
     /// Random seed for the order of the runs.
     pub seed: u64,
@@ -59,11 +59,11 @@ pub struct Step {
     pub replicate: Option<usize>,
 }
 
-/// Replicates of the noise floor before anything is compared: three differences give a spread.
+/// Number of replicates of the baseline alone, before the factors are compared. Their differences show the noise floor.
 const FLOOR: usize = 3;
-/// Numbers of replicates after which the results are tested: each about a third more than the one before.
+/// Numbers of replicates after which the results are tested. Each is about a third larger than the previous one.
 const LOOKS: [usize; 10] = [4, 6, 8, 11, 15, 20, 27, 36, 48, 64];
-/// Failed runs in a row after which the experiment ends: then the fault is not a single run.
+/// Number of consecutive failed runs after which the experiment ends, because the failures are not occasional.
 const MOST_FAILURES: usize = 10;
 
 /// A running experiment.
@@ -78,7 +78,7 @@ pub struct Experiment {
     given: Vec<f64>,
     /// Differences between the two baselines, one per replicate of the noise floor.
     floor: Vec<f64>,
-    /// Complete replicates: the value of each combination.
+    /// For each complete replicate, the mean logarithm of the values of each combination.
     replicates: Vec<Vec<f64>>,
     runs: Vec<RunRecord>,
     failures: Vec<String>,
@@ -103,7 +103,7 @@ pub struct RunRecord {
 /// Why an experiment ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// Every effect is decided.
+    /// The verdict on every effect is final.
     Decided,
     /// No time was left for another replicate.
     Budget,
@@ -149,12 +149,12 @@ impl Experiment {
         &self.settings
     }
 
-    /// The next run, if it starts `now` after the beginning; `None` when the experiment is over.
+    /// The next run; `None` when the experiment is over. `now` is the time since the start of the experiment.
     pub fn next(&mut self, now: Nanos) -> Option<Step> {
         self.now = now;
         let begins = self.given.is_empty();
         if begins && self.ended.is_none() {
-            // A replicate that cannot be finished tells nothing.
+            // Start no replicate that cannot be finished in time, because an incomplete one is useless.
             let late = now.saturating_add(self.longest) > self.settings.budget;
             if late && !self.floor.is_empty() {
                 self.ended = Some(Ended::Budget);
@@ -169,8 +169,8 @@ impl Experiment {
         Some(Step { on: self.layout.combinations[combination], replicate })
     }
 
-    /// Records the result of the run that [`Experiment::next`] asked for: a value above 0, or the reason of a
-    /// failure. A failed run is repeated.
+    /// Records the result of the run that [`Experiment::next`] returned: a value above 0, or why the run failed. A
+    /// failed run is repeated. `now` is the time since the start of the experiment.
     pub fn record(&mut self, value: Result<f64, String>, now: Nanos) {
         let on = self.order.get(self.given.len()).map_or(0, |place| self.layout.combinations[*place]);
         let value = value.and_then(|value| {
@@ -195,7 +195,7 @@ impl Experiment {
         }
     }
 
-    /// The outcome so far, or at the end.
+    /// The outcome of the runs so far.
     pub fn outcome(&self) -> Outcome {
         outcome::of(self)
     }

@@ -1,17 +1,17 @@
-//! The result of the runs: a ranked list of the factors that help, that hurt, and that do neither.
+//! The outcome of an experiment: a ranked list of the factors that help, have no effect, or hurt.
 
 use super::design::Kind;
 use super::student::Mean;
 use super::{Experiment, LOOKS};
 
-/// The outcome of an experiment, final or so far.
+/// The outcome of the runs so far, or of all runs if the experiment has ended.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
-    /// The factors and pairs, the most helpful first.
+    /// The factors and pairs of factors, the most helpful first.
     pub entries: Vec<Entry>,
-    /// Difference between the two sets of runs with all factors off; `None` with too few runs.
+    /// Difference between the two baselines (runs with all factors off); `None` if there are too few runs.
     pub floor: Option<Found>,
-    /// Whether these two sets differ by no more than chance; if not, no result can be trusted.
+    /// Whether the two baselines differ by no more than chance. If `false`, no result can be trusted.
     pub floor_is_sound: bool,
     /// Number of complete replicates.
     pub replicates: usize,
@@ -24,39 +24,40 @@ pub struct Entry {
     pub factors: Vec<usize>,
     /// Index of another factor that must be off, if the effect depends on it.
     pub without: Option<usize>,
-    /// The effect; `None` with too few runs.
+    /// The effect; `None` if there are too few runs.
     pub found: Option<Found>,
-    /// What the effect means.
+    /// Whether the effect helps or hurts.
     pub verdict: Verdict,
-    /// Whether the verdict is final: an effect was found, or an effect as large as the smallest of interest is ruled
-    /// out.
+    /// Whether the verdict is final: either an effect was found, or any effect is smaller than the smallest one of
+    /// interest.
     pub decided: bool,
 }
 
-/// An effect as a share of the baseline: -0.2 is a fifth less.
+/// An effect as a share of the baseline: -0.2 means that the value is 20 % lower.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Found {
     /// The estimated effect.
     pub effect: f64,
-    /// Lower end of the effect's confidence interval, at the level used for each planned test of the data (a look).
+    /// Lower end of the effect's confidence interval. Its level is that of a single look: one of the planned tests of
+    /// the data.
     pub low: f64,
-    /// Upper end of the effect's confidence interval.
+    /// Upper end of the effect's confidence interval, at the same level as `low`.
     pub high: f64,
     /// Probability of an effect this large by chance.
     pub p: f64,
 }
 
 units::named! {
-    /// What an effect means.
+    /// Whether an effect helps or hurts.
     #[derive(Clone, Copy, PartialEq, Debug)]
     pub enum Verdict {
         /// The factor improves the metric.
         Helps = "helps",
         /// The factor worsens the metric.
         Hurts = "hurts",
-        /// No difference was found; if there is one, it is smaller than this.
+        /// No difference was found. If there is one, it is smaller than `smaller_than`.
         NoDifference {
-            /// Bound of the undetected difference, as a share of the baseline.
+            /// Upper bound of an undetected difference, as a share of the baseline.
             smaller_than: f64,
         } = "no_difference",
         /// There are too few runs to judge.
@@ -64,7 +65,7 @@ units::named! {
     }
 }
 
-/// A contrast with its estimated value.
+/// The estimated value of a contrast, and whether Holm's procedure finds it significant.
 struct Estimate {
     kind: Kind,
     mean: Mean,
@@ -83,7 +84,8 @@ pub(super) fn of(experiment: &Experiment) -> Outcome {
     let mut nulls = experiment.floor.clone();
     nulls.extend(values(Kind::Null));
     let floor = Mean::of(&nulls);
-    // Of the intervals' two ends the one further from 0.
+    // The largest difference between the baselines that chance explains: the end of the interval that is further from
+    // 0.
     let reach = floor.map(|floor| floor.interval(settings.alpha)).map_or(0.0, |(low, high)| low.abs().max(high.abs()));
     let mut estimates: Vec<Estimate> = Vec::new();
     for contrast in experiment.layout.contrasts.iter().filter(|contrast| contrast.kind != Kind::Null) {
@@ -103,8 +105,8 @@ pub(super) fn of(experiment: &Experiment) -> Outcome {
             _ => None,
         })
         .collect();
-    // Until it is known whether a factor depends on another, what it does is not decided. An interaction is a difference
-    // of differences: twice the smallest effect of interest is what it may hide.
+    // The verdict on a factor stays open while an undetected interaction with another factor could be large. The bound
+    // is twice the smallest effect of interest, because an interaction is a difference of two differences.
     let open = |factor: usize| {
         estimates.iter().any(|estimate| match estimate.kind {
             Kind::Interaction(first, second) if factor == first || factor == second => {
@@ -123,7 +125,7 @@ pub(super) fn of(experiment: &Experiment) -> Outcome {
             _ => None,
         });
         let mut entry = match partner {
-            // Depends on another: what it does while that is off.
+            // The factor interacts with `partner`: take its effect with `partner` off.
             Some(partner) => {
                 let pair = Kind::Interaction(factor.min(partner), factor.max(partner));
                 let alone: Vec<f64> =
@@ -168,8 +170,8 @@ pub(super) fn of(experiment: &Experiment) -> Outcome {
     }
 }
 
-/// Holm's step-down procedure (Scandinavian Journal of Statistics 6, 1979): the k-th smallest of m probabilities is
-/// compared with alpha / (m - k + 1), until one fails.
+/// Marks the significant estimates by Holm's step-down procedure (Scandinavian Journal of Statistics 6, 1979): it
+/// compares the k-th smallest of m probabilities with alpha / (m - k + 1), and stops at the first that is larger.
 fn holm(estimates: &mut [Estimate], alpha: f64) {
     let mut order: Vec<usize> = (0..estimates.len()).collect();
     order.sort_by(|a, b| estimates[*a].mean.p().total_cmp(&estimates[*b].mean.p()));
@@ -188,7 +190,8 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Builds the entry of a contrast; `tested` is the result of Holm's procedure for it.
+    /// Builds the entry of a contrast. `values` has its value in each replicate. `tested` is the result of Holm's
+    /// procedure; if `None`, the p-value alone decides.
     fn entry(&self, factors: Vec<usize>, without: Option<usize>, values: &[f64], tested: Option<bool>) -> Entry {
         let settings = &self.experiment.settings;
         let Some(mean) = Mean::of(values) else {

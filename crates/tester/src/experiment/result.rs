@@ -32,23 +32,23 @@ pub struct ExperimentResult {
     pub less_is_better: bool,
     /// How factors were combined.
     pub design: Name<Design>,
-    /// Smallest effect of interest, in percent.
+    /// Smallest effect of interest, in percent of the baseline; the user sets it.
     pub smallest_percent: f64,
-    /// Allowed probability of a false effect, in percent.
+    /// Allowed probability of reporting any effect that does not exist, in percent.
     pub alpha_percent: f64,
     /// Why the experiment ended.
     pub ended: Name<Ending>,
     /// Number of complete replicates, which are the samples.
     pub replicates: u64,
-    /// Difference between the two sets of runs with all factors off.
+    /// Difference between the two baselines (runs with all factors off), or why it is unknown.
     pub noise_floor: Reading<Effect>,
-    /// Whether these two sets differ by no more than chance; if not, no result can be trusted.
+    /// Whether the two baselines differ by no more than chance. If false, no result can be trusted.
     pub noise_floor_is_sound: bool,
     /// Effects of the factors, the most helpful first.
     pub ranking: Vec<Ranked>,
     /// All runs, in order.
     pub runs: Vec<Run>,
-    /// Reasons of failed runs.
+    /// Why runs failed: one reason for each failed run.
     pub failures: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ units::named! {
     /// Why an experiment ended.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Ending {
-        /// Every effect is decided.
+        /// The verdict on every effect is final.
         Decided = "decided",
         /// No time was left for another replicate.
         Budget = "budget",
@@ -75,9 +75,10 @@ units::named! {
 pub struct Effect {
     /// The estimated effect.
     pub percent: f64,
-    /// Lower end of the effect's confidence interval, at the level used for each planned test of the data (a look).
+    /// Lower end of the effect's confidence interval. Its level is that of a single look: one of the planned tests of
+    /// the data.
     pub low_percent: f64,
-    /// Upper end of the effect's confidence interval.
+    /// Upper end of the effect's confidence interval, at the same level as `low_percent`.
     pub high_percent: f64,
     /// Probability of an effect this large by chance.
     pub p: f64,
@@ -91,13 +92,14 @@ pub struct Ranked {
     pub factors: Vec<String>,
     /// Name of a factor that must be off for this effect; null if it depends on none.
     pub without: Option<String>,
-    /// What the effect means.
+    /// Whether the effect helps or hurts.
     pub verdict: Name<Verdict>,
     /// The verdict in words.
     pub says: String,
     /// The estimated effect, or why there is none.
     pub effect: Reading<Effect>,
-    /// Bound of a difference that was not found, in percent; null if one was found.
+    /// Upper bound of an undetected difference, in percent of the baseline; null if an effect was found or there are
+    /// too few replicates.
     pub smaller_than_percent: Option<f64>,
     /// Whether the verdict is final: more runs would not change it.
     pub decided: bool,
@@ -113,7 +115,7 @@ pub struct Run {
     pub at_ns: u64,
     /// The measured value in the unit of the metric; `null` if the run failed.
     pub value: Option<f64>,
-    /// Energy of the run, from the start of its command to its end; the CPU time is that of the tested program, if the
+    /// Energy from the start of the run's command to its end. The CPU time in it is that of the tested program, if the
     /// command reports it.
     #[serde(default)]
     pub energy: Energy,
@@ -141,7 +143,7 @@ pub struct About {
 }
 
 impl ExperimentResult {
-    /// Builds the document of an experiment as it stands.
+    /// Builds the document from the runs of the experiment so far.
     pub fn new(experiment: &Experiment, about: &About, host: Reading<HostState>, interrupted: bool) -> Self {
         let settings = experiment.settings();
         let outcome = experiment.outcome();
@@ -186,7 +188,7 @@ impl ExperimentResult {
         }
     }
 
-    /// Adds the energy of each run, in their order.
+    /// Adds the energy of each run; `energies` has the same order as the runs.
     pub fn with_energy(mut self, energies: Vec<Energy>) -> Self {
         self.runs.iter_mut().zip(energies).for_each(|(run, energy)| run.energy = energy);
         self

@@ -1,6 +1,6 @@
 //! Student's t distribution: how far a mean of a few values may lie from 0 by chance.
 
-/// P(|T| >= |t|) of Student's distribution with `degrees` degrees of freedom.
+/// Probability that |T| >= |t|, for T with Student's t distribution with `degrees` degrees of freedom.
 ///
 /// Source: Press et al., "Numerical recipes", 6.4: I(ν/(ν+t²); ν/2, 1/2).
 pub fn two_sided(t: f64, degrees: f64) -> f64 {
@@ -63,7 +63,7 @@ impl Mean {
     }
 }
 
-/// I_x(a, b), by its continued fraction (Numerical recipes, 6.4, modified Lentz's method).
+/// The incomplete beta function I_x(a, b), by its continued fraction (Numerical recipes, 6.4, modified Lentz's method).
 fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;

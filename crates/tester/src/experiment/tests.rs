@@ -2,8 +2,8 @@ use super::result::{About, ExperimentResult};
 use super::*;
 use crate::host::Reading;
 
-/// A device whose latency is known: a good factor, a neutral one (1), and two that only help together; with noise, a drift,
-/// and now and then a run that something disturbed.
+/// A simulated device with known effects: factor 0 helps, factor 1 does nothing, factors 2 and 3 help only together.
+/// Its latency also has noise and a drift, and an occasional run is disturbed.
 struct Simulated {
     random: Random,
     clock: Nanos,
@@ -11,7 +11,7 @@ struct Simulated {
 
 const GOOD: usize = 0;
 const PAIR: (usize, usize) = (2, 3);
-/// A run takes half a second.
+/// Duration of a run.
 const RUN: Nanos = Nanos::from_millis(500);
 
 impl Simulated {
@@ -19,18 +19,18 @@ impl Simulated {
         Self { random: Random::new(seed ^ 0x5eed), clock: Nanos::ZERO }
     }
 
-    /// Microseconds.
+    /// The latency of a run with the factors `on`, in us.
     fn run(&mut self, on: u32) -> f64 {
         let is = |factor: usize| f64::from(on >> factor & 1);
         let effect = -0.25 * is(GOOD) - 0.15 * is(PAIR.0) * is(PAIR.1);
-        // A fifth of a percent a minute, as a machine that warms up.
+        // A drift of 0.2 % per minute, as of a machine that warms up.
         let drift = 0.002 * (self.clock.as_nanos() as f64 / 60e9);
         let disturbed = if self.random.unit() < 0.02 { 0.3 * self.random.unit() } else { 0.0 };
         self.clock += RUN;
         100.0 * (effect + drift + disturbed + 0.03 * self.normal()).exp()
     }
 
-    /// Box and Muller.
+    /// A random number of the standard normal distribution (Box-Muller method).
     fn normal(&mut self) -> f64 {
         (-2.0 * self.random.unit().ln()).sqrt() * (std::f64::consts::TAU * self.random.unit()).cos()
     }
@@ -126,7 +126,7 @@ fn nothing_is_found_where_nothing_is() {
 fn runs_are_mirrored_so_that_drift_cancels() {
     let mut experiment = Experiment::new(settings(Design::OneAtATime, &["a", "b"], 1)).unwrap();
     let mut steps = Vec::new();
-    // A drift of 1 % a run, and nothing else.
+    // Values with a drift of 1 % per run and no effect.
     for run in 0..12 + 2 * 4 * 4 {
         let step = experiment.next(Nanos::ZERO).unwrap();
         steps.push(step);

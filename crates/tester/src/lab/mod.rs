@@ -1,9 +1,9 @@
 //! The lab: network namespaces joined by veth pairs, which Apus creates and removes itself.
 //!
-//! A [`Lab`] is plain data: namespaces, links, addresses. [`Lab::up`] creates it with iproute2's `ip` and with
-//! `ethtool`, and returns a [`Guard`] that removes it when dropped, also when a panic unwinds the stack. Everything
-//! that a lab creates has the lab's name, so [`down`] finds all of it without a state file: the namespace of role `dut`
-//! in the lab `demo` is `apus-demo-dut`.
+//! A [`Lab`] is plain data: namespaces, links, addresses. [`Lab::up`] creates the lab with iproute2's `ip` and with
+//! `ethtool`, and returns a [`Guard`]. Dropping the guard removes the lab, also when a panic unwinds the stack. The
+//! name of each namespace contains the lab's name: the namespace of role `dut` in the lab `demo` is `apus-demo-dut`. So
+//! [`down`] finds everything that belongs to a lab without a state file.
 //!
 //! ```text
 //! pair    tx ── tx0 ═══ dut0 ── dut                                  macswap, udp-echo, drop
@@ -12,17 +12,17 @@
 //! ```
 //!
 //! How the links are configured, and why (each reason was measured on a 2-vCPU VM, Linux 6.18):
-//! - Segmentation offload is off, for two reasons: a device under test cannot forward a 64 KiB segment as a frame; and
-//!   veth passes frames to the peer's NAPI only if the sender's TSO is off.
+//! - Segmentation offload is off, for two reasons: a device under test cannot forward a 64 KiB segment as one frame,
+//!   and veth passes frames to the peer's NAPI only if the sender's TSO is off.
 //! - Transmit checksum offload is off: otherwise a locally sent packet crosses the veth pair with a partial checksum
 //!   (CHECKSUM_PARTIAL), which AF_XDP's copy mode passes on as if it were complete.
-//! - VLAN offload is off: the tag belongs in the frame, not in the kernel's metadata next to it.
+//! - VLAN offload is off: otherwise the kernel keeps the VLAN tag in its metadata, not in the frame.
 //! - GRO is on: without GRO and without an XDP program, veth has no NAPI on which deferral could be set. With GRO, the
 //!   NAPI keeps its id when the program is attached or detached.
-//! - IPv6 is off if no IPv6 address is requested. If one is, there are no link-local addresses, no duplicate address
-//!   detection and no router solicitation; only one multicast listener report for each address remains. A lab without
-//!   addresses sends no frame of its own.
-//! - Forwarding in the kernel is off, so that every frame that crosses the device under test was moved by Apus.
+//! - IPv6 is off in namespaces without an IPv6 address. In those with one, link-local addresses, duplicate address
+//!   detection and router solicitation are off; the kernel still sends one multicast listener report for each address.
+//!   The kernel sends no frames by itself in a lab without addresses.
+//! - Forwarding in the kernel is off, so only Apus can forward a frame across the device under test.
 
 mod namespace;
 mod tools;
@@ -39,10 +39,11 @@ use tools::{Tool, lacking};
 /// Prefix of all namespaces of all labs.
 const PREFIX: &str = "apus-";
 
-/// Time within which the links must be up. A veth needs a few milliseconds; the rest is for a busy machine.
+/// Time within which the links must be up. A veth needs only a few milliseconds, but more on a busy machine.
 const UP_WITHIN: Duration = Duration::from_secs(10);
 
-/// Longest lab name: `apus-NAME-right` stays readable, and far below NAME_MAX (255).
+/// Length of the longest lab name. `apus-NAME-right` stays readable, and far below the kernel's limit for file names
+/// (NAME_MAX, 255).
 const NAME_MAX: usize = 32;
 
 units::named! {
@@ -86,14 +87,14 @@ pub struct Address {
     pub prefix: u8,
 }
 
-/// A permanent entry of a neighbor table, so that no address resolution is needed.
+/// A permanent entry of a neighbor table, so that the kernel needs no address resolution.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Neighbour {
     /// The interface whose table has the entry.
     pub end: End,
     /// IP address of the neighbor.
     pub ip: IpAddr,
-    /// Interface of the neighbor, whose MAC address is entered.
+    /// Interface of the neighbor; the entry has its MAC address.
     pub at: End,
 }
 
@@ -115,7 +116,7 @@ pub struct Lab {
     pub namespaces: Vec<String>,
     /// The veth pairs.
     pub links: Vec<(End, End)>,
-    /// The addresses; without any, the lab sends nothing by itself.
+    /// The addresses of the interfaces. If there are none, the kernel sends no frames by itself in the lab.
     pub addresses: Vec<Address>,
     /// Permanent entries of the neighbor tables.
     pub neighbours: Vec<Neighbour>,
@@ -123,12 +124,12 @@ pub struct Lab {
     pub default_routes: Vec<DefaultRoute>,
     /// MTU of every link in bytes.
     pub mtu: u32,
-    /// Transmit and receive queues of every interface.
+    /// Number of transmit queues, and of receive queues, of every interface.
     pub queues: u32,
 }
 
 impl Lab {
-    /// The layout `preset` under the name `name`: MTU 1500, one queue.
+    /// A lab named `name` with the layout `preset`, an MTU of 1500 bytes and one queue.
     pub fn new(preset: Preset, name: &str) -> Self {
         match preset {
             Preset::Pair => Self::pair(name),
@@ -137,7 +138,8 @@ impl Lab {
         }
     }
 
-    /// `tx0` in `tx`, joined to `dut0` in `dut`. It has no addresses, so the only frames are those that you send.
+    /// A lab of two namespaces: `tx0` in `tx`, joined to `dut0` in `dut`. They have no addresses, so the kernel sends
+    /// no frames by itself.
     pub fn pair(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -151,15 +153,17 @@ impl Lab {
         }
     }
 
-    /// `left0` (10.77.0.1/24) joined to `dutl`, and `dutr` joined to `right0` (10.77.0.2/24).
+    /// A lab of three namespaces: `left0` (10.77.0.1/24) in `left` is joined to `dutl` in `dut`, and `dutr` in `dut` is
+    /// joined to `right0` (10.77.0.2/24) in `right`.
     pub fn wire(name: &str) -> Self {
         Self::three(name).address("left", "left0", [10, 77, 0, 1], 24).address("right", "right0", [10, 77, 0, 2], 24)
     }
 
-    /// The nodes and links of [`Lab::wire`], but in two subnets for each IP version: the left ones are 10.77.1.0/24 and
-    /// fd77:1::/64, the right ones 10.77.2.0/24 and fd77:2::/64. Addresses of hosts end in `1`; those of the router,
-    /// `dutl` and `dutr`, in `fe` or `254`. All neighbor tables are filled: a router that takes every frame from the
-    /// kernel would otherwise have to answer ARP and neighbor discovery itself.
+    /// A lab with the namespaces and links of [`Lab::wire`], but with two subnets for each IP version: 10.77.1.0/24 and
+    /// fd77:1::/64 on the left, 10.77.2.0/24 and fd77:2::/64 on the right. The addresses of the hosts end in `1`; the
+    /// addresses of the router's interfaces `dutl` and `dutr` end in `254` (IPv4) or `fe` (IPv6). All neighbor tables
+    /// are filled in advance, so that a router that takes every frame from the kernel need not answer ARP and neighbor
+    /// discovery.
     pub fn routed(name: &str) -> Self {
         let mut lab = Self::three(name);
         for (net, host, host_if, dut_if) in [(1, "left", "left0", "dutl"), (2, "right", "right0", "dutr")] {
@@ -189,8 +193,8 @@ impl Lab {
         }
     }
 
-    /// Adds an address: `Lab::pair(name).address("tx", "tx0", [10, 77, 0, 1], 24)` lets an ordinary client talk to
-    /// the device under test.
+    /// Adds an address to an interface. For example, `Lab::pair(name).address("tx", "tx0", [10, 77, 0, 1], 24)` lets an
+    /// ordinary client in `tx` talk to the device under test.
     pub fn address(mut self, namespace: &str, interface: &str, ip: impl Into<IpAddr>, prefix: u8) -> Self {
         self.addresses.push(Address { end: End::new(namespace, interface), ip: ip.into(), prefix });
         self
@@ -204,7 +208,7 @@ impl Lab {
     /// The MAC address of an interface. It follows from the position of the interface in [`Lab::links`], so it is the
     /// same in every run. `None` if the lab has no such interface.
     ///
-    /// Bit 1 of the first byte marks it as locally administered (IEEE 802-2014, 8.2).
+    /// Bit 1 of the first byte marks the address as locally administered (IEEE 802-2014, 8.2).
     pub fn mac(&self, end: &End) -> Option<[u8; 6]> {
         let ends = self.links.iter().flat_map(|(a, b)| [a, b]);
         let at = u16::try_from(ends.into_iter().position(|e| e == end)?).ok()?;
@@ -212,8 +216,8 @@ impl Lab {
         Some([0x02, b'a', b'p', b'u', high, low])
     }
 
-    /// Creates the lab, after removing whatever an earlier lab of this name left behind, so that the lab is always
-    /// new and the same.
+    /// Creates the lab. First removes everything that an earlier lab of this name left behind, so that each lab starts
+    /// in the same state.
     pub fn up(&self) -> Result<Guard, Error> {
         self.check()?;
         let (ip, ethtool) = (Tool::find("ip")?, Tool::find("ethtool")?);
@@ -252,8 +256,8 @@ impl Lab {
             }
             ip.run(&words)?;
             for (namespace, interface, _) in &ends {
-                // One call: the kernel would refuse, or undo, some of them one by one. Its words are
-                // ethtool(8)'s short ones, which veth has all of.
+                // All features are set in one call, because the kernel refuses or undoes some of them if they are set
+                // one by one. The words are ethtool(8)'s short names; veth supports all of them.
                 let off = ["tx", "tso", "gso", "txvlan", "rxvlan"].map(|word| [word, "off"]);
                 let mut words = vec!["-K", interface, "gro", "on"];
                 words.extend(off.as_flattened());
@@ -330,7 +334,8 @@ impl Lab {
             if !self.namespaces.contains(&end.namespace) {
                 return wrong(format!("interface {}", end.interface), "its namespace does not belong to the lab");
             }
-            // IFNAMSIZ is 16 with the final zero; `dev_valid_name` in net/core/dev.c forbids more.
+            // IFNAMSIZ is 16, including the final zero. `dev_valid_name` in net/core/dev.c also forbids some
+            // characters.
             let valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             if !(1..16).contains(&end.interface.len())
                 || !end.interface.chars().all(valid)
@@ -355,12 +360,12 @@ impl Lab {
         if let Some(route) = self.default_routes.iter().find(|r| !self.namespaces.contains(&r.namespace)) {
             return wrong(format!("route of {}", route.namespace), "the lab has no such namespace");
         }
-        // Below: RFC 791 3.1 (68) and RFC 8200 5 (1280); above: ETH_MAX_MTU, veth's own limit.
+        // Lowest MTU: 68 for IPv4 (RFC 791 3.1), 1280 for IPv6 (RFC 8200 5). Highest: ETH_MAX_MTU, the limit of veth.
         let least = if self.addresses.iter().any(|a| a.ip.is_ipv6()) { 1280 } else { 68 };
         if !(least..=65_535).contains(&self.mtu) {
             return wrong(format!("mtu {}", self.mtu), &format!("it must be {least} to 65535 bytes"));
         }
-        // The kernel's own limit for `numtxqueues`, rtnl_create_link in net/core/rtnetlink.c.
+        // The kernel's limit for `numtxqueues`: rtnl_create_link in net/core/rtnetlink.c.
         if !(1..=4096).contains(&self.queues) {
             return wrong(format!("{} queues", self.queues), "there must be 1 to 4096");
         }
@@ -385,7 +390,7 @@ impl Guard {
     pub fn namespace(&self, role: &str) -> String {
         self.lab.namespace(role)
     }
-    /// Leaves the lab up; `apus lab down NAME` removes it.
+    /// Consumes the guard without removing the lab; `apus lab down NAME` removes it later.
     pub fn keep(mut self) -> Lab {
         self.armed = false;
         self.lab.clone()
@@ -413,12 +418,12 @@ impl Drop for Guard {
 pub struct Removed {
     /// Full names of the removed namespaces.
     pub namespaces: Vec<String>,
-    /// Processes that still run in the removed namespaces. They keep a nameless namespace without links until they end.
-    /// They are not killed, because the lab did not start them.
+    /// Process identifiers of processes that still run in the removed namespaces. They are not killed, because the lab
+    /// did not start them. Until they end, the kernel keeps the namespace, without a name and without links.
     pub still_running: Vec<u32>,
 }
 
-/// Removes the lab `name`: links first, then namespaces. If there is no such lab, that is no error.
+/// Removes the lab `name`: links first, then namespaces. Does nothing if there is no such lab.
 pub fn down(name: &str) -> Result<Removed, Error> {
     check_name(name)?;
     let mut removed = Removed::default();
@@ -426,13 +431,13 @@ pub fn down(name: &str) -> Result<Removed, Error> {
     let ip = Tool::find("ip")?;
     for role in &lab.namespaces {
         let namespace = full_name(name, role);
-        // `ip netns add` makes a file, then mounts the namespace on it; killed in between, it leaves
-        // the bare file. Deleting works on either.
+        // `ip netns add` creates a file and then mounts the namespace on it. If it was killed in between, only the file
+        // is left. `ip netns delete` removes either.
         if namespace::is_mounted(&namespace)? {
             removed.still_running.extend(pids(&ip, &namespace)?);
-            // Deleting a name only lets go of the namespace: the kernel takes it apart later, and not
-            // while anyone is inside. Links go first, so that they are gone when this returns.
-            // One end takes the other along, which may be in the same namespace.
+            // `ip netns delete` only removes the name: the kernel destroys the namespace later, when no process is in
+            // it any more. So delete the links first, so that they are gone when this function returns. Deleting one
+            // end also deletes its peer, possibly in the same namespace, so list the links again each time.
             while let Some(link) = interfaces(&ip, &namespace, &["type", "veth"])?.first() {
                 ip.run(&["-n", &namespace, "link", "delete", &link.name])?;
             }
@@ -458,7 +463,7 @@ pub fn list() -> Result<Vec<Found>, Error> {
     for namespace in namespace::names()? {
         let Some((name, role)) = namespace.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')) else { continue };
         if check_name(name).is_err() || check_word("namespace", role).is_err() {
-            continue; // Another's: no lab could have that name.
+            continue; // Not from a lab: no lab could have that name.
         }
         match found.last_mut() {
             Some(lab) if lab.name == name => lab.namespaces.push(role.into()),
@@ -478,8 +483,8 @@ fn check_name(name: &str) -> Result<(), Error> {
     check_word("lab name", name)
 }
 
-/// Checks that a word is neither a path nor an option, and contains no hyphen, which separates the parts of a
-/// namespace's name.
+/// Checks that a word has only lower-case letters, digits and underscores, so that it is neither a path nor an option.
+/// Hyphens are not allowed, because they separate the parts of a namespace's name.
 fn check_word(what: &str, word: &str) -> Result<(), Error> {
     let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if (1..=NAME_MAX).contains(&word.len()) && word.chars().all(valid) {
@@ -496,16 +501,16 @@ struct Interface {
     state: String,
 }
 
-/// The interfaces that `ip link show` lists in a namespace; `which` restricts them.
+/// The interfaces that `ip link show` lists in a namespace; `which` has further arguments that select some of them.
 fn interfaces(ip: &Tool, namespace: &str, which: &[&str]) -> Result<Vec<Interface>, Error> {
     let text = ip.run(&[&["-n", namespace, "-j", "link", "show"], which].concat())?;
     let unread = |why: String| Error::Invalid { what: format!("output of ip -j link show in {namespace}"), why };
-    // Nothing to list is an empty text in some releases, an empty list in others.
+    // If there is no interface, some releases print nothing, others print an empty list.
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
     let list: Vec<serde_json::Value> = serde_json::from_str(&text).map_err(|e| unread(e.to_string()))?;
-    // Some releases write an empty object for each link that was filtered away.
+    // Some releases print an empty object for each link that was not selected.
     list.iter()
         .filter(|link| link.as_object().is_some_and(|fields| !fields.is_empty()))
         .map(|link| {

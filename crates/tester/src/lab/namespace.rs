@@ -16,12 +16,12 @@ use super::tools::{lacking, refused, words};
 /// Folder where iproute2 mounts named namespaces; ip-netns(8).
 const FOLDER: &str = "/run/netns";
 
-/// `NSFS_MAGIC` of include/uapi/linux/magic.h: the file system of a mounted namespace's file.
+/// `NSFS_MAGIC` of include/uapi/linux/magic.h: the file system type of the file on which a namespace is mounted.
 const NSFS_MAGIC: i128 = 0x6e73_6673;
 
 /// Moves the calling thread into the network namespace `namespace` (its full name, as `ip netns list` shows it).
-/// Sockets that the thread opens, and threads and processes that it starts, then belong to it. `/sys` still shows the
-/// namespace in which it was mounted.
+/// Sockets that the thread opens later, and threads and processes that it starts, belong to that namespace. `/sys`
+/// still shows the namespace in which `/sys` was mounted.
 pub fn enter(namespace: &str) -> Result<(), Error> {
     let path = path_of(namespace)?;
     let what = || format!("enter the network namespace {namespace}");
@@ -36,8 +36,8 @@ pub fn enter(namespace: &str) -> Result<(), Error> {
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|e| refused(what(), e))
 }
 
-/// Runs `f` on a new thread inside the network namespace `namespace`, and returns its result; the calling thread
-/// stays where it is. If `f` panics, so does the caller.
+/// Runs `f` on a new thread inside the network namespace `namespace`, waits, and returns the result of `f`. The calling
+/// thread stays in its own namespace. If `f` panics, the caller panics too.
 pub fn in_namespace<T: Send>(namespace: &str, f: impl FnOnce() -> T + Send) -> Result<T, Error> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("in-namespace".into());
@@ -50,7 +50,8 @@ pub fn in_namespace<T: Send>(namespace: &str, f: impl FnOnce() -> T + Send) -> R
 
 /// Starts `command` inside the network namespace `namespace`.
 ///
-/// Do not request a signal at the death of the parent (PR_SET_PDEATHSIG): the parent is a thread that ends here.
+/// `command` must not request a signal at the death of its parent (PR_SET_PDEATHSIG): its parent is a thread that ends
+/// when this function returns.
 pub fn spawn(namespace: &str, command: &mut Command) -> Result<Child, Error> {
     let program = command.get_program().to_owned();
     in_namespace(namespace, || command.spawn())?.map_err(|e| not_run(&[program], e))
@@ -62,8 +63,9 @@ pub fn run(namespace: &str, command: &[OsString]) -> Result<ExitStatus, Error> {
     child.wait().map_err(|e| not_run(command, e))
 }
 
-/// Replaces this process by `command`, inside the namespace of role `role` of the lab `name`. The command keeps the
-/// process identifier, so its exit status and every signal are its own. Returns only on failure.
+/// Replaces this process by `command`, inside the namespace of role `role` of the lab `name`. The command takes over
+/// the process identifier, so it receives all signals itself, and its exit status reaches the caller of Apus. Returns
+/// only on failure.
 pub fn exec(name: &str, role: &str, command: &[OsString]) -> Error {
     let become_it = || -> Result<std::convert::Infallible, Error> {
         super::check_name(name)?;
@@ -106,29 +108,30 @@ pub(super) fn names() -> Result<Vec<String>, Error> {
     let what = || format!("read {FOLDER}");
     let folder = match fs::read_dir(FOLDER) {
         Ok(folder) => folder,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()), // Never was one.
+        // No named namespace has existed since boot.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(refused(what(), error)),
     };
     let mut names = Vec::new();
     for entry in folder {
-        // A name that is not UTF-8 is not one of ours.
+        // Skips names that are not UTF-8: no lab has such a name.
         names.extend(entry.map_err(|e| refused(what(), e))?.file_name().into_string());
     }
     names.sort();
     Ok(names)
 }
 
-/// Whether a namespace is mounted under its name, or only an empty file is left.
+/// Whether a namespace is mounted under this name; `false` if only the empty file is left.
 pub(super) fn is_mounted(namespace: &str) -> Result<bool, Error> {
     let path = path_of(namespace)?;
     let system = rustix::fs::statfs(&path).map_err(|e| refused(format!("look at {}", path.display()), e))?;
     Ok(i128::from(system.f_type) == NSFS_MAGIC)
 }
 
-/// Stops the kernel from forwarding and from sending frames by itself. Call it before creating links, because they
-/// inherit `default` at creation. Documentation/networking/ip-sysctl.rst describes each setting.
+/// Stops the kernel from forwarding and from sending frames by itself. Call this before you create links, because a
+/// link takes its settings from `default` at creation. Documentation/networking/ip-sysctl.rst describes each setting.
 pub(super) fn quieten(namespace: &str, with_ipv6: bool) -> Result<(), Error> {
-    // A new namespace inherits these from the first one, where a container engine may have set them.
+    // A new namespace inherits these settings from the initial one, where a container engine may have changed them.
     let ipv4 = [("ip_forward", "0"), ("conf/all/rp_filter", "0"), ("conf/default/rp_filter", "0")];
     let disable_ipv6 = if with_ipv6 { "0" } else { "1" };
     let ipv6 = [
@@ -144,7 +147,8 @@ pub(super) fn quieten(namespace: &str, with_ipv6: bool) -> Result<(), Error> {
         for (key, value) in ipv4 {
             set(&format!("/proc/sys/net/ipv4/{key}"), value)?;
         }
-        // A kernel without IPv6 sends none; with addresses to add, `ip` will say that it is missing.
+        // Without IPv6 in the kernel, there is nothing to turn off. If the lab has IPv6 addresses, `ip` reports the
+        // error later.
         if fs::exists("/proc/sys/net/ipv6/conf/default").map_err(|e| refused("check for IPv6".into(), e))? {
             for (key, value) in ipv6 {
                 for scope in ["all", "default"] {

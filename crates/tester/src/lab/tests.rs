@@ -1,5 +1,5 @@
-//! With root, on real namespaces, and silent about what others have on the machine: each test has a
-//! lab of its own name.
+//! Tests on real namespaces, as root. Each test uses a lab with a unique name, so that labs of others on the machine do
+//! not matter.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use super::*;
 
-/// A name that no other run has; `None`, and a line that says so, without root.
+/// A lab name that no other run uses. Without root, prints that the test is skipped, and returns `None`.
 fn name_for_root(test: &str) -> Option<String> {
     if rustix::process::geteuid().is_root() {
         return Some(format!("{test}{}", std::process::id()));
@@ -28,9 +28,9 @@ fn output_in(namespace: &str, script: &str) -> String {
     String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
 }
 
-/// What is there of the lab `name`, with links: what `up` made, in a form that can be compared.
-/// Interface indices are left out: they are dealt out anew each time. So is the order of the lines: the
-/// neighbour table's is that of a hash of the interface, with a random seed (net/core/neighbour.c).
+/// The state of the lab `name` as text that can be compared: links, addresses, routes, neighbours. Leaves out interface
+/// indices, which differ each time. Sorts the lines, because the neighbour table is ordered by a hash with a random
+/// seed (net/core/neighbour.c).
 fn state(name: &str) -> String {
     let mut lines = Vec::new();
     for namespace in namespace::names().unwrap().iter().filter(|n| n.starts_with(&full_name(name, ""))) {
@@ -84,7 +84,7 @@ fn what_a_crash_left_is_cleared() {
     let Some(name) = name_for_root("crash") else { return };
     let lab = Lab::wire(&name);
     drop(lab.up().unwrap().keep());
-    // One namespace of another topology, one whose mount is missing, one link gone.
+    // One extra namespace from another topology, one name without a mounted namespace, and one link missing.
     let ip = Tool::find("ip").unwrap();
     ip.run(&["netns", "add", &full_name(&name, "tx")]).unwrap();
     fs::write(format!("/run/netns/{}", full_name(&name, "bare")), "").unwrap();
@@ -110,14 +110,14 @@ fn the_guard_cleans_up_on_panic() {
 #[test]
 fn a_lab_that_fails_half_way_is_taken_down() {
     let Some(name) = name_for_root("half") else { return };
-    // The second of these addresses is refused by the kernel: the interface has it already.
+    // The kernel refuses the second address, because the interface already has it.
     let lab = Lab::pair(&name).address("tx", "tx0", [10, 0, 0, 1], 24).address("tx", "tx0", [10, 0, 0, 1], 24);
     let error = lab.up().unwrap_err();
     assert!(error.to_string().contains("address add"), "{error}");
     assert_gone(&name);
 }
 
-/// A wire without a device under test carries nothing from end to end, but its links are there.
+/// Without a device under test that forwards, no packet crosses the lab, though its links are up.
 #[test]
 fn a_wire_is_cut_until_something_forwards() {
     let Some(name) = name_for_root("cut") else { return };
@@ -126,7 +126,7 @@ fn a_wire_is_cut_until_something_forwards() {
         let guard = lab.up().unwrap();
         let status = run(&guard.namespace("left"), &shell(&format!("ping -c1 -W1 {target} >/dev/null 2>&1"))).unwrap();
         assert_eq!(status.code(), Some(1), "somebody forwards in {:?}", guard.lab().addresses);
-        // To the device under test itself there is a way, without one question about neighbours.
+        // The router's own address is reachable, because the neighbour tables are filled.
         if let Some(dut) = guard.lab().addresses.iter().find(|a| a.end.namespace == "dut") {
             let status = run(&guard.namespace("left"), &shell(&format!("ping -c1 -W2 {} >/dev/null", dut.ip))).unwrap();
             assert!(status.success());
@@ -139,7 +139,8 @@ fn a_wire_is_cut_until_something_forwards() {
 fn the_links_are_set_for_xdp_and_silent() {
     let Some(name) = name_for_root("quiet") else { return };
     let guard = Lab { mtu: 3000, queues: 2, ..Lab::pair(&name) }.up().unwrap();
-    // Long enough for a solicitation or a listener report, which come within a second of link-up.
+    // Wait long enough for a router solicitation or a listener report, which the kernel sends within a second of
+    // link-up.
     std::thread::sleep(Duration::from_millis(1200));
     for (role, interface) in [("tx", "tx0"), ("dut", "dut0")] {
         let namespace = guard.namespace(role);
@@ -206,7 +207,7 @@ fn run_gives_the_status_and_names_a_missing_program() {
     assert!(!run(&namespace, &[]).unwrap_err().lacks());
 }
 
-/// Deleting one end of such a pair takes the other along.
+/// Deleting one end of a veth pair also deletes the other end.
 #[test]
 fn a_pair_with_both_ends_in_one_namespace_goes_too() {
     let Some(name) = name_for_root("both") else { return };
@@ -217,7 +218,8 @@ fn a_pair_with_both_ends_in_one_namespace_goes_too() {
     assert_gone(&name);
 }
 
-/// What still runs is named, not killed; the links and the names go nevertheless.
+/// Removing a lab reports processes that still run in it, and does not kill them. The links and names are removed
+/// nevertheless.
 #[test]
 fn down_names_who_is_still_inside() {
     let Some(name) = name_for_root("inside") else { return };
@@ -232,7 +234,8 @@ fn down_names_who_is_still_inside() {
     assert_eq!(removed.still_running, [child.id()]);
 }
 
-/// Not a test: the process that [`exec_hands_over_status_and_signals`] starts, to be replaced.
+/// Not a test: [`exec_hands_over_status_and_signals`] starts this as a process, which then replaces itself by a
+/// command.
 #[test]
 #[ignore = "started by another test"]
 fn becomes_the_command() {

@@ -1,4 +1,4 @@
-//! The programs that create and remove the lab, run as child processes.
+//! Runs `ip` and `ethtool`, the programs that create and remove the lab, as child processes.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use live::Error;
 
-/// Folders in which Debian installs `ip` and `ethtool`; they are not in every user's PATH.
+/// Folders in which distributions install `ip` and `ethtool`; an ordinary user's PATH may lack them.
 const SBIN: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
 /// An installed program.
@@ -17,7 +17,7 @@ pub(super) struct Tool {
 }
 
 impl Tool {
-    /// Finds `name` in the PATH and in the administrator's folders.
+    /// Finds the program `name` in the PATH and in [`SBIN`].
     pub(super) fn find(name: &'static str) -> Result<Self, Error> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         Self::find_in(name, std::env::split_paths(&path).chain(SBIN.map(PathBuf::from)))
@@ -34,13 +34,13 @@ impl Tool {
         }
     }
 
-    /// Runs it with the arguments `words`, and returns its output.
+    /// Runs the program with the arguments `words`, and returns its output.
     pub(super) fn run(&self, words: &[&str]) -> Result<String, Error> {
         let child = self.command(words).spawn();
         self.finish(words, child)
     }
 
-    /// Runs it in the namespace `namespace`, and returns its output.
+    /// Runs the program with the arguments `words` in the namespace `namespace`, and returns its output.
     pub(super) fn run_in(&self, namespace: &str, words: &[&str]) -> Result<String, Error> {
         let child = super::spawn(namespace, &mut self.command(words))?;
         self.finish(words, Ok(child))
@@ -48,7 +48,7 @@ impl Tool {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.path);
-        // The messages are compared below, so they must not be translated.
+        // `remedy` compares the messages, so they must not be translated.
         command.args(words).env("LC_ALL", "C");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -88,15 +88,15 @@ fn remedy(said: &str) -> &'static str {
     }
 }
 
-/// What a lab needs permissions for: creating links (CAP_NET_ADMIN), and creating, mounting and entering namespaces
-/// (CAP_SYS_ADMIN).
+/// The remedy for a missing permission. A lab needs CAP_NET_ADMIN to create links, and CAP_SYS_ADMIN to create, mount
+/// and enter namespaces.
 pub(super) const NEEDS_ROOT: &str = "needs root (CAP_NET_ADMIN, CAP_SYS_ADMIN); try again with sudo";
 
 pub(super) fn lacking(what: String, why: String, fix: String) -> Error {
     Error::Lacking { what, why, fix }
 }
 
-/// An error of the operating system, with a remedy if a permission is missing.
+/// Builds an error from an error of the operating system, with a remedy if a permission is missing.
 pub(super) fn refused(what: String, error: impl Into<io::Error>) -> Error {
     let source = error.into();
     match source.kind() {
@@ -105,7 +105,7 @@ pub(super) fn refused(what: String, error: impl Into<io::Error>) -> Error {
     }
 }
 
-/// Writes a command line for messages: `sh -c "sleep 1"`.
+/// Joins a command and its arguments with spaces, for messages.
 pub(super) fn words(command: &[OsString]) -> String {
     command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

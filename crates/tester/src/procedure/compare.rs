@@ -1,4 +1,5 @@
-//! Compares two results of `apus bench rfc2544`: `apus.bench-compare/1`. The repetition is the sample, not the frame.
+//! Compares two results of `apus bench rfc2544`, and writes the document `apus.bench-compare/1`. Each repetition counts
+//! as one sample; frames are not samples.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,8 @@ use crate::statistics::{mann_whitney, ratio_of_medians};
 pub const COMPARE_SCHEMA: &str = "apus.bench-compare/1";
 /// Significance level: a difference is significant if p is below this.
 const ALPHA: f64 = 0.05;
-/// Repetitions that a U test needs on each side to reach this level: with 4 and 4, the smallest p is 0.029.
+/// Number of repetitions that each side needs for a U test to reach the significance level: with 4 and 4, the smallest
+/// possible p is 0.029.
 const LEAST: usize = 4;
 const RESAMPLES: usize = 2_000;
 
@@ -28,7 +30,7 @@ units::named! {
         TypicalLatency = "typical_latency_ns",
         /// Worst case latency in ns.
         WorstCaseLatency = "worst_case_latency_ns",
-        /// Longest burst in frames.
+        /// Longest burst without loss, in frames.
         BackToBack = "back_to_back_frames",
         /// Recovery time in ns.
         Recovery = "recovery_ns",
@@ -50,13 +52,13 @@ pub struct CompareDocument {
     pub b: String,
     /// Differences between the conditions of the two results. They may explain differences between the values.
     pub conditions: Vec<String>,
-    /// One entry for each frame size and quantity that both have.
+    /// One entry for each frame size and quantity that both results have.
     pub comparisons: Vec<Comparison>,
-    /// Frame sizes that only one of them has.
+    /// Frame sizes that only one of the two results has.
     pub only_in_one: Vec<String>,
 }
 
-/// One quantity of one frame size.
+/// Comparison of one quantity at one frame size.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
@@ -64,27 +66,28 @@ pub struct Comparison {
     pub frames: String,
     /// The quantity.
     pub quantity: Name<Compared>,
-    /// Median of the first.
+    /// Median over the repetitions of the first result, in the unit of the quantity.
     pub a: f64,
-    /// Median of the second.
+    /// Median over the repetitions of the second result, in the unit of the quantity.
     pub b: f64,
     /// Number of repetitions of the first result.
     pub a_n: u64,
     /// Number of repetitions of the second result.
     pub b_n: u64,
-    /// b / a.
+    /// `b` divided by `a`.
     pub ratio: f64,
-    /// Lower end of the 95 % bootstrap interval of the ratio; null with too few repetitions.
+    /// Lower end of the ratio's 95 % bootstrap confidence interval; null if there are too few repetitions.
     pub ratio_ci95_low: Option<f64>,
-    /// Upper end of that interval.
+    /// Upper end of the ratio's 95 % bootstrap confidence interval; null if there are too few repetitions.
     pub ratio_ci95_high: Option<f64>,
-    /// Two-sided p of the Mann-Whitney U test, corrected for the number of comparisons (Holm).
+    /// Two-sided p-value of the Mann-Whitney U test, corrected for the number of comparisons (Holm), or why there is
+    /// none.
     pub p: Reading<f64>,
-    /// Whether p is below 5 %.
+    /// Whether `p` is below 0.05.
     pub significant: Reading<bool>,
 }
 
-/// Compares `b` with `a`.
+/// Compares the result `b` with the result `a`; each has its name and its document.
 pub fn compare(a: (&str, &Rfc2544Document), b: (&str, &Rfc2544Document)) -> CompareDocument {
     let mut comparisons = Vec::new();
     let mut only_in_one = Vec::new();
@@ -150,7 +153,7 @@ fn comparison(frames: &str, quantity: Compared, a: &Repeated, b: &Repeated) -> C
     }
 }
 
-/// Corrects the p of all comparisons for their number. S. Holm, Scandinavian Journal of Statistics 6, 1979.
+/// Corrects the p-values of all comparisons for their number. S. Holm, Scandinavian Journal of Statistics 6, 1979.
 fn holm(comparisons: &mut [Comparison]) {
     let mut order: Vec<(usize, f64)> =
         comparisons.iter().enumerate().filter_map(|(at, one)| Some((at, one.p.value?))).collect();

@@ -5,7 +5,7 @@ use units::Nanos;
 use crate::search::SearchConfig;
 
 units::named! {
-    /// A test of RFC 2544 or one that builds on it.
+    /// A test of RFC 2544, or of an RFC that builds on it.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Test {
         /// Highest rate without loss (RFC 2544, 26.1). Always run, because the other tests start from it.
@@ -24,42 +24,42 @@ units::named! {
     }
 }
 
-/// Durations and repetitions.
+/// Durations and repetitions of a procedure. Each comment gives the value that RFC 2544 requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
-    /// Duration of a trial of throughput and loss. RFC 2544, 24: 60 s.
+    /// Duration of a trial for throughput and for loss. RFC 2544, 24: 60 s.
     pub trial: Nanos,
     /// Pause after the learning frames. RFC 2544, 23 b: 2 s.
     pub after_learning: Nanos,
-    /// Wait for residue. RFC 2544, 23 d: 2 s.
+    /// Wait after a trial for frames still under way. RFC 2544, 23 d: 2 s.
     pub residue: Nanos,
     /// Pause between trials. RFC 2544, 23 e: 5 s.
     pub between: Nanos,
-    /// Width of the throughput search in ppm. RFC 2544 states none.
+    /// Resolution of the throughput search, in ppm of the rate. RFC 2544 states none.
     pub width_ppm: u32,
-    /// Failed trials that make a rate fail. RFC 2544, 26.1: 1.
+    /// Number of failed trials after which a rate counts as failed. RFC 2544, 26.1: 1.
     pub failures_needed: u32,
     /// Share of frames that the tester may fail to send, in ppm. RFC 2544: 0.
     pub unsent_tolerance_ppm: u32,
     /// Number of throughput searches per frame size. RFC 2544 requires one; a comparison needs several.
     pub searches: u32,
-    /// Length of a latency stream. RFC 2544, 26.2: 120 s.
+    /// Duration of a latency stream. RFC 2544, 26.2: 120 s.
     pub stream: Nanos,
     /// Number of latency streams. RFC 2544, 26.2: 20.
     pub streams: u32,
-    /// Step of the loss curve in ppm of the maximum. RFC 2544, 26.3: at most 10 %.
+    /// Step of the loss curve, in ppm of the maximum rate. RFC 2544, 26.3: at most 10 %.
     pub loss_step_ppm: u32,
-    /// Longest burst, as a time at the maximum rate. RFC 9004, 5.3: up to 30 s.
+    /// Longest burst, as its duration at the maximum rate. RFC 9004, 5.3: up to 30 s.
     pub longest_burst: Nanos,
     /// Number of burst searches. RFC 2544, 26.4: 50.
     pub bursts: u32,
-    /// Length of an overload. RFC 2544, 26.5: 60 s. Then the load is half of the throughput for the same time.
+    /// Duration of an overload. RFC 2544, 26.5: 60 s. After the overload, the load is halved for the same duration.
     pub overload: Nanos,
     /// Number of overloads. RFC 2544, 26.5 requires several.
     pub overloads: u32,
-    /// Length of a reset trial: longer than the device takes to reset.
+    /// Duration of a reset trial. It must be longer than the device takes to reset.
     pub reset_trial: Nanos,
-    /// Whether the durations and repetitions are meant to conform to RFC 2544.
+    /// Whether the durations and repetitions are meant to conform to RFC 2544, rather than to give a quick result.
     pub full: bool,
 }
 
@@ -85,7 +85,8 @@ impl Effort {
         full: true,
     };
 
-    /// Takes seconds instead of hours, to check that a setup works. Does not conform to RFC 2544.
+    /// Short durations and few repetitions, which take seconds instead of hours, to check that a setup works. They do
+    /// not conform to RFC 2544.
     pub const QUICK: Self = Self {
         trial: Nanos::from_millis(200),
         after_learning: Nanos::from_millis(20),
@@ -106,7 +107,7 @@ impl Effort {
         full: false,
     };
 
-    /// The search for the throughput.
+    /// Configuration of the throughput search between `min_pps` and `max_pps`.
     pub(super) fn search(&self, min_pps: u64, max_pps: u64) -> SearchConfig {
         SearchConfig {
             width_ppm: self.width_ppm,
@@ -125,7 +126,7 @@ impl Effort {
         (frames as u64).max(1)
     }
 
-    /// The deviations of this effort from RFC 2544, each with the section.
+    /// How these durations and repetitions deviate from RFC 2544, one text for each deviation, with the section.
     pub fn deviations(&self, tests: &[Test]) -> Vec<String> {
         let full = Self::FULL;
         let mut found = Vec::new();

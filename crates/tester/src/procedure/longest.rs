@@ -1,4 +1,4 @@
-//! How long RFC 2544 can take, known before anything is measured.
+//! Computes in advance how long the procedures of RFC 2544 can take.
 
 use units::Nanos;
 
@@ -9,8 +9,8 @@ use crate::Error;
 use crate::search::{BinarySearch, BurstSearch, LossCurve, Outcome, Search};
 
 impl Plan {
-    /// Longest time that each test of one frame size takes if the highest rate to try is `max_pps`. Two things are not
-    /// included: trials that a search repeats because of a disturbance, and the time in which ports are opened.
+    /// Longest time that each test takes for one frame size if the highest rate to try is `max_pps`. Does not include
+    /// trials that a search repeats because of a disturbance, nor the time to open the ports.
     pub fn longest(&self, max_pps: u64) -> Result<Vec<(Test, Nanos)>, Error> {
         let effort = &self.effort;
         let mut found = Vec::new();
@@ -29,12 +29,13 @@ impl Plan {
     }
 }
 
-/// A trial with its learning frames and pauses.
+/// Time of a trial of length `span`, with its learning frames and pauses.
 fn trial(effort: &Effort, span: Nanos) -> Nanos {
     LEARNING + effort.after_learning + span + effort.residue + effort.between
 }
 
-/// The slowest device that passes and the fastest that fails: one of them takes the most trials.
+/// Longest time of a throughput search. The search takes most trials either on the slowest device that still passes, or
+/// on the fastest one that fails at the highest rate.
 fn throughput(effort: &Effort, min_pps: u64, max_pps: u64) -> Result<Nanos, Error> {
     let mut longest = Nanos::ZERO;
     for capacity in [min_pps, max_pps.saturating_sub(1)] {
@@ -55,7 +56,8 @@ fn searched(effort: &Effort, search: &mut impl Search, capacity: u64) -> Nanos {
     sum
 }
 
-/// One search on a device that loses only the last frame of the longest burst, so that all bursts are long.
+/// Longest time of a burst search: the device loses only the last frame of the longest burst, so that all bursts are
+/// long.
 fn bursts(effort: &Effort, max_pps: u64) -> Result<Nanos, Error> {
     let longest = effort.longest_frames(max_pps);
     let mut search = BurstSearch::new(longest, 1)?;
@@ -98,13 +100,13 @@ mod tests {
                 let mut device = Simulated { capacity_pps, buffer, ..Simulated::new(1) };
                 let result = run(&mut device, &plan, &mut |_| {});
                 assert!(result.ended.complete);
-                // The simulated device counts one trial for the time in which the tester's own limit is found.
+                // The simulated device's time includes one more trial, which finds the tester's own limit.
                 assert!(device.now <= longest + effort.trial, "{capacity_pps}, {buffer}: {} of {longest}", device.now);
             }
         }
     }
 
-    /// As docs/measure-a-device.md says.
+    /// docs/measure-a-device.md states these times.
     #[test]
     fn times_of_the_full_effort() {
         let found = plan(Effort::FULL, 1_000).longest(100_000).unwrap();

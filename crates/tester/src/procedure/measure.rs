@@ -1,4 +1,4 @@
-//! Shared by all tests of a frame size: runs trials with their pauses, and sums up their counts.
+//! Runs the trials of all tests for one frame size, with their pauses, and sums up their counts.
 
 use units::Nanos;
 
@@ -10,10 +10,11 @@ use crate::document::Name;
 use crate::host::Reading;
 use crate::sizes::Sizes;
 
-/// Rate and number of learning frames: enough for a switch or a router to learn both sides. RFC 2544, 23 b and c.
+/// Rate of the learning frames, and time for which they are sent: 10 frames, enough for a switch or a router to learn
+/// both sides. RFC 2544, 23 b and c.
 const LEARNING_PPS: u64 = 100;
 pub const LEARNING: Nanos = Nanos::from_millis(100);
-/// Share of unsent frames, in ppm, above which the tester is said to be overloaded.
+/// Share of unsent frames, in ppm, above which a warning says that the tester is overloaded.
 const OVERLOADED_PPM: u64 = 1_000;
 
 /// Why a procedure stopped before its end.
@@ -42,7 +43,7 @@ pub struct Bench<'m, M: Measurer + ?Sized> {
     pub anomalies: Anomalies,
     pub tester: TesterSide,
     pub trials: Vec<TrialRow>,
-    /// Warnings of single tests.
+    /// Warnings that single tests add.
     pub notes: Vec<String>,
     sent: u64,
     unsent: u64,
@@ -54,7 +55,7 @@ impl<'m, M: Measurer + ?Sized> Bench<'m, M> {
         Self { measurer, effort, sizes, anomalies, tester, trials: Vec::new(), notes: Vec::new(), sent: 0, unsent: 0 }
     }
 
-    /// An offer at a constant rate.
+    /// Builds a trial at a constant rate, with this bench's frame sizes and residue time.
     pub fn constant(&self, rate_pps: u64, duration: Nanos) -> Offer {
         Offer::constant(&self.sizes, rate_pps, duration, self.effort.residue)
     }

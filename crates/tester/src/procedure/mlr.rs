@@ -38,9 +38,9 @@ pub struct MlrDocument {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MlrResult {
-    /// The standard that the numbers follow, and the ways in which they do not.
+    /// The standard that the numbers follow, and how to compare them.
     pub standard: String,
-    /// How the searches ended.
+    /// Whether all searches were completed, and if not, why.
     pub ended: Ended,
     /// One entry for each frame size.
     pub sizes: Vec<MlrSize>,
@@ -52,17 +52,17 @@ pub struct MlrResult {
 pub struct MlrSize {
     /// Frame size in bytes, including the frame check sequence, or an IMIX genome (RFC 6985).
     pub frames: String,
-    /// Theoretical maximum of the line, in frames per second and direction.
+    /// Theoretical maximum rate of the link, in frames per second and direction.
     pub line_rate_pps: Reading<f64>,
-    /// Highest rate at which the tester can send, measured first.
+    /// Highest rate at which the tester can send, in frames per second and direction. It is measured before the search.
     pub tester_ceiling_pps: Reading<u64>,
-    /// Highest rate of the search (Max Load).
+    /// Highest rate of the search (Max Load in RFC 9971), in frames per second and direction.
     pub max_pps: Reading<u64>,
-    /// One entry for each goal, in the order given.
+    /// One entry for each goal, in the order in which the user gave them.
     pub goals: Vec<MlrGoal>,
     /// Number of trials, including the warm-up.
     pub trials: u64,
-    /// Time of all trials.
+    /// Total time of all trials, without pauses.
     pub trials_ns: u64,
     /// Anomalous frames, by kind: duplicate, corrupted, reordered and so on.
     pub anomalies: AnomalyCounts,
@@ -76,27 +76,28 @@ pub struct MlrSize {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MlrGoal {
-    /// The goal in the form of RFC 9971, A.1: final trial (s), duration sum (s), loss ratio and exceed ratio (%).
+    /// The goal as text in the form of RFC 9971, A.1: final trial duration (s), duration sum (s), loss ratio (%),
+    /// exceed ratio (%).
     pub goal: String,
-    /// Goal Loss Ratio in ppm.
+    /// Goal Loss Ratio (RFC 9971) in ppm: a trial with a higher share of lost frames is a high-loss trial.
     pub loss_ratio_ppm: u32,
-    /// Goal Exceed Ratio in ppm.
+    /// Goal Exceed Ratio (RFC 9971) in ppm: share of the trial time at a load that may be high-loss.
     pub exceed_ratio_ppm: u32,
-    /// Goal Width in ppm.
+    /// Goal Width (RFC 9971) in ppm: the search ends when the two bounds are this close.
     pub width_ppm: u32,
-    /// Goal Initial Trial Duration.
+    /// Goal Initial Trial Duration (RFC 9971): duration of the first, shortest trials.
     pub initial_trial_ns: u64,
-    /// Goal Final Trial Duration.
+    /// Goal Final Trial Duration (RFC 9971): duration of the trials that decide.
     pub final_trial_ns: u64,
-    /// Goal Duration Sum.
+    /// Goal Duration Sum (RFC 9971): total time of trials at a load that is enough to decide about it.
     pub duration_sum_ns: u64,
-    /// Relevant lower bound.
+    /// Relevant Lower Bound (RFC 9971): highest load that meets the goal, below the relevant upper bound.
     pub lower_pps: Reading<f64>,
-    /// Relevant upper bound.
+    /// Relevant Upper Bound (RFC 9971): lowest load that does not meet the goal.
     pub upper_pps: Reading<f64>,
-    /// Conditional throughput; the result of the goal.
+    /// Conditional Throughput (RFC 9971) in frames per second and direction: the result for this goal.
     pub throughput_pps: Reading<f64>,
-    /// Whether the search was completed for this goal.
+    /// Whether the search for this goal was completed.
     pub reached: bool,
     /// Number of trials at the relevant lower bound.
     pub trials_at_lower: u64,
@@ -109,7 +110,7 @@ pub struct MlrGoal {
 pub struct MlrPlan {
     /// Frame sizes, each searched separately.
     pub sizes: Vec<Sizes>,
-    /// Goals of the search.
+    /// Goals of the search; one search per frame size covers all of them.
     pub goals: Vec<Goal>,
     /// Lowest rate to try, per direction.
     pub min_pps: u64,
@@ -126,7 +127,7 @@ pub struct MlrPlan {
 }
 
 /// Runs the plan. `progress` is called with the name of each step. If the user stops it or a trial fails, the result
-/// contains what was found so far.
+/// contains the findings so far.
 pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &MlrPlan, progress: &mut dyn FnMut(&str)) -> MlrResult {
     let (mut sizes, mut halted) = (Vec::new(), None);
     for size in &plan.sizes {

@@ -1,5 +1,6 @@
-//! The benchmarking procedures of RFCs. They choose loads, durations and pauses, have a [`Measurer`] run each trial,
-//! and compute the results. A measurer runs trials on ports, or on a simulated device in virtual time.
+//! Benchmarking procedures: RFC 2544, MLRsearch (RFC 9971) and a soak. A procedure chooses loads, durations and pauses,
+//! has a [`Measurer`] run each trial, and computes the results. A measurer runs trials on ports, or on a simulated
+//! device in virtual time.
 //!
 //! ```text
 //!  Rfc2544::run ──► for each frame size: ceiling of the tester ► throughput ► latency, loss, bursts, recovery, reset
@@ -47,14 +48,14 @@ use crate::sizes::Sizes;
 
 /// Runs trials.
 pub trait Measurer {
-    /// Sends what `offer` says and returns what came back. An error ends the procedure.
+    /// Sends the frames that `offer` describes, and returns what came back. An error ends the procedure.
     fn trial(&mut self, offer: &Offer) -> Result<Observed, Error>;
 
-    /// The highest rate at which the tester can send frames of these sizes for `span`, per direction, whatever comes
-    /// back. An error ends the procedure.
+    /// Measures the highest rate per direction at which the tester can send frames of these sizes. Sends for `span`,
+    /// and ignores what comes back. An error ends the procedure.
     fn ceiling(&mut self, sizes: &Sizes, span: Nanos) -> Result<u64, Error>;
 
-    /// Lets time pass, unless the user asked to stop.
+    /// Waits for `span`, or until the user asks to stop.
     fn wait(&mut self, span: Nanos);
 
     /// Whether the user asked to stop.
@@ -79,14 +80,14 @@ pub struct Offer {
     pub phases: Vec<Phase>,
     /// Time to wait for frames after the last one was sent. RFC 2544, 23 d.
     pub residue: Nanos,
-    /// Latencies count from here; earlier frames are sent, and counted for losses.
+    /// Time from the start of the trial after which latencies count. Earlier frames count only for losses.
     pub latency_from: Nanos,
-    /// Whether to reset the device a quarter of the time into the trial.
+    /// Whether to reset the device after a quarter of the trial.
     pub reset: bool,
 }
 
 impl Offer {
-    /// One phase, whose latencies count from its start.
+    /// A trial of one phase at a constant rate. Latencies count from its start, and the device is not reset.
     pub fn constant(sizes: &Sizes, rate_pps: u64, duration: Nanos, residue: Nanos) -> Self {
         let phases = vec![Phase { rate_pps, duration }];
         Self { sizes: sizes.clone(), phases, residue, latency_from: Nanos::ZERO, reset: false }
@@ -107,9 +108,9 @@ pub struct Anomalies {
     pub reordered: u64,
     /// Frames with a damaged test header.
     pub corrupted: u64,
-    /// Frames that came back to the port that sent them, instead of the other.
+    /// Frames that came back to the port that sent them, instead of to the receiving port.
     pub looped: u64,
-    /// Frames that do not belong to this trial: late ones of the trial before, or other hosts' frames.
+    /// Frames that do not belong to this trial: late frames of the previous trial, or frames of other hosts.
     pub foreign: u64,
 }
 
@@ -124,41 +125,44 @@ impl Anomalies {
     }
 }
 
-/// What the tester itself did in a trial.
+/// How well the tester itself worked in a trial.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct TesterSide {
     /// Actual minus intended departure of each frame sent.
     pub pacing: Histogram,
     /// Time in which the loops built, sent, received or recorded.
     pub busy: Nanos,
-    /// Frames sent in that time.
+    /// Number of frames sent during `busy`.
     pub sent: u64,
-    /// Time and number of passes of the loops without work: their quotient is how late a pick-up can be stamped.
+    /// Time of the loop passes without work. `idle` / `idle_rounds` is the mean time of an idle pass, by which the
+    /// receive stamp of a frame can be late.
     pub idle: Nanos,
-    /// Number of these passes.
+    /// Number of loop passes without work.
     pub idle_rounds: u64,
-    /// Frames that the tester's own ports lost; they are in `unsent` of the outcome, not in `lost`.
+    /// Frames that came back, but that the tester's own ports lost. They count as `unsent`, not as `lost`, in
+    /// [`Observed::outcome`].
     pub own_losses: u64,
-    /// Number of times that a link was found down.
+    /// Number of times that the tester found a link down.
     pub link_down_seen: u64,
 }
 
 /// What came back in a trial, over all directions.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Observed {
-    /// Frames sent, not forwarded, and not sent.
+    /// Numbers of frames sent, lost (not forwarded correctly) and unsent.
     pub outcome: Outcome,
-    /// Frames that came back damaged, late in their flow's order, more than once or to their sender, and frames that do
-    /// not belong to the trial.
+    /// Frames that came back damaged, out of order, more than once or to the sending port, and frames that do not
+    /// belong to the trial.
     pub anomalies: Anomalies,
     /// Latencies of the frames due from [`Offer::latency_from`] on.
     pub latency: Histogram,
-    /// Latency of the first of these frames: the tagged frame of RFC 2544, 26.2. `None` if it was lost.
+    /// Latency of the first frame due from [`Offer::latency_from`] on: the tagged frame of RFC 2544, 26.2. `None` if
+    /// that frame was lost.
     pub tagged: Option<Nanos>,
     /// Due time of the last frame that was sent and did not come back, from the start of the trial.
     pub last_loss: Option<Nanos>,
-    /// The longest time without a forwarded frame: due times of the last before and the first after it. `None` if
-    /// frames were lost up to the end, or none at all.
+    /// The longest time in which no frame was forwarded, as the due times of the last frame before it and of the first
+    /// frame after it, from the start of the trial. `None` if no frame was lost, or if frames were lost up to the end.
     pub outage: Option<(Nanos, Nanos)>,
     /// Quality of the tester's own work.
     pub tester: TesterSide,

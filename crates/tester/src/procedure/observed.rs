@@ -1,4 +1,4 @@
-//! Sums up the trials that ports ran, as procedures need them.
+//! Converts the trials of all ports to the summary that procedures need.
 
 use units::Nanos;
 
@@ -9,7 +9,8 @@ use crate::search::Outcome;
 use crate::trial::Trial;
 
 impl Observed {
-    /// Adds up the lanes (directions) of one trial. One loop runs all lanes, so they share its time and its cost.
+    /// Adds up the lanes (directions) of one trial. One loop runs all lanes, so the time and cost of the loop count
+    /// only once.
     pub fn of(trials: &[Trial], offer: &Offer) -> Self {
         let mut seen = Self {
             outcome: Outcome::default(),
@@ -29,7 +30,7 @@ impl Observed {
 
     fn add(&mut self, trial: &Trial, offer: &Offer, first: bool) {
         let (counts, outcome) = (&trial.counts, trial.outcome());
-        // What came late, after a later frame of its flow, was not forwarded in order.
+        // A frame that arrived after a later one of its flow counts as lost, because it was not forwarded in order.
         self.outcome.sent += outcome.sent;
         self.outcome.lost += outcome.lost + counts.reordered;
         self.outcome.unsent += outcome.unsent;

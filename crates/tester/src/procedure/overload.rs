@@ -8,7 +8,7 @@ use super::result::{BackToBack, Repeated};
 use super::{Measurer, Offer, Phase};
 use crate::search::BurstSearch;
 
-/// Overload in percent of the throughput. RFC 2544, 26.5.
+/// Load of an overload, in percent of the throughput. RFC 2544, 26.5.
 const OVERLOAD_PERCENT: u64 = 110;
 /// If the throughput is at least this percentage of the maximum rate, a burst never fills a buffer, and the test is
 /// omitted.
@@ -16,7 +16,8 @@ const NEARLY_MAXIMUM_PERCENT: f64 = 99.0;
 
 type Tested<T> = Result<Result<T, String>, Halt>;
 
-/// The longest burst at `max_pps` without loss, and the buffer time that follows from it and the throughput.
+/// Measures the longest burst at `max_pps` without loss. The buffer time of the device follows from it and the
+/// throughput `rate_pps`.
 pub fn back_to_back<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64, max_pps: u64) -> Tested<BackToBack> {
     let (rate, max) = (rate_pps as f64, max_pps as f64);
     if 100.0 * rate >= NEARLY_MAXIMUM_PERCENT * max {
@@ -30,7 +31,7 @@ pub fn back_to_back<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u6
     for _ in 0..effort.bursts {
         let mut search = BurstSearch::new(longest, 1).map_err(Halt::Failed)?;
         while let Some(frames) = search.next_frames() {
-            // The time at which frame number `frames`, counted from 0, would be due.
+            // Duration of a burst of `frames` frames.
             let duration = Nanos::from_secs(1).scale(frames, max_pps);
             let seen = bench.run(Test::BackToBack, &bench.constant(max_pps, duration))?;
             let complete = seen.outcome.unsent == 0;
@@ -51,7 +52,9 @@ pub fn back_to_back<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u6
     }))
 }
 
-/// Time from the end of an overload of 110 % (or the maximum, if lower) to the last lost frame, at half the throughput.
+/// Measures the recovery time. Overloads the device with 110 % of the throughput (or with the maximum rate, if that is
+/// lower), then halves the throughput. The recovery time is the time from the end of the overload to the last lost
+/// frame.
 pub fn recovery<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64, max_pps: u64) -> Tested<Repeated> {
     let effort = bench.effort;
     let over = (rate_pps * OVERLOAD_PERCENT / 100).min(max_pps);
@@ -70,13 +73,14 @@ pub fn recovery<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64, m
         if last >= effort.overload.scale(199, 100) {
             return Ok(Err(format!("the device still lost frames {} after the overload", effort.overload)));
         }
-        // A loss before the step: the device recovered at once.
+        // If the last loss was before the end of the overload, the device recovered at once: 0.
         found.push(last.as_nanos().saturating_sub(effort.overload.as_nanos()) as f64);
     }
     Ok(Repeated::of(&found).ok_or_else(|| "no overload was sent".into()))
 }
 
-/// Time between the last frame before a reset and the first after it.
+/// Resets the device during a trial, and measures the time between the last frame forwarded before the reset and the
+/// first one after it, in ns.
 pub fn reset<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64) -> Tested<u64> {
     let offer = Offer { reset: true, ..bench.constant(rate_pps, bench.effort.reset_trial) };
     let seen = bench.run(Test::Reset, &offer)?;

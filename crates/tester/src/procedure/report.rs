@@ -1,11 +1,11 @@
-//! The report of results of `apus bench rfc2544`: rate and latency against frame size, loss against load.
+//! The report on results of `apus bench rfc2544`: rate and latency against frame size, loss against load.
 
 use super::result::{Rfc2544Document, SizeResult};
 use crate::host::Reading;
 use crate::report::model::{Axis, Cell, Column, Estimate, Fact, Report, Section, Table, Trace, TraceLine, TracePanel};
 use crate::report::without_histograms;
 
-/// Builds the report of several results, each with its name: side by side in every figure and table.
+/// Builds the report on several results, each with its name. Every figure and table shows them side by side.
 pub fn report(title: &str, results: &[(String, Rfc2544Document)]) -> Report {
     let sections = [Section::Trace(rates(results)), Section::Trace(latencies(results))]
         .into_iter()
@@ -34,13 +34,13 @@ pub fn report(title: &str, results: &[(String, Rfc2544Document)]) -> Report {
         conditions: results.iter().map(condition).collect(),
         notes,
         sections: sections.collect(),
-        // A document is plain data: making JSON of it cannot fail.
+        // A document is plain data, so its conversion to JSON cannot fail.
         results: without_histograms(serde_json::to_value(documents).unwrap_or_default()),
     }
 }
 
-/// Remarks on results, as sentences. Each remark occurs once, with the names of the results that it is about, or with
-/// "all results" if it is about each of `many`.
+/// Makes sentences of remarks on results. Identical remarks become one sentence that names their results, or says "all
+/// results" if it is about all `many` results.
 fn shared<'a>(many: usize, remarks: impl Iterator<Item = (&'a String, String)>) -> Vec<String> {
     let mut grouped: Vec<(String, Vec<&str>)> = Vec::new();
     for (name, remark) in remarks {
@@ -56,7 +56,7 @@ fn shared<'a>(many: usize, remarks: impl Iterator<Item = (&'a String, String)>) 
     grouped.into_iter().map(sentence).collect()
 }
 
-/// The warnings of all results; `None` if there are none. After the figures, because there can be many.
+/// A table of the warnings of all results; `None` if there are none. It is separate, because there can be many.
 fn warnings(results: &[(String, Rfc2544Document)]) -> Option<Table> {
     let row = |name: &str, size: &SizeResult, warning: &str| {
         vec![Cell::Text(name.into()), Cell::Text(size.frames.clone()), Cell::Text(warning.into())]
@@ -90,7 +90,7 @@ fn by_size(
     })
 }
 
-/// RFC 2544, 26.1 requires the theoretical rate next to the measured one.
+/// Throughput against frame size, with the theoretical maximum, which RFC 2544, 26.1 requires in the same plot.
 fn rates(results: &[(String, Rfc2544Document)]) -> Trace {
     let kpps = |pps: f64| pps / 1e3;
     let measured = |size: &SizeResult| size.throughput_pps.value.as_ref().map(|found| kpps(found.median));
@@ -130,7 +130,7 @@ fn latencies(results: &[(String, Rfc2544Document)]) -> Trace {
     }
 }
 
-/// Loss against load, a plot for each frame size; `None` if no result has it.
+/// Loss against load, with one plot for each frame size; `None` if no result has a loss curve.
 fn loss(results: &[(String, Rfc2544Document)]) -> Option<Trace> {
     let mut panels: Vec<TracePanel> = Vec::new();
     for (name, document) in results {

@@ -35,19 +35,19 @@ pub struct Rfc2544Document {
 pub struct Setup {
     /// Name of the device under test, as the user stated it.
     pub device: Option<String>,
-    /// Port that sends; with `bidirectional`, it also receives.
+    /// Port that sends. If `bidirectional`, it also receives.
     pub tx_port: String,
-    /// Port that receives; the same as `tx_port` if there is only one.
+    /// Port that receives; the same as `tx_port` if the tester uses only one port.
     pub rx_port: String,
     /// Whether both ports send at the same time. Rates are per direction.
     pub bidirectional: bool,
-    /// Number of flows.
+    /// Number of flows, whose addresses and ports the frames use in turn.
     pub flows: u32,
     /// Addresses and ports of the frames, as text.
     pub traffic: String,
     /// Speed of the slower port's link in bits per second. It determines the line rate.
     pub line_bits_per_s: Reading<u64>,
-    /// Definition of the latency: from when, until when, by which clock.
+    /// Definition of the latency: its start, its end, and the clock used.
     pub latency_is: String,
 }
 
@@ -57,11 +57,11 @@ pub struct Setup {
 pub struct Rfc2544Result {
     /// `RFC 2544`, or why the result does not conform to it.
     pub standard: String,
-    /// Whether durations, repetitions and pauses are those of the RFC.
+    /// Whether durations, repetitions and pauses conform to RFC 2544.
     pub conforms: bool,
-    /// Deviations from the RFC, each with its section.
+    /// Deviations from RFC 2544, each with the section.
     pub deviations: Vec<String>,
-    /// The requested tests.
+    /// The tests that the user requested.
     pub tests: Vec<Name<Test>>,
     /// How the procedures ended.
     pub ended: Ended,
@@ -73,36 +73,36 @@ pub struct Rfc2544Result {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ended {
-    /// Whether everything that was requested was run.
+    /// Whether all requested measurements were made.
     pub complete: bool,
-    /// Why the measurements ended early; null if they are complete.
+    /// Why the measurements ended early; null if all were made.
     pub because: Option<String>,
 }
 
-/// A repeated measurement.
+/// A measurement that was repeated, in the unit that its field's name states.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Repeated {
     /// Mean of the repetitions.
     pub mean: f64,
-    /// Lower end of Student's 95 % interval of the mean; null with fewer than 2 repetitions.
+    /// Lower end of the 95 % confidence interval of the mean (Student's t); null with fewer than 2 repetitions.
     pub ci95_low: Option<f64>,
-    /// Upper end of that interval.
+    /// Upper end of the 95 % confidence interval of the mean (Student's t); null with fewer than 2 repetitions.
     pub ci95_high: Option<f64>,
-    /// Minimum.
+    /// Smallest of the repetitions.
     pub min: f64,
-    /// Median.
+    /// Median of the repetitions.
     pub median: f64,
-    /// Maximum.
+    /// Largest of the repetitions.
     pub max: f64,
-    /// Standard deviation; null with fewer than 2 repetitions.
+    /// Standard deviation of the repetitions; null with fewer than 2 repetitions.
     pub stddev: Option<f64>,
-    /// Each repetition, in order.
+    /// The value of each repetition, in order.
     pub values: Vec<f64>,
 }
 
 impl Repeated {
-    /// Summarises repetitions; `None` without any.
+    /// Summarises the values of the repetitions; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let Interval { value: mean, ci95 } = crate::statistics::mean_interval(values)?;
         let n = values.len() as f64;
@@ -129,27 +129,29 @@ pub struct SizeResult {
     pub frames: String,
     /// Mean frame size in bytes, including the frame check sequence.
     pub mean_octets: f64,
-    /// Theoretical maximum of the line, in frames per second and direction.
+    /// Theoretical maximum rate of the link, in frames per second and direction.
     pub line_rate_pps: Reading<f64>,
-    /// Highest rate at which the tester can send, measured first, with the device connected.
+    /// Highest rate at which the tester can send, in frames per second and direction. It is measured before the tests,
+    /// with the device connected.
     pub tester_ceiling_pps: Reading<u64>,
-    /// Throughput of the tester alone, with its ports connected to each other (`--tester`).
+    /// Throughput of the tester alone, with its ports connected to each other, from the earlier result that `--tester`
+    /// names.
     pub tester_alone_pps: Reading<f64>,
-    /// Highest rate that was tried: the lowest of the line rate, the tester's ceiling and the user's limit.
+    /// Highest rate to try: the lowest of the line rate, the highest rate of the tester, and the user's limit.
     pub max_pps: Reading<u64>,
     /// Throughput in frames per second and direction.
     pub throughput_pps: Reading<Repeated>,
-    /// Whether the throughput is only a lower bound: even the highest rate lost nothing.
+    /// Whether the throughput is only a lower bound, because even the highest rate lost no frame.
     pub at_least: bool,
     /// Latency at the throughput.
     pub latency: Reading<Box<LatencyAtThroughput>>,
-    /// Loss against load, from the highest load down.
+    /// Frame loss at each load, from the highest load down.
     pub loss: Reading<Vec<LossRow>>,
     /// Longest bursts without loss.
     pub back_to_back: Reading<BackToBack>,
-    /// Time to the last loss after the end of an overload, in ns.
+    /// Time from the end of an overload to the last lost frame, in ns.
     pub recovery_ns: Reading<Repeated>,
-    /// Time without forwarding because of a reset, in ns.
+    /// Time in which the device did not forward because of a reset, in ns.
     pub reset_ns: Reading<u64>,
     /// Anomalous frames of all trials, by kind.
     pub anomalies: AnomalyCounts,
@@ -157,7 +159,7 @@ pub struct SizeResult {
     pub tester: TesterQuality,
     /// Problems of this result, each with its remedy.
     pub warnings: Vec<String>,
-    /// All trials, in order, without learning frames.
+    /// All trials, in order. Learning frames are not listed.
     pub trials: Vec<TrialRow>,
 }
 
@@ -165,17 +167,17 @@ pub struct SizeResult {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LatencyAtThroughput {
-    /// Rate in frames per second and direction.
+    /// Rate of the streams, in frames per second and direction: the throughput.
     pub rate_pps: u64,
     /// Latency of the one tagged frame of each stream, in ns (RFC 2544, 26.2).
     pub tagged_ns: Reading<Repeated>,
-    /// Mean latency of each stream, in ns.
+    /// Mean latency in each stream, in ns.
     pub mean_ns: Repeated,
-    /// Typical latency: median of each stream, in ns (RFC 8219, 7.2).
+    /// Typical latency: the median in each stream, in ns (RFC 8219, 7.2).
     pub typical_ns: Reading<Repeated>,
-    /// Worst case latency: 99.9th percentile of each stream, in ns (RFC 8219, 7.2).
+    /// Worst case latency: the 99.9th percentile in each stream, in ns (RFC 8219, 7.2).
     pub worst_case_ns: Reading<Repeated>,
-    /// Packet delay variation: 99.9th percentile minus minimum of each stream, in ns (RFC 8219, 7.3.1).
+    /// Packet delay variation: the 99.9th percentile minus the minimum in each stream, in ns (RFC 8219, 7.3.1).
     pub pdv_ns: Reading<Repeated>,
     /// Latency of all frames in the second halves of the streams.
     pub all: Distribution,
@@ -197,7 +199,7 @@ pub struct LossRow {
     pub lost: u64,
     /// Frames that the tester did not send.
     pub unsent: u64,
-    /// Loss in percent of the frames sent: (sent - forwarded) / sent.
+    /// Loss in percent of the frames sent: (sent - forwarded) / sent; null if no frame was sent.
     pub loss_percent: Option<f64>,
 }
 
@@ -209,12 +211,14 @@ pub struct BackToBack {
     pub rate_pps: u64,
     /// Longest burst of each search, in frames.
     pub frames: Repeated,
-    /// Mean burst / rate, in ns: the buffer time, if the device had forwarded nothing during the burst (RFC 9004, 6).
+    /// Implied buffer time in ns: the mean longest burst divided by the rate. It would be the size of the buffer if the
+    /// device forwarded nothing during the burst (RFC 9004, 6).
     pub implied_buffer_ns: f64,
-    /// Implied buffer time * (1 - throughput / rate), in ns: without the frames that the device forwarded during the
-    /// burst.
+    /// Corrected buffer time in ns: implied buffer time * (1 - throughput / rate). It leaves out the frames that the
+    /// device forwarded during the burst (RFC 9004, 6).
     pub corrected_buffer_ns: f64,
-    /// Number of searches in which even the longest burst passed. If it is above 0, the value is a lower bound.
+    /// Number of searches in which even the longest burst to try passed. If it is above 0, `frames` is only a lower
+    /// bound.
     pub at_limit: u32,
 }
 
@@ -241,16 +245,15 @@ impl From<Anomalies> for AnomalyCounts {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TesterQuality {
-    /// Pacing error: actual minus intended departure. It is part of every latency.
+    /// Pacing error: actual minus intended send time of each frame. Every latency includes it.
     pub pacing: Distribution,
-    /// Receive-stamp error: mean time of a pass of the loop, in ns. A frame is stamped up to one pass after its
-    /// arrival.
+    /// Receive-stamp error: mean time of an idle loop pass, in ns. A frame is stamped up to one pass after its arrival.
     pub stamp_error_ns: Reading<f64>,
-    /// CPU time of the generator and receiver for each frame sent, in ns.
+    /// CPU time that the tester needs to send and receive a frame, per frame sent, in ns.
     pub cost_per_frame_ns: Reading<f64>,
-    /// Frames that came back, but that the tester's own ports lost. They count as not sent.
+    /// Frames that came back, but that the tester's own ports lost. They count as unsent.
     pub own_losses: u64,
-    /// Number of times that a link was found down.
+    /// Number of times that the tester found a link down.
     pub link_down_seen: u64,
     /// `software`: time stamps are readings of the host's clock. Hardware time stamps and launch times are not used.
     pub stamps: String,
@@ -264,7 +267,7 @@ pub struct TrialRow {
     pub test: Name<Test>,
     /// Load in the first phase of the trial, in frames per second and direction.
     pub load_pps: u64,
-    /// Length of all phases.
+    /// Duration of the trial, over all its phases.
     pub duration_ns: u64,
     /// Frames sent.
     pub sent: u64,

@@ -1,5 +1,5 @@
-//! The procedures of RFC 2544 for each frame size: throughput and loss in this module, latency in [`timing`], the
-//! others in [`overload`].
+//! The procedures of RFC 2544 for each frame size. Throughput and loss are in this module, latency is in [`timing`],
+//! and the other tests are in [`overload`].
 
 use units::PacketRate;
 
@@ -17,7 +17,7 @@ use crate::sizes::Sizes;
 pub struct Plan {
     /// Frame sizes, each measured separately.
     pub sizes: Vec<Sizes>,
-    /// Tests; throughput is always run.
+    /// Tests to run. Throughput is always run.
     pub tests: Vec<Test>,
     /// Durations and repetitions.
     pub effort: Effort,
@@ -27,10 +27,10 @@ pub struct Plan {
     pub max_pps: Option<u64>,
     /// Speed of the slower link in bits per second; `None` if unknown.
     pub line_bits_per_s: Option<u64>,
-    /// For each frame size, the throughput of the tester alone (with its ports connected to each other), from an
-    /// earlier result.
+    /// For each frame size, the throughput of the tester alone (with its ports connected to each other) in frames per
+    /// second, from an earlier result.
     pub alone: Vec<(String, f64)>,
-    /// Further deviations from the RFC, such as those of the ports.
+    /// Deviations from RFC 2544 in addition to those of `effort`, for example because of the ports.
     pub deviations: Vec<String>,
 }
 
@@ -167,7 +167,8 @@ fn measure<M: Measurer + ?Sized>(
     Ok(())
 }
 
-/// Searches `effort.searches` times; returns each rate found, and whether it is the highest that was tried.
+/// Runs `effort.searches` throughput searches. Returns each rate found, and whether it is only a lower bound because
+/// the highest rate passed.
 fn throughput<M: Measurer + ?Sized>(
     bench: &mut Bench<'_, M>,
     min_pps: u64,
@@ -191,7 +192,7 @@ fn throughput<M: Measurer + ?Sized>(
     Ok(found)
 }
 
-/// RFC 2544, 26.3.
+/// Measures the loss curve (RFC 2544, 26.3).
 fn loss<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, max_pps: u64) -> Result<Vec<LossRow>, Halt> {
     let effort = bench.effort;
     let mut curve = LossCurve::new(max_pps, effort.loss_step_ppm, effort.trial).map_err(Halt::Failed)?;

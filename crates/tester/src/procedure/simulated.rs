@@ -1,4 +1,4 @@
-//! A simulated device in virtual time, with known capacity, buffer, latency and recovery time.
+//! For tests: a simulated device in virtual time, with known capacity, buffer, latency and recovery time.
 
 use units::Nanos;
 
@@ -12,23 +12,25 @@ use crate::sizes::Sizes;
 /// The device, and the tester that measures it.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    /// Frames per second that it forwards.
+    /// Highest rate that the device forwards, in frames per second.
     pub capacity_pps: u64,
-    /// Size of its buffer, in frames.
+    /// Size of the device's buffer, in frames.
     pub buffer: u64,
-    /// A frame's latency is this, plus an exponentially distributed time of `spread`, plus its time in the buffer.
+    /// A frame's latency is `base`, plus an exponentially distributed time with the mean `spread`, plus its time in the
+    /// buffer.
     pub base: Nanos,
     pub spread: Nanos,
-    /// After a phase above the capacity, it discards everything for this long.
+    /// Time for which the device discards all frames after a phase above its capacity.
     pub recovers_in: Nanos,
-    /// A reset takes this long.
+    /// Time for which the device discards all frames in a reset.
     pub resets_in: Nanos,
-    /// Highest rate of the tester.
+    /// Highest rate at which the simulated tester can send.
     pub ceiling_pps: u64,
-    /// One in this many frames is handled as `tamper` says.
+    /// One in `each` frames is treated as `tamper` says.
     pub each: u64,
     pub tamper: Tamper,
-    /// Number of the trial in which a port disappears, and of the one in which the user stops.
+    /// Number of the trial in which a port disappears (`vanishes_at`), or in which the user stops the procedure
+    /// (`stops_at`).
     pub vanishes_at: Option<u32>,
     pub stops_at: Option<u32>,
     pub random: Random,
@@ -67,7 +69,7 @@ impl Simulated {
         }
     }
 
-    /// The quantile `q` of its latency without queueing, in ns.
+    /// The quantile `q` of the device's latency without queueing, in ns.
     pub fn quantile(&self, q: f64) -> f64 {
         self.base.as_nanos() as f64 - (1.0 - q).ln() * self.spread.as_nanos() as f64
     }

@@ -1,4 +1,4 @@
-//! A soak: one load for a long time, window by window, and its document: `apus.bench-soak/1`.
+//! A soak sends one load for a long time, and reports it window by window in the document `apus.bench-soak/1`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use crate::sizes::Sizes;
 
 /// Name and version of the schema.
 pub const SOAK_SCHEMA: &str = "apus.bench-soak/1";
-/// Losses are said to cluster if this percentage of the windows contains half of them.
+/// Losses count as clustered if this percentage of the windows contains more than half of them.
 const FEW_PERCENT: usize = 10;
 
 /// The JSON document of `apus bench soak`.
@@ -53,8 +53,8 @@ pub struct SoakResult {
     pub lost: u64,
     /// Number of frames that were due and that the tester failed to send.
     pub unsent: u64,
-    /// Upper bound of the loss ratio at 95 % confidence. Without loss it is 3 / sent ("rule of three"). It assumes that
-    /// losses are independent, so it is unknown if losses cluster.
+    /// Upper bound of the loss ratio at 95 % confidence. Without loss, it is 3 / `sent` ("rule of three"). The bound
+    /// assumes independent losses, so it is unknown if losses cluster in a few windows.
     pub loss_ratio_below: Reading<f64>,
     /// Latency of all frames.
     pub latency: Distribution,
@@ -68,7 +68,7 @@ pub struct SoakResult {
     pub windows: Vec<SoakWindow>,
 }
 
-/// One window.
+/// Frames and latency of one window of the soak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SoakWindow {
@@ -78,9 +78,9 @@ pub struct SoakWindow {
     pub lost: u64,
     /// Number of frames that were due and that the tester failed to send.
     pub unsent: u64,
-    /// Median latency; null with too few frames.
+    /// Median latency; null if there were too few frames.
     pub p50_ns: Option<u64>,
-    /// 99th percentile of the latency; null with too few frames.
+    /// 99th percentile of the latency; null if there were too few frames.
     pub p99_ns: Option<u64>,
     /// Maximum latency; null if no frame came back, or if it is above the histogram's range.
     pub max_ns: Option<u64>,
@@ -101,7 +101,7 @@ pub struct SoakPlan {
 
 /// Runs the plan. If the user stops it or a trial fails, the result contains the measurements made so far.
 pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &SoakPlan, progress: &mut dyn FnMut(&str)) -> SoakResult {
-    // No pauses: a soak is one load without interruption, as far as windows allow.
+    // No pauses, so that the load is interrupted only briefly between windows.
     let effort =
         Effort { after_learning: Nanos::ZERO, between: Nanos::ZERO, residue: Nanos::from_millis(50), ..Effort::FULL };
     let mut bench = Bench::new(measurer, effort, plan.sizes.clone());
@@ -144,8 +144,8 @@ pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &SoakPlan, progress: &m
     }
 }
 
-/// Upper 95 % bound of a Poisson rate (one-sided), over the frames sent: 3.0 for no loss; above, the approximation of
-/// Wilson and Hilferty, which is within 1 % from 1 loss on.
+/// One-sided upper 95 % bound of a Poisson count, divided by the frames sent. The bound is 3.0 without loss. From 1
+/// loss on, it is the approximation of Wilson and Hilferty, with an error of at most 1 %.
 fn bound(sent: u64, lost: u64, windows: &[SoakWindow]) -> Reading<f64> {
     const NORMAL_95: f64 = 1.644_853_6;
     if sent == 0 {

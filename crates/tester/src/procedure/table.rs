@@ -1,4 +1,4 @@
-//! The results as tables of text.
+//! Shows the results of the procedures as text tables.
 
 use units::{Nanos, PacketRate};
 
@@ -12,7 +12,7 @@ use crate::layout::{aligned, wrapped};
 /// Width of the lines of text below a table.
 const WIDTH: usize = 110;
 
-/// Throughput and latency of each frame size, in the form of the usual RFC 2544 table, with the other tests below.
+/// The usual RFC 2544 table, with throughput and latency of each frame size, and the other tests below it.
 pub fn rfc2544_table(result: &Rfc2544Result) -> Vec<String> {
     let mut lines = vec![result.standard.clone()];
     let heading = ["frame", "fps", "% of line", "min", "avg", "max", "p50", "p99", "p99.9", "n"];
@@ -122,7 +122,7 @@ fn more(size: &SizeResult) -> Vec<String> {
     lines
 }
 
-/// The goals of each frame size.
+/// The MLRsearch results: one row for each goal of each frame size.
 pub fn mlr_table(result: &MlrResult) -> Vec<String> {
     let mut lines = wrapped("", "", &result.standard, WIDTH);
     let heading = ["frame", "goal", "throughput", "lower bound", "upper bound", "p50", "p99", "trials"];
@@ -157,7 +157,7 @@ pub fn mlr_table(result: &MlrResult) -> Vec<String> {
     lines
 }
 
-/// A soak: its totals, and the windows with losses.
+/// The totals of a soak, and its windows with losses.
 pub fn soak_table(result: &SoakResult) -> Vec<String> {
     let window = Nanos::from_nanos(result.window_ns);
     let mut lines = vec![
@@ -198,7 +198,7 @@ pub fn soak_table(result: &SoakResult) -> Vec<String> {
     lines
 }
 
-/// Two results side by side.
+/// The comparison of two results, side by side.
 pub fn compare_table(document: &CompareDocument) -> Vec<String> {
     let heading = ["frame", "quantity", &document.a, &document.b, "ratio", "95 % interval", "p", "significant"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];

@@ -1,4 +1,4 @@
-//! The procedures on a simulated device whose buffer, latency and recovery time are known, in virtual time.
+//! Tests of the procedures on a simulated device in virtual time, with known buffer, latency and recovery time.
 
 use units::Nanos;
 
@@ -64,8 +64,9 @@ fn what_is_known_comes_out_within_2_percent() {
     close("p99 of all", latency.all.p99_ns.unwrap() as f64, device.quantile(0.99));
     close("p99.9 of all", latency.all.p99_9_ns.unwrap() as f64, device.quantile(0.999));
 
-    // Nothing is in the buffer at the throughput, or every latency would be that of the buffer. So another device has
-    // the large one: a burst of n at twice the capacity leaves n / 2 in a buffer of 500.
+    // The first device has a small buffer: a large one would fill up at the throughput and hide the latency. So a
+    // second device has a large buffer of 500 frames. A burst of n frames at twice the capacity leaves n / 2 of them in
+    // it.
     let mut large = Simulated { buffer: 500, ..Simulated::new(1) };
     let with_buffer = measure(&mut large, &plan(&[Test::BackToBack], Effort::FULL));
     let burst = with_buffer.sizes[0].back_to_back.value.as_ref().unwrap();
@@ -84,7 +85,7 @@ fn what_is_known_comes_out_within_2_percent() {
     close("loss at 100 %", loss[0].loss_percent.unwrap(), 50.0);
     assert!(size.warnings.is_empty(), "{:?}", size.warnings);
 
-    // Each trial with learning frames, pauses of 2 + 2 + 5 s, and at least 60 s where the RFC asks for it.
+    // Each trial has learning frames and pauses of 2 + 2 + 5 s, and takes at least 60 s where RFC 2544 asks for it.
     let trials = size.trials.len() as u64;
     assert_eq!(u64::from(device.trials), 2 * trials);
     let sending: u64 = size.trials.iter().map(|trial| trial.duration_ns).sum();
@@ -102,9 +103,9 @@ fn other_buffers_and_recovery_times() {
         let result = measure(&mut device, &plan(&[Test::BackToBack, Test::Recovery], effort));
         let size = &result.sizes[0];
         let burst = size.back_to_back.value.as_ref().unwrap();
-        // The frame in service is beside those in the buffer.
+        // The device holds one frame in service in addition to those in the buffer.
         close("corrected buffer", burst.corrected_buffer_ns, (buffer + 1) as f64 * 1e9 / 2_000.0);
-        // To within one gap at half the throughput.
+        // The recovery time is accurate to one gap between frames at half the throughput.
         close("recovery", size.recovery_ns.value.as_ref().unwrap().mean, recovers_ms as f64 * 1e6);
     }
 }
@@ -119,13 +120,13 @@ fn what_cannot_be_claimed_is_refused() {
     assert!(size.back_to_back.unknown_because.as_ref().unwrap().contains("no burst can fill a buffer"));
     assert!(size.recovery_ns.unknown_because.as_ref().unwrap().contains("cannot be overloaded"));
     assert!(!result.conforms && result.deviations[0].contains("2 streams"), "{:?}", result.deviations);
-    // Too few frames for a 99.9th percentile.
+    // These streams have too few frames for a 99.9th percentile.
     let effort = Effort { stream: Nanos::from_secs(2), ..Effort::QUICK };
     let result = measure(&mut Simulated::new(3), &plan(&[Test::Latency], effort));
     let latency = result.sizes[0].latency.value.as_ref().unwrap();
     assert!(latency.worst_case_ns.unknown_because.as_ref().unwrap().contains("3,688"));
     assert!(result.standard.starts_with("not RFC 2544"), "{}", result.standard);
-    // Nothing comes back.
+    // No frame comes back to the receiving port.
     let mut device =
         Simulated { buffer: 0, recovers_in: Nanos::from_secs(1), each: 1, tamper: Tamper::Loop, ..Simulated::new(3) };
     let result = measure(&mut device, &plan(&Test::ALL, Effort::QUICK));
@@ -139,7 +140,7 @@ fn frames_that_latency_streams_lose_or_skip_are_told() {
     let lost = "2 of the 2 latency streams lost frames, 2 of 2";
     let skipped = "in 2 of the 2 latency streams the tester skipped frames, 2 of 2";
     for (tamper, told, not) in [(Tamper::Loop, lost, "skipped"), (Tamper::Skip, skipped, "lost")] {
-        // The 100,000th frame of a trial: in a stream of 120 s, but in no trial of 60 s.
+        // Every 100,000th frame is affected: there is one in a stream of 120 s, but none in a trial of 60 s.
         let mut device = Simulated { each: 100_000, tamper, ..Simulated::new(5) };
         let result = measure(&mut device, &plan(&[Test::Latency], Effort { streams: 2, ..Effort::FULL }));
         let size = &result.sizes[0];
@@ -158,12 +159,12 @@ fn what_comes_back_wrongly_is_named_and_is_no_throughput() {
         let mut device = Simulated { each: 50, tamper, ..Simulated::new(4) };
         let result = measure(&mut device, &plan(&[Test::Throughput], Effort::QUICK));
         let size = &result.sizes[0];
-        // 200 ms at 10 pps are 2 frames: only below one in 50 does a rate pass.
+        // One frame in 50 is affected, so only a trial with fewer than 50 frames can pass: at most 250 pps for 200 ms.
         let passes = size.throughput_pps.value.as_ref().map_or(0.0, |found| found.median);
         assert!(passes <= 250.0, "{tamper:?}: {passes}");
         assert!(size.warnings.iter().any(|warning| warning.contains(word)), "{tamper:?}: {:?}", size.warnings);
     }
-    // A copy is counted, and is not a second frame.
+    // A duplicate is reported, but does not count as a second forwarded frame.
     let mut device = Simulated { each: 50, tamper: Tamper::Duplicate, ..Simulated::new(4) };
     let result = measure(&mut device, &plan(&[Test::Throughput], Effort::QUICK));
     let size = &result.sizes[0];
@@ -235,7 +236,7 @@ fn two_results_are_compared_by_their_repetitions() {
     assert!(found.comparisons.iter().all(|one| one.significant.value == Some(false)), "{found:?}");
     let text = compare_table(&found).join("\n");
     assert!(text.contains("mean_latency_ns") && text.contains("native"), "{text}");
-    // One search says nothing of significance.
+    // A single search is too few to decide about significance.
     let one = document(measure(&mut Simulated::new(1), &self::plan(&[Test::Throughput], Effort::QUICK)));
     let found = compare(("a", &one), ("b", &one));
     assert!(found.comparisons[0].significant.unknown_because.is_some());

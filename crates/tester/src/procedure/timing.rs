@@ -1,4 +1,5 @@
-//! Latency at the throughput: RFC 2544, 26.2, with the typical and the worst case and the delay variation of RFC 8219.
+//! Latency at the throughput (RFC 2544, 26.2), with the typical latency, worst case latency and delay variation of RFC
+//! 8219.
 
 use units::{Nanos, Quantile};
 
@@ -10,8 +11,8 @@ use crate::histogram::Histogram;
 use crate::host::Reading;
 use crate::quantile::estimate;
 
-/// Sends streams at `rate_pps`. The tagged frame of RFC 2544 is the first one due in the middle of a stream. All frames
-/// due from then on count for the other values, for which RFC 8219 requires at least 500 frames.
+/// Sends streams at `rate_pps`. The tagged frame of RFC 2544 is the first frame due in the second half of a stream. All
+/// frames due in the second half count for the other values, for which RFC 8219 requires at least 500 frames.
 pub fn latency<M: Measurer + ?Sized>(
     bench: &mut Bench<'_, M>,
     rate_pps: u64,

@@ -1,4 +1,4 @@
-//! A figure of one quantity, with a horizontal bar per series, so that the names are easy to read.
+//! Draws a figure of one quantity with a horizontal bar for each series. Horizontal bars leave room for the names.
 
 use super::labels;
 use super::model::{Axis, Bars};
@@ -17,7 +17,7 @@ pub(super) fn draw(markup: &mut Markup, figure: &Bars, styles: &Styles) {
     let left = (longest + 20.0).min(WIDTH / 3.0);
     let grid = Grid::new(1, ROW * figure.bars.len().max(2) as f64 + 8.0, left);
     let area = grid.area(0);
-    // Room for the number that stands at a bar's end.
+    // Leaves room for the number at the end of each bar.
     let onto = (area.x, area.right() - 80.0);
     let x = Mapped::new(&axis, figure.bars.iter().flat_map(|b| extent(b.value)), onto);
     plot::drawing(markup, &figure.title, grid.height(1), |m| {
@@ -48,7 +48,7 @@ pub(super) fn draw(markup: &mut Markup, figure: &Bars, styles: &Styles) {
             let mut text_at = body.right();
             if let Some((low, high)) = ends(row.value) {
                 let (from, to) = (At { x: x.at(low), y: middle }, At { x: x.at(high), y: middle });
-                // A rim in the paper's colour, as the bar may have the colour of the ink.
+                // The interval gets a rim in the background colour, so that it is visible on a dark bar.
                 bar(m, "rim", from, to, At { x: 0.0, y: 4.0 });
                 bar(m, "interval", from, to, At { x: 0.0, y: 4.0 });
                 text_at = text_at.max(to.x);

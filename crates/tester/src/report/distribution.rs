@@ -1,5 +1,5 @@
-//! A figure of latency distributions: the share of samples above each value. Both axes are logarithmic, so that the
-//! tail, for which goals are set, takes as much space as the rest.
+//! Draws a figure of latency distributions: the share of samples above each value. Both axes are logarithmic, so that
+//! the tail, where the goals lie, gets as much space as the rest.
 
 use super::labels::{self, Scene, between};
 use super::model::{Distribution, DistributionPanel, Goal, Scale, TailPoint};
@@ -9,7 +9,7 @@ use super::style::{Look, MARK, Styles};
 use super::svg::{Anchor, At, Markup, Rect, px};
 use crate::histogram::HistogramDocument;
 
-/// Quantiles marked on a curve, as the share above them, with their names.
+/// Quantiles that are marked on each curve: the share of samples above them, and their name.
 const MARKED: [(f64, &str); 6] =
     [(0.5, "p50"), (0.1, "p90"), (0.01, "p99"), (0.001, "p99.9"), (1e-4, "p99.99"), (1e-5, "p99.999")];
 
@@ -22,7 +22,7 @@ pub(super) fn draw(markup: &mut Markup, figure: &Distribution, styles: &Styles) 
     };
     let goals = figure.panels.iter().flat_map(|p| &p.goals).map(|g| g.value);
     let x = Mapped::new(&figure.x, points().map(|p| p.value).chain(goals), (first.x, first.right()));
-    // At least down to p99; at most to one in 10^12, which no run has samples for.
+    // The axis reaches down to p99 at least, and to a share of 10^-12 at most, for which no run has enough samples.
     let least = points().map(|p| p.above).fold(0.01, f64::min).max(1e-12);
     let y = Mapped::exactly(Scale::Log, (least / 1.5, 1.0), (first.bottom(), first.y));
     let titles: Vec<&str> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
@@ -37,12 +37,13 @@ pub(super) fn draw(markup: &mut Markup, figure: &Distribution, styles: &Styles) 
     });
 }
 
-/// Two points of a line are at least this far apart in one of the directions, as a factor: about a pixel in the figures,
-/// where five decades of values are 930 pixels wide and five of shares 330 high.
+/// Smallest distance between two points of a line, as a factor of the value and of the share; one of the two is enough.
+/// It is about a pixel in the figures, where five decades of values are 930 pixels wide and five decades of shares 330
+/// pixels high.
 const APART: (f64, f64) = (1.01, 1.03);
 
-/// For each value that has samples, the share of samples above it, thinned out to what can be seen. Samples in overflow
-/// count as above every value. Values are in microseconds; shares have six digits.
+/// For each value that has samples, the share of samples above it. Leaves out points that a figure could not show as
+/// distinct. Samples in overflow count as above every value. Values are in microseconds; shares have six digits.
 pub fn tail(histogram: &HistogramDocument) -> Vec<TailPoint> {
     let n = histogram.counts.iter().map(|(_, count)| count).sum::<u64>() + histogram.overflow;
     let (mut points, mut above) = (Vec::<TailPoint>::new(), n);
@@ -51,7 +52,8 @@ pub fn tail(histogram: &HistogramDocument) -> Vec<TailPoint> {
         let point = TailPoint { value: *value as f64 / 1e3, above: six_digits(above as f64 / n as f64) };
         let last = i + 1 == histogram.counts.len();
         let apart = points.last().is_none_or(|l| point.value > l.value * APART.0 || l.above > point.above * APART.1);
-        // The very last one, above which nothing lies, has no place on a logarithmic axis but ends the line.
+        // The last point is always kept: no sample lies above it, so it marks the end of the line, though 0 cannot be
+        // drawn on a logarithmic axis.
         if apart || last {
             points.push(point);
         }
@@ -60,7 +62,7 @@ pub fn tail(histogram: &HistogramDocument) -> Vec<TailPoint> {
 }
 
 fn six_digits(share: f64) -> f64 {
-    // The text of a finite number is one.
+    // A formatted finite number can always be parsed.
     format!("{share:.5e}").parse().unwrap_or(share)
 }
 
@@ -98,7 +100,7 @@ fn draw_panel(
         let (from, to) = (At { x: at, y: area.y }, At { x: at, y: area.bottom() });
         m.line("goal-line", from, to);
         scene.lines.extend(between(from, to, 6.0).map(|at| (at, None)));
-        // Its name stands above it, as a tick's does below.
+        // The name of the goal is above the plot, as the labels of the ticks are below it.
         let half = labels::width(&goal.label) / 2.0;
         let middle = at.clamp(area.x + half, (area.right() - half).max(area.x + half));
         if middle - half < free_from {
@@ -124,7 +126,7 @@ fn draw_panel(
             curve(m, &all, look, "curve thin", &format!("{}, all samples", line.series));
         }
         curve(m, main, look, "curve", &line.series);
-        // Curves run close to each other, so the key names them all; labels are there besides.
+        // Curves run close to each other, so the key names all of them, in addition to the labels.
         leftover.key(look, &line.series);
         let along = |points: &[At]| -> Vec<At> { points.windows(2).flat_map(|w| between(w[0], w[1], 6.0)).collect() };
         scene.lines.extend(along(main).into_iter().map(|at| (at, Some(wanted.len()))));
@@ -132,7 +134,7 @@ fn draw_panel(
         let mut beside = Vec::new();
         for (above, name) in MARKED {
             let Some(found) = points.iter().find(|p| is_drawable(figure, p) && p.above <= above) else { continue };
-            // A line that begins below says nothing about what lies above its beginning.
+            // Marks no quantile before the start of the line.
             if !points.iter().any(|p| p.above >= above) {
                 continue;
             }
@@ -141,7 +143,7 @@ fn draw_panel(
             scene.marks.push(at);
             beside.insert(0, at);
         }
-        // Labels may stand anywhere along the lower, open part of the line; best at its end.
+        // A label may also stand anywhere along the line, preferably near its lower end.
         beside.extend(main.iter().rev().step_by((main.len() / 24).max(1)));
         wanted.push((Named::Curve(look, &line.series), beside));
     }
@@ -155,7 +157,7 @@ fn is_drawable(figure: &Distribution, point: &TailPoint) -> bool {
     drawable(&figure.x, point.value) && point.above > 0.0 && point.above <= 1.0
 }
 
-/// Draws a line through `points`, without those too close to be distinct.
+/// Draws a line through `points`. Leaves out points that are too close together to be distinct.
 fn curve(m: &mut Markup, points: &[At], look: Look, class: &str, name: &str) {
     let mut path = String::new();
     let mut last: Option<At> = None;
@@ -172,7 +174,7 @@ fn curve(m: &mut Markup, points: &[At], look: Look, class: &str, name: &str) {
     });
 }
 
-/// One tick for each named quantile: "1 % · p99".
+/// One tick for each named quantile, such as "1 % · p99".
 fn tail_ticks(y: &Mapped) -> Vec<Tick> {
     let named = MARKED.into_iter().filter(|(above, _)| y.covers(*above));
     named.map(|(above, name)| Tick { value: above, label: Some(format!("{} % · {name}", percent(above))) }).collect()

@@ -1,9 +1,11 @@
-//! Energy in the report of `apus bench`: a figure for what meters counted, one for what a model says, and two columns.
+//! Energy in the report of `apus bench`: one figure for measured energy, another for modelled energy, and two table
+//! columns.
 
 use super::model::{Bar, Bars, Cell, Column, Estimate};
 use crate::document::Energy;
 
-/// The figures: energy per frame by meters, and by a model. Neither if no result has it.
+/// The figures of energy per frame: one measured by meters, one estimated by a model. Leaves out a figure for which no
+/// result has data.
 pub(crate) fn bars(results: &[(&str, &Energy)]) -> Vec<Bars> {
     let figure = |title: &str, caption: String, value: &dyn Fn(&Energy) -> Option<f64>| {
         let bar = |(name, energy): &(&str, &Energy)| {
@@ -33,7 +35,7 @@ pub(super) fn columns() -> [Column; 2] {
     [Column::new("power", "W"), Column::new("energy per frame", "uJ")]
 }
 
-/// What meters counted, or why nothing did.
+/// The measured power and energy per frame of a result, or why they are unknown.
 pub(super) fn cells(energy: &Energy) -> [Cell; 2] {
     let Some(of) = &energy.measured.value else {
         let why = energy.measured.unknown_because.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Places labels: next to what they name, on top of nothing, and never on each other.
+//! Places labels next to the points that they name, so that they cover neither marks nor other labels.
 
 use super::style::MARK;
 use super::svg::{Anchor, At, Rect};
@@ -6,7 +6,7 @@ use super::svg::{Anchor, At, Rect};
 /// Height of a label's line in pixels; `page.css` sets the text at 12 px.
 pub(super) const LINE: f64 = 14.0;
 
-/// Upper estimate of the width of `text` in pixels at 12 px; it is generous because fonts differ.
+/// Width of `text` in pixels at a font size of 12 px. It is an upper estimate, because fonts differ.
 pub(super) fn width(text: &str) -> f64 {
     let of = |c: char| match c {
         'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '|' | '\'' | ' ' | '(' | ')' => 4.8,
@@ -15,7 +15,7 @@ pub(super) fn width(text: &str) -> f64 {
         '=' | '+' | '<' | '>' | '~' | '\u{2264}' | '\u{2265}' => 10.2,
         c if c.is_ascii_uppercase() => 9.0,
         c if (c as u32) < 0x2E80 => 7.8,
-        _ => 12.5, // CJK and the like are square.
+        _ => 12.5, // CJK characters and similar ones are square.
     };
     text.chars().map(of).sum()
 }
@@ -25,25 +25,25 @@ pub(super) struct Wanted<'a> {
     pub text: &'a str,
     /// Points next to which the label may be placed, the best first.
     pub beside: Vec<At>,
-    /// How far from its point the label may be placed: 1 is next to the point; [`FAR`] is as far as a line can still
-    /// join them.
+    /// How far from its point the label may be placed, in steps of [`RINGS`]: 1 is next to the point; [`FAR`] is the
+    /// farthest distance, at which a line joins the label and its point.
     pub rings: usize,
 }
 
-/// Distances between a label and its point, in pixels.
+/// Possible distances between a label and its point, in pixels.
 const RINGS: [f64; 6] = [9.0, 20.0, 34.0, 50.0, 70.0, 95.0];
 
-/// The largest number of rings: all of them.
+/// The largest value of [`Wanted::rings`]: all distances are allowed.
 pub(super) const FAR: usize = RINGS.len();
 
 /// A placed label.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Placed {
-    /// Start or end of the text's baseline.
+    /// Position of the text's baseline; `anchor` says whether this is its start, middle or end.
     pub at: At,
     pub anchor: Anchor,
     pub bounds: Rect,
-    /// The point that the label names. A line joins the two if they are far apart.
+    /// The point that the label names. If the label is `far` from it, a line joins the two.
     pub of: At,
     pub far: bool,
 }
@@ -54,23 +54,23 @@ pub(super) struct Scene {
     pub room: Rect,
     /// Marks, which must not be covered or mistaken for a label's own mark.
     pub marks: Vec<At>,
-    /// Lines, as points, with the index of the label they belong to; `None` for lines that need no label.
+    /// Points along the drawn lines, each with the index of the line's label; `None` for lines without a label.
     pub lines: Vec<(At, Option<usize>)>,
 }
 
-/// Distance in pixels within which a label seems to name something.
+/// Distance in pixels within which a label seems to name a mark or a line.
 const NEAR: f64 = 8.0;
 
-/// Places each label, or returns `None` if there is no free place. Labels improve their places in turns, a fixed
-/// number of times, so the same input gives the same places.
+/// Places each label; `None` for a label without a free place. In each of a fixed number of rounds, every label moves
+/// to the best place that is free. So the same input always gives the same places.
 pub(super) fn place(scene: &Scene, wanted: &[Wanted<'_>]) -> Vec<Option<Placed>> {
-    // Sorted, those within a label's width are found quickly.
+    // Sorted by x, so that the points within a label's width are found quickly.
     let mut lines = scene.lines.clone();
     lines.sort_by(|a, b| a.0.x.total_cmp(&b.0.x));
     let candidates: Vec<Vec<(f64, Placed)>> =
         wanted.iter().enumerate().map(|(i, w)| candidates(scene, &lines, w, i)).collect();
     let mut placed: Vec<Option<Placed>> = vec![None; wanted.len()];
-    // Those with the least choice go first.
+    // Labels with the fewest possible places are placed first.
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|i| candidates[*i].len());
     for _round in 0..6 {
@@ -93,7 +93,7 @@ impl Placed {
         self.bounds.overlaps(&other.bounds) || crosses(self, other) || crosses(other, self)
     }
 
-    /// The line from the point to the edge of the label, if the label is distant.
+    /// The line from the point to the edge of the label; `None` if the label is next to its point.
     pub fn leader(&self) -> Option<(At, At)> {
         let b = self.bounds;
         let to = At { x: self.of.x.clamp(b.x, b.right()), y: self.of.y.clamp(b.y, b.bottom()) };
@@ -110,7 +110,7 @@ pub(super) fn between(from: At, to: At, step: f64) -> impl Iterator<Item = At> {
     })
 }
 
-/// All places for label `index` at which its point is unambiguous, the best first.
+/// All places for the label `index` where it is clear which point it names, the best first.
 fn candidates(scene: &Scene, lines: &[(At, Option<usize>)], wanted: &Wanted<'_>, index: usize) -> Vec<(f64, Placed)> {
     let (w, h) = (width(wanted.text), LINE);
     let mut all = Vec::new();
@@ -129,7 +129,7 @@ fn candidates(scene: &Scene, lines: &[(At, Option<usize>)], wanted: &Wanted<'_>,
                     continue;
                 }
                 let far = ring > 0;
-                // A line that runs behind another's mark seems to begin there.
+                // A line that passes behind the mark of another point would seem to begin at that mark.
                 let to = At { x: of.x.clamp(bounds.x, bounds.right()), y: of.y.clamp(bounds.y, bounds.bottom()) };
                 let hidden = |mark: &At| {
                     let apart = |a: At, b: &At| (a.x - b.x).hypot(a.y - b.y);
@@ -168,7 +168,8 @@ fn candidates(scene: &Scene, lines: &[(At, Option<usize>)], wanted: &Wanted<'_>,
     all
 }
 
-/// Right, left, above, below, then the corners, then the directions between.
+/// Directions from a point to its label, the preferred first: right, left, above, below, then the corners, then those
+/// in between.
 const DIRECTIONS: [(f64, f64); 16] = [
     (1.0, 0.0),
     (-1.0, 0.0),
