@@ -1,7 +1,7 @@
 //! The document of `apus bench`: `apus.bench/2`.
 //!
-//! Every name contains its unit. A value that is unknown is null and comes with the reason ([`Reading`]). A quantile
-//! without enough samples is not given ([`QuantileEstimate`]).
+//! The name of each field contains its unit. An unknown value is null and comes with the reason ([`Reading`]). A
+//! quantile without enough samples is null ([`QuantileEstimate`]).
 
 use live::device::Statistics;
 use schemars::JsonSchema;
@@ -32,7 +32,7 @@ pub struct Document {
     pub schema: String,
     /// The host on which the result was measured.
     pub host: HostState,
-    /// What was measured.
+    /// The measured result.
     pub result: Measured,
 }
 
@@ -59,15 +59,15 @@ pub enum Measured {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LatencyResult {
-    /// The schedule, as it can be typed.
+    /// The schedule, in the form that the command line accepts.
     pub schedule: String,
     /// Random seed of the schedule.
     pub seed: u64,
-    /// Size of the frames in bytes with frame check sequence; frames of a capture have their own.
+    /// Size of the frames in bytes, with frame check sequence. Frames of a capture have their recorded sizes instead.
     pub frame_octets: u32,
-    /// Between which two points in time latency is measured.
+    /// Definition of the latency: its start, its end, and the clock used.
     pub latency_is: String,
-    /// Time at the start whose frames are excluded.
+    /// Time at the start of the trial. Frames due in it do not count for the latencies.
     pub warm_up_ns: u64,
     /// Time during which frames were due, including the warm-up.
     pub duration_ns: u64,
@@ -79,13 +79,13 @@ pub struct LatencyResult {
     pub offered_pps: Reading<f64>,
     /// Frames received back per second.
     pub received_pps: Reading<f64>,
-    /// Number of frames by fate, including the warm-up.
+    /// Numbers of frames by what happened to them, including the warm-up.
     pub frames: FrameCounts,
-    /// Latencies of all samples.
+    /// Latencies of all frames received, without the warm-up.
     pub all: Distribution,
-    /// Latencies of the samples that met no gap of a busy loop.
+    /// Latencies of the frames that met no gap, which is a time when a busy loop did not run.
     pub clean: Distribution,
-    /// What `clean` excludes, and why.
+    /// How many frames `clean` excludes, and by which rule.
     pub exclusion: Exclusion,
     /// Measurements of the tester itself.
     pub tester: TesterState,
@@ -94,11 +94,11 @@ pub struct LatencyResult {
     /// Energy during the measurement.
     #[serde(default)]
     pub energy: Energy,
-    /// The goal, and whether it was met; null without a goal.
+    /// The latency goal, and whether it was met; null if the user gave none.
     pub goal: Option<GoalVerdict>,
 }
 
-/// The result of a latency goal.
+/// A latency goal, and whether it was met.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GoalVerdict {
@@ -106,22 +106,22 @@ pub struct GoalVerdict {
     pub goal: String,
     /// Latency bound of the goal.
     pub bound_ns: u64,
-    /// The goal's quantile of the latencies of frames that met no gap.
+    /// The measured value of the goal's quantile, of frames that met no gap.
     pub measured_ns: Reading<u64>,
-    /// Whether the measured quantile is at most the bound; frames lost outside gaps count as late. Unknown with too few
-    /// samples, or if more than a tenth of the frames are excluded.
+    /// Whether the measured quantile is at most `bound_ns`. Frames lost outside gaps count as late. Unknown if there
+    /// are too few samples, or if more than a tenth of the frames are excluded.
     pub held: Reading<bool>,
 }
 
-/// What came back when the tester sent as fast as it could.
+/// The result of a flood, in which the tester sends as fast as it can.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FloodResult {
     /// Size of the frames in bytes with frame check sequence.
     pub frame_octets: u32,
-    /// Time at the start that is not counted.
+    /// Time at the start of the flood whose frames are not counted.
     pub warm_up_ns: u64,
-    /// Counted time.
+    /// Time in which frames were counted, after the warm-up.
     pub duration_ns: u64,
     /// Whether the measurement was interrupted.
     pub interrupted: bool,
@@ -131,19 +131,19 @@ pub struct FloodResult {
     pub received: u64,
     /// Damaged test frames that came back.
     pub corrupted: u64,
-    /// Other frames received.
+    /// Other frames that the tester received.
     pub foreign: u64,
     /// Frames sent per second.
     pub sent_pps: Reading<f64>,
     /// Frames received back per second.
     pub received_pps: Reading<f64>,
-    /// Received frames that the tester's own device lost; if there are many, the tester was the bottleneck.
+    /// Frames that came back, but that the tester's own device lost. If there are many, the tester was the bottleneck.
     pub tester_rx_dropped: u64,
     /// Frames that the tester's own device refused to send.
     pub tester_tx_refused: u64,
-    /// Number of gaps of the tester's loop.
+    /// Number of gaps: times when the tester's loop did not run.
     pub tester_gaps: u64,
-    /// Total length of these gaps.
+    /// Total length of the gaps of the tester's loop.
     pub tester_gaps_ns: u64,
     /// CPU time of the device under test.
     pub tested_cpu: Reading<CpuDocument>,
@@ -176,8 +176,8 @@ impl FloodResult {
         }
     }
 
-    /// Adds the energy of the whole flood with its warm-up. The figures per frame follow from the rate, because the frames
-    /// of the warm-up are not counted.
+    /// Adds the energy of the whole flood, including its warm-up. The figures per frame are computed from the rate,
+    /// because the frames of the warm-up are not counted.
     pub fn with_energy(self, energy: Energy) -> Self {
         let share = self.tested_cpu.value.and_then(|used| used.share_of_one_cpu_percent).map(|percent| percent / 100.0);
         let energy = energy.at_rate(self.received_pps.value, share);
@@ -185,13 +185,13 @@ impl FloodResult {
     }
 }
 
-/// Why a result has no energy before its owner adds it.
+/// The reason that a result states until its energy is added.
 const UNMEASURED: &str = "energy was not measured";
 
-/// Share of excluded frames above which a goal is neither met nor missed.
+/// Share of excluded frames above which it is unknown whether a goal was met.
 const MOST_EXCLUDED: f64 = 0.1;
 
-/// Number of frames by what happened to them.
+/// Numbers of frames by what happened to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // see trial::Counts
@@ -209,13 +209,13 @@ pub struct FrameCounts {
     pub foreign: u64,
 }
 
-/// How disturbed samples were recognized, and how many were excluded.
+/// How many frames were excluded from `clean`, and by which rule.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Exclusion {
     /// Number of frames due after the warm-up.
     pub intended: u64,
-    /// Number of intended frames whose sample met a gap.
+    /// Number of intended frames that came back, but met a gap.
     pub excluded: u64,
     /// Number of intended frames that the tester did not send.
     pub unsent: u64,
@@ -225,19 +225,19 @@ pub struct Exclusion {
     pub lost_outside_gaps: u64,
     /// (excluded + unsent) / intended.
     pub share_excluded: Reading<f64>,
-    /// Shortest time between two passes of the tester's loop that counts as a gap.
+    /// Time between two passes of the tester's loop above which it counts as a gap.
     pub gap_threshold_ns: u64,
-    /// Time added to the threshold for each frame of a send call.
+    /// Time added to the threshold for each frame of a send call, because sending takes time.
     pub tx_allowance_ns: u64,
-    /// Time added to the end of each gap.
+    /// Time added to the end of each gap for the recovery from it.
     pub recovery_fixed_ns: u64,
-    /// Additional time at the end of each gap, in ppm of its length.
+    /// Additional recovery time at the end of each gap, in ppm of the length of the gap.
     pub recovery_share_ppm: u32,
-    /// Number of gaps of the tester.
+    /// Number of gaps of the tester's loop.
     pub tester_gaps: u64,
-    /// Total length of the tester's gaps.
+    /// Total length of the gaps of the tester's loop.
     pub tester_gaps_ns: u64,
-    /// Number of gaps of the loop under test.
+    /// Number of gaps of the loop under test, or why it is unknown.
     pub tested_gaps: Reading<u64>,
 }
 
@@ -245,39 +245,40 @@ pub struct Exclusion {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TesterState {
-    /// Actual send time minus due send time; it is part of every latency.
+    /// Actual send time minus due send time of each frame. Every latency includes it.
     pub lateness: Distribution,
     /// Frames per second that the loop could send and receive if it were always busy.
     pub ceiling_pps: Reading<f64>,
-    /// Mean time of a pass without frames: the resolution of the arrival times.
+    /// Mean time of a loop pass without frames. It is the resolution of the arrival times.
     pub idle_round_ns: Reading<f64>,
-    /// Received frames that the tester's own device lost; they count as lost, but not by the device under test.
+    /// Frames that came back, but that the tester's own device lost. `lost` includes them, though the device under test
+    /// did not lose them.
     pub rx_dropped: u64,
     /// Frames that the tester's own device refused to send.
     pub tx_refused: u64,
-    /// Number of times that the link was found down.
+    /// Number of times that the tester found its link down.
     pub link_down_seen: u64,
 }
 
-/// CPU time and wake-ups of some threads.
+/// CPU time and wake-ups of the threads under test.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CpuDocument {
-    /// Time between the two samples.
+    /// Time between the samples before and after the measurement.
     pub interval_ns: u64,
-    /// Time on a CPU.
+    /// Time for which the threads ran on a CPU, summed over the threads.
     pub cpu_ns: u64,
-    /// Time ready to run, waiting for a CPU.
+    /// Time for which the threads were ready to run but waited for a CPU, summed over the threads.
     pub run_delay_ns: u64,
     /// CPU time in percent of one CPU; null if no time passed.
     pub share_of_one_cpu_percent: Option<f64>,
-    /// Voluntary context switches per second; null if no time passed.
+    /// Wake-ups per second, counted as voluntary context switches; null if no time passed.
     pub wakeups_per_s: Option<f64>,
-    /// Number of involuntary context switches.
+    /// Number of involuntary context switches: times when a thread was preempted.
     pub preemptions: u64,
     /// Number of threads counted.
     pub threads: u64,
-    /// Number of threads that ended meanwhile; their time is missing.
+    /// Number of threads that ended during the measurement; their CPU time is not counted.
     pub threads_ended: u64,
 }
 
@@ -303,7 +304,7 @@ impl From<&CpuUse> for CpuDocument {
 }
 
 impl LatencyResult {
-    /// Builds the result of a trial. `tested_gaps` are those of the loop under test, or why they are unknown.
+    /// Builds the result of a trial. `tested_gaps` are the gaps of the loop under test, or why they are unknown.
     pub fn new(
         config: &TrialConfig,
         trial: &Trial,
@@ -379,14 +380,14 @@ impl LatencyResult {
         Self { energy, ..self }
     }
 
-    /// Judges the result by a goal: `quantile` at most `bound`. `clean` must be the samples outside gaps from which
-    /// this result was made.
+    /// Adds the verdict on a goal: whether `quantile` is at most `bound`. `clean` must be the histogram of the samples
+    /// outside gaps from which this result was made.
     pub fn judged(mut self, quantile: Quantile, bound: Nanos, clean: &Histogram) -> Self {
         let measured: Reading<u64> = {
             let QuantileEstimate { latency_ns, refused_because, .. } = estimate(clean, quantile);
             Reading { value: latency_ns, unknown_because: refused_because }
         };
-        // Lost frames are later than any bound: together with those that came late.
+        // A lost frame counts as later than any bound, so add the lost frames to those that came late.
         let lost = self.exclusion.lost_outside_gaps;
         let late = if lost == 0 { 0 } else { clean.count_above(bound.as_nanos()) };
         let failed = u128::from(lost + late) * 1_000_000;
@@ -406,13 +407,13 @@ impl LatencyResult {
     }
 }
 
-/// The highest rate without loss.
+/// The result of a search for the highest rate without loss.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadResult {
-    /// What was searched for.
+    /// The settings of the search.
     pub goal: LoadGoal,
-    /// Highest rate that passed, below the lowest that failed.
+    /// Highest rate that passed and is below the lowest rate that failed.
     pub highest_loss_free_pps: Reading<u64>,
     /// Lowest rate that failed.
     pub lowest_failing_pps: Reading<u64>,
@@ -420,7 +421,7 @@ pub struct LoadResult {
     pub end: SearchEnd,
     /// All trials, in order.
     pub trials: Vec<LoadTrial>,
-    /// Latency at the highest rate without loss.
+    /// Latency in an additional trial at the highest rate without loss, or why it is unknown.
     pub latency: Reading<Box<LatencyResult>>,
 }
 
@@ -464,13 +465,13 @@ pub struct LoadTrial {
     pub sent: u64,
     pub lost: u64,
     pub unsent: u64,
-    /// What the outcome of the trial means.
+    /// Whether the trial passed or failed, or does not count.
     pub verdict: Name<Verdict>,
 }
 
 impl LoadResult {
-    /// Builds the result of a finished or interrupted search, with the latency at the rate found, or why there is
-    /// none.
+    /// Builds the result of a finished or interrupted search. `latency` is the latency at the rate found, or why it is
+    /// unknown.
     pub fn new(config: &SearchConfig, search: &BinarySearch, latency: Result<LatencyResult, String>) -> Self {
         let (lower, upper) = search.bounds();
         let end = match search.found() {

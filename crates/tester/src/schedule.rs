@@ -1,4 +1,5 @@
-//! When frames are meant to be sent: open loop, so nothing that happens to them changes it.
+//! Schedules: when frames are due to be sent. They are open loop: nothing that happens to earlier frames changes when
+//! later ones are due.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use units::{Nanos, PacketRate};
 
 use crate::{Error, Random};
 
-/// How to write a schedule, for error messages.
+/// The forms of a schedule on the command line, for error messages.
 pub const FORMS: &str = "expected constant:20kpps, constant:350us, poisson:20kpps, burst:32@1ms[,rate=1Mpps], \
                          slot:500us,frames=4,jitter=20us, pareto:30kpps[,alpha=1.5], ramp:1kpps-100kpps@2s[,gaps=even] \
                          phases:2kpps@60s+1kpps@60s or pcap:FILE";
@@ -17,39 +18,42 @@ pub const FORMS: &str = "expected constant:20kpps, constant:350us, poisson:20kpp
 /// When the frames of a trial are due.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Schedule {
-    /// One frame every 1/rate, without drift: frame i is due at i / rate, rounded down.
+    /// Evenly spaced frames at a rate. Frame i is due at i / rate, rounded down to 1 ns, so there is no drift.
     ConstantRate(PacketRate),
-    /// One frame after each gap of this length.
+    /// One frame every gap, starting at 0.
     ConstantGap(Nanos),
-    /// Exponential gaps at this mean rate, as from many independent senders.
+    /// Random frames at a mean rate, with exponentially distributed gaps, as from many independent senders.
     Poisson(PacketRate),
-    /// On and off: `frames` at `rate` (or all at once) from the start of each period.
+    /// Bursts: from the start of each period, `frames` frames are due at the rate `rate`, or all at once.
     Burst {
         /// Frames in a burst.
         frames: u32,
         /// Time from the start of a burst to the start of the next.
         period: Nanos,
-        /// Rate within a burst; `None` means all at once.
+        /// Rate within a burst; `None` if all its frames are due at once.
         rate: Option<PacketRate>,
     },
-    /// 5G slots: `frames` together in each slot, and the whole slot late by 0 to `jitter`, uniformly distributed.
+    /// Frames as in 5G slots: all frames of a slot are due at once. Each slot is delayed by a random time from 0 to
+    /// `jitter`, uniformly distributed.
     Slot {
-        /// Time from slot to slot.
+        /// Time from the start of a slot to the start of the next.
         period: Nanos,
         /// Frames in a slot.
         frames: u32,
-        /// Largest delay of the frames of a slot; shorter than the period.
+        /// Largest delay of a slot; shorter than `period`.
         jitter: Nanos,
     },
-    /// Pareto distributed gaps, longer than t with probability (x / t)^alpha. Frames come in clusters, with silences
-    /// of all lengths between them.
+    /// Pareto distributed gaps: a gap is longer than t with probability (x / t)^alpha, where x is the shortest gap.
+    /// Frames come in clusters, with silences of all lengths between them.
     Pareto {
-        /// Mean rate. The shortest gap x is (alpha - 1) / alpha of the mean gap.
+        /// Mean rate. It determines the shortest gap x, which is (alpha - 1) / alpha of the mean gap.
         rate: PacketRate,
-        /// alpha in thousandths, above 1000: below, the gaps have no mean. Up to 2000 their variance is infinite.
+        /// The shape alpha in thousandths, above 1000: otherwise the gaps have no mean. Up to 2000, their variance is
+        /// infinite.
         alpha_thousandths: u32,
     },
-    /// A rate that rises linearly from `low` to `high` and falls back in each period.
+    /// A rate that rises linearly from `low` to `high` in the first half of each period, and falls back in the second
+    /// half.
     Ramp {
         /// Rate at the start of a period.
         low: PacketRate,
@@ -57,17 +61,18 @@ pub enum Schedule {
         high: PacketRate,
         /// Length of a period.
         period: Nanos,
-        /// Whether gaps are as even as the rate allows; otherwise arrivals are Poisson at the current rate.
+        /// Whether gaps follow the current rate exactly. Otherwise arrivals are Poisson distributed at the current
+        /// rate.
         even: bool,
     },
-    /// Constant rates, one after the other; the last one goes on.
+    /// Phases of constant rates, each with its duration. The last rate goes on without end.
     Phases(Vec<(PacketRate, Nanos)>),
-    /// The gaps and sizes of a capture file, played once.
+    /// The frames of a capture file, with their recorded gaps and sizes, played once.
     Pcap(PathBuf),
 }
 
-/// Usual shape of a Pareto distribution in traffic models: W. Willinger et al., "Self-similarity through
-/// high-variability", IEEE/ACM ToN 5(1), 1997, find 1 to 2 in Ethernet traffic.
+/// Default alpha, in thousandths. W. Willinger et al., "Self-similarity through high-variability", IEEE/ACM ToN 5(1),
+/// 1997, find an alpha of 1 to 2 in Ethernet traffic.
 const USUAL_ALPHA: u32 = 1_500;
 
 /// One frame to send.
@@ -75,13 +80,13 @@ const USUAL_ALPHA: u32 = 1_500;
 pub struct Arrival {
     /// Due time, from the start of the trial.
     pub offset: Nanos,
-    /// Bytes without frame check sequence; `None` means the frame size of the trial.
+    /// Size in bytes without frame check sequence; `None` for the frame size of the trial.
     pub data_octets: Option<u32>,
 }
 
 impl Schedule {
-    /// The arrivals in order of time; without end, except for [`Schedule::Pcap`]. Random arrivals depend only on
-    /// `seed`.
+    /// The arrivals in order of time. They never end, except those of [`Schedule::Pcap`]. Random arrivals depend only
+    /// on `seed`.
     pub fn arrivals(&self, seed: u64) -> Result<Arrivals, Error> {
         let source = match self {
             Self::Pcap(path) => Source::Recorded(recorded(path)?),
@@ -90,7 +95,8 @@ impl Schedule {
         Ok(Arrivals { source, next: 0, at: 0.0, shift: 0, random: Random::new(seed) })
     }
 
-    /// Expected number of frames in `span`; `None` for a capture, whose [`Arrivals::recorded`] has it.
+    /// Expected number of frames in `span`, to reserve memory; `None` for a capture, whose frames
+    /// [`Arrivals::recorded`] lists.
     pub fn expected_frames(&self, span: Nanos) -> Option<u64> {
         let started = |period: Nanos| span.as_nanos().div_ceil(period.as_nanos().max(1)); // never 0: see from_str
         match self {
@@ -101,7 +107,8 @@ impl Schedule {
             Self::Burst { frames, period, .. } | Self::Slot { period, frames, .. } => {
                 Some(started(*period).saturating_mul(u64::from(*frames)))
             }
-            // A sum of such gaps falls short of its mean by some 2 % over 100,000 of them, and by more over fewer.
+            // The sum of 100,000 Pareto gaps falls short of its mean by some 2 %, so more frames come than the mean.
+            // For fewer gaps, the difference is larger. 10 % are added.
             Self::Pareto { rate, .. } => {
                 let mean = span.scale(rate.as_pps(), 1_000_000_000).as_nanos();
                 Some(mean.saturating_add(mean / 10).saturating_add(1))
@@ -121,17 +128,18 @@ impl Schedule {
     }
 }
 
-/// Frames of a phase that are due before its end: frame i is due at i / rate.
+/// Number of frames of a phase: frame i is due at i / rate, before the end of the phase.
 fn frames_of(rate: PacketRate, length: Nanos) -> u64 {
     let frames = (u128::from(length.as_nanos()) * u128::from(rate.as_pps())).div_ceil(1_000_000_000);
     u64::try_from(frames).unwrap_or(u64::MAX)
 }
 
-/// Frames shorter than this were captured before the port padded them. IEEE 802.3-2018, 4.2.3.3.
+/// Shortest frame on the wire, in bytes without frame check sequence. A shorter frame in a capture was recorded before
+/// the port padded it. IEEE 802.3-2018, 4.2.3.3.
 const SHORTEST: u32 = 60;
 
-/// Offset from the first frame, and size, of each frame of a capture. A frame that is stamped earlier than the one
-/// before it (captures of several queues) is due with it.
+/// The frames of a capture, with their sizes and their times from the first frame. A frame may be stamped earlier than
+/// the one before it, in a capture of several queues; then both are due at the same time.
 fn recorded(path: &Path) -> Result<Vec<Arrival>, Error> {
     let mut reader = PcapReader::open(path)?;
     let mut arrivals = Vec::new();
@@ -141,7 +149,7 @@ fn recorded(path: &Path) -> Result<Vec<Arrival>, Error> {
     if arrivals.is_empty() { Err(Error::malformed(path, "holds no frame")) } else { Ok(arrivals) }
 }
 
-/// A [`Schedule::Ramp`] in frames per ns and ns.
+/// A [`Schedule::Ramp`]: rates in frames per ns, times in ns.
 struct Ramp {
     low: f64,
     /// Increase of the rate per ns in the first half of a period.
@@ -167,7 +175,7 @@ impl Ramp {
 
     /// Due time of frame `n`: the inverse of `frames_by`.
     fn due(&self, n: f64) -> f64 {
-        // The root of slope / 2 t^2 + low t = n, in the form that holds for a slope of 0, too.
+        // Solves slope / 2 t^2 + low t = n, in a form that also works for a slope of 0.
         let rising = |n: f64| 2.0 * n / (self.low + (self.low * self.low + 2.0 * self.slope * n).sqrt());
         let (whole, n) = ((n / self.frames).floor(), n % self.frames);
         let part = if n < self.frames / 2.0 { rising(n) } else { self.period - rising(self.frames - n) };
@@ -186,8 +194,8 @@ enum Source {
 pub struct Arrivals {
     source: Source,
     next: u64,
-    /// For Poisson and Pareto: offset of the latest arrival in ns, exact to 1 ns for 104 days (53 bits). For a ramp:
-    /// its number, in time that runs at the current rate.
+    /// For Poisson and Pareto: due time of the latest arrival in ns, exact to 1 ns for 104 days (53 bits). For a ramp:
+    /// expected number of frames until the latest arrival.
     at: f64,
     /// For slots: delay of the current slot in ns.
     shift: u64,
@@ -261,7 +269,7 @@ impl Iterator for Arrivals {
                 }
                 due?
             }
-            // arrivals() makes a list of it.
+            // Not reached: `arrivals` turns a capture into `Source::Recorded`.
             Schedule::Pcap(_) => return None,
         };
         Some(Arrival { offset, data_octets: None })
@@ -469,11 +477,11 @@ mod tests {
     #[test]
     fn pareto_has_its_rate_and_its_tail() {
         let n = 400_000;
-        // At 2.5 the variance is finite, so that the mean can be judged: sigma is 0.9 of the mean gap.
+        // With alpha 2.5, the variance is finite, so the mean can be tested: sigma is 0.9 of the mean gap.
         let all = offsets("pareto:30kpps,alpha=2.5", n);
         let mean = all[n - 1] as f64 / n as f64;
         assert!((mean * 30e3 / 1e9 - 1.0).abs() < 4.0 * 0.9 / (n as f64).sqrt(), "{mean}");
-        // Of gaps of shape 1.5 and least x: a share of (1 / k)^1.5 is longer than k x.
+        // With alpha 1.5 and the shortest gap x, a share of (1 / k)^1.5 of the gaps is longer than k x.
         let all = offsets("pareto:30kpps", n);
         let least = 1e9 / 30e3 / 3.0;
         let gaps: Vec<f64> = all.windows(2).map(|w| (w[1] - w[0]) as f64).collect();
@@ -491,7 +499,8 @@ mod tests {
         for (text, sigmas) in [("ramp:1kpps-100kpps@2s,gaps=even", 0.0), ("ramp:1kpps-100kpps@2s", 4.0)] {
             let all = offsets(text, 303_000);
             assert!(all.is_sorted());
-            // 1, 100 and 1 kpps at 0, 1 and 2 s, and so on: frames in 50 ms around, by the line.
+            // The rate is 1, 100 and 1 kpps at 0, 1 and 2 s, and so on. Compares the number of frames in the 50 ms
+            // around each time with the ramp.
             for (at_ms, kpps) in
                 [(500.0, 50.5), (1_000.0, 98.7625), (1_500.0, 50.5), (3_000.0, 98.7625), (4_500.0, 50.5)]
             {
@@ -503,7 +512,7 @@ mod tests {
                 );
             }
         }
-        // Downwards first, and level.
+        // A level ramp, and one that falls first.
         assert_eq!(offsets("ramp:4kpps-4kpps@1s,gaps=even", 4), [0, 250_000, 500_000, 750_000]);
         let down = offsets("ramp:100kpps-1kpps@2s,gaps=even", 101_000);
         assert!(down[1] == 10_000 && down.is_sorted(), "{:?}", &down[..3]);

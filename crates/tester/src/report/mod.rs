@@ -1,17 +1,17 @@
 //! Reports: results as one self-contained HTML file.
 //!
 //! A [`Report`] is plain data. [`render`] makes the text of the HTML file from it; [`write()`] writes the file. The
-//! file needs no other file: figures are inline SVG, it loads nothing, and it runs no script (a Content-Security-Policy
-//! in the file forbids both). The same data give the same bytes.
+//! file needs no other file: figures are inline SVG. It loads nothing and runs no script; a Content-Security-Policy in
+//! the file forbids both. The same data always give the same bytes.
 //!
-//! The whole report, with the results from which it was made, is embedded as JSON in the element `apus-data`, so that a
-//! report can be read back and drawn again. Numbers that are not finite are `null` there, because JSON does not have
-//! them. Of a distribution, only the points that are drawn are embedded. The histograms, which are the largest part of
-//! a result, are only in the documents of the commands (`--json`, `-o`): see [`without_histograms`].
+//! The element `apus-data` contains the whole report, with the results from which it was made, as JSON, so that a
+//! report can be read back and drawn again. Numbers that are not finite are `null` there, because JSON cannot represent
+//! them. Of a distribution, it contains only the points that are drawn. The histograms, the largest part of a result,
+//! are only in the documents of the commands (`--json`, `-o`): see [`without_histograms`].
 //!
-//! Where to start: [`model`] says what a report is made of; `scatter.rs`, `distribution.rs`, `trace.rs`
-//! and `bars.rs` draw one kind of figure each, on what `plot.rs` (panels, axes, key), `scale.rs` (ticks,
-//! numbers), `labels.rs` (places for labels) and `svg.rs` (escaping) provide.
+//! Where to start: [`model`] defines the content of a report. `scatter.rs`, `distribution.rs`, `trace.rs` and `bars.rs`
+//! each draw one kind of figure. They use `plot.rs` (panels, axes, key), `scale.rs` (ticks, numbers), `labels.rs`
+//! (places for labels) and `svg.rs` (escaping).
 
 pub mod model;
 
@@ -39,7 +39,8 @@ pub use results::of_results;
 use style::Styles;
 use svg::Markup;
 
-/// Content Security Policy of the page: nothing is loaded and no script runs; the style sheet is embedded.
+/// Content Security Policy of the page: the browser loads nothing and runs no script. It only accepts the embedded
+/// style sheet.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// The data embedded in the page.
@@ -80,8 +81,8 @@ pub fn render(report: &Report) -> String {
 
 /// The JSON of results without their histograms (objects under the key `histogram`), for [`Report::results`].
 ///
-/// A histogram has a pair of numbers for every bucket: with histograms, a report had 6 MB, four fifths of it
-/// histograms.
+/// A histogram has a pair of numbers for every bucket. With histograms, a report had 6 MB, of which they took four
+/// fifths.
 pub fn without_histograms(mut results: serde_json::Value) -> serde_json::Value {
     fn strip(value: &mut serde_json::Value) {
         match value {
@@ -174,8 +175,8 @@ fn figure(m: &mut Markup, section: &Section, styles: &Styles) {
     m.newline();
 }
 
-/// The report as JSON in which an HTML parser sees neither an end tag nor a comment. The escaped characters occur
-/// only inside JSON strings, where `\u003c` means the same (RFC 8259, 7).
+/// The report as JSON, escaped so that an HTML parser finds neither an end tag nor a comment in it. The escaped
+/// characters occur only inside JSON strings, where `\u003c` means `<` (RFC 8259, 7).
 fn embedded(report: &Report) -> String {
     let whole = Embedded { apus: env!("CARGO_PKG_VERSION"), schema: "apus.report/1", report };
     let json = serde_json::to_string(&whole).expect("plain data with text keys always has a JSON form");

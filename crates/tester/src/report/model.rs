@@ -1,7 +1,7 @@
 //! The content of a report as plain data. Other modules decide how it looks.
 //!
-//! Values are in the unit that their [`Axis`] or [`Column`] names. A value that is not finite, or
-//! not above zero on a logarithmic axis, cannot be drawn: the figure then says so, in words.
+//! Values are in the unit that their [`Axis`] or [`Column`] names. A value cannot be drawn if it is not finite, or if
+//! it is not above zero on a logarithmic axis. The figure then says so in words.
 
 use serde::Serialize;
 
@@ -16,13 +16,13 @@ pub struct Report {
     pub lead: String,
     /// The host: CPU model, kernel, governor, isolation and so on.
     pub host: Vec<Fact>,
-    /// What was done: durations, rates, frame sizes, the limits of the tester and so on.
+    /// Conditions of the measurement: durations, rates, frame sizes, the limits of the tester and so on.
     pub conditions: Vec<Fact>,
-    /// What to consider when reading the figures.
+    /// Remarks that the reader of the figures must know, such as exclusions.
     pub notes: Vec<String>,
     /// Figures and tables, in order.
     pub sections: Vec<Section>,
-    /// The results from which the report was made, embedded as they are; see [`super::without_histograms`].
+    /// The results from which the report was made, embedded unchanged as JSON; see [`super::without_histograms`].
     pub results: serde_json::Value,
 }
 
@@ -44,14 +44,14 @@ impl Fact {
     pub fn unknown(name: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { name: name.into(), value: Known::Unknown(reason.into()) }
     }
-    /// A fact from a reading: the value as `show` writes it, or why it is unknown.
+    /// A fact from a reading: the value formatted by `show`, or why it is unknown.
     pub fn of<T>(name: &str, reading: &Reading<T>, show: impl Fn(&T) -> String) -> Self {
         match (&reading.value, &reading.unknown_because) {
             (Some(value), _) => Self::new(name, show(value)),
             (None, why) => Self::unknown(name, why.clone().unwrap_or_default()),
         }
     }
-    /// The facts about a host, in the order that all reports use.
+    /// The facts about a host, in the same order in all reports.
     pub fn of_host(host: &HostState) -> Vec<Self> {
         let text = |text: &String| if text.is_empty() { "none".to_owned() } else { text.clone() };
         vec![
@@ -93,7 +93,7 @@ pub enum Section {
     Scatter(Scatter),
     /// The share of a distribution above each value.
     Distribution(Distribution),
-    /// One quantity over another, with one line per series.
+    /// One quantity over another, such as time, with one line per series.
     Trace(Trace),
     /// One quantity, with one bar per series.
     Bars(Bars),
@@ -143,11 +143,11 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// A value without an interval.
+    /// A value without a confidence interval.
     pub const fn exact(value: f64) -> Self {
         Self { value, interval: None }
     }
-    /// A value with the interval from `low` to `high`.
+    /// A value with the confidence interval from `low` to `high`.
     pub const fn between(value: f64, low: f64, high: f64) -> Self {
         Self { value, interval: Some((low, high)) }
     }
@@ -162,7 +162,7 @@ pub struct Goal {
     pub value: f64,
 }
 
-/// One quantity against another; panels share their axes.
+/// A figure of one quantity against another, with one mark per series. All panels have the same axes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Scatter {
     /// What the figure shows.
@@ -184,7 +184,7 @@ pub struct ScatterPanel {
     pub title: String,
     /// The marks.
     pub points: Vec<ScatterPoint>,
-    /// Goals, as lines across the vertical axis.
+    /// Goals, drawn as horizontal lines at their value on the vertical axis.
     pub goals: Vec<Goal>,
 }
 
@@ -199,14 +199,14 @@ pub struct ScatterPoint {
     pub y: Estimate,
 }
 
-/// Complementary distributions: the share of samples above each value, on logarithmic axes.
+/// A figure of complementary distributions: the share of samples above each value, on logarithmic axes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Distribution {
     /// What the figure shows.
     pub title: String,
     /// Caption that explains how to read the plot or table.
     pub caption: String,
-    /// The quantity.
+    /// The horizontal axis: the quantity whose distribution is shown.
     pub x: Axis,
     /// One plot per condition, one below the other.
     pub panels: Vec<DistributionPanel>,
@@ -230,7 +230,7 @@ pub struct TailLine {
     pub series: String,
     /// All samples, drawn as a thin line.
     pub all: Vec<TailPoint>,
-    /// Samples outside gaps, drawn as a thick line. Empty if gaps were not recorded; then `all` is drawn thick.
+    /// Samples that met no gap, drawn as a thick line. Empty if gaps were not recorded; then `all` is the thick line.
     pub clean: Vec<TailPoint>,
 }
 
@@ -243,7 +243,7 @@ pub struct TailPoint {
     pub above: f64,
 }
 
-/// One quantity over another, as lines through many points in order; panels share their axes.
+/// A figure of one quantity over another, as lines through many points in order. All panels have the same axes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Trace {
     /// What the figure shows.
@@ -274,7 +274,7 @@ pub struct TracePanel {
 pub struct TraceLine {
     /// Name of the series.
     pub series: String,
-    /// Points of the line: horizontal and vertical value.
+    /// Points of the line, each with its horizontal and vertical value.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -287,7 +287,7 @@ pub struct TraceEvent {
     pub x: f64,
 }
 
-/// Horizontal bars from zero.
+/// A figure of horizontal bars that start at zero.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Bars {
     /// What the figure shows.
@@ -327,7 +327,7 @@ pub struct Table {
 /// A column of a table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Column {
-    /// Heading: the quantity.
+    /// Heading of the column: the name of its quantity.
     pub quantity: String,
     /// Unit of the column; empty for text and plain numbers.
     pub unit: String,

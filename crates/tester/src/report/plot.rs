@@ -1,4 +1,4 @@
-//! What all figures share: panels with axes, goal lines, labels with their places, and the key.
+//! Functions that all figures share: they draw panels with axes, labels, and the key.
 
 use super::labels::{self, FAR, Placed, Scene, Wanted};
 use super::model::{Axis, Goal};
@@ -9,7 +9,7 @@ use super::svg::{Anchor, At, Markup, Rect, px};
 /// Width of every drawing in pixels; the page scales it.
 pub(super) const WIDTH: f64 = 1080.0;
 
-/// What does not fit into a drawing and is listed below it.
+/// Items that do not fit into a drawing, and are listed below it.
 #[derive(Default)]
 pub(super) struct Leftover {
     /// Series without space for a label.
@@ -21,7 +21,7 @@ pub(super) struct Leftover {
 }
 
 impl Leftover {
-    /// Adds "No data: …", once per item.
+    /// Adds an item to the list "No data: …" below the drawing, unless it is already there.
     pub fn missing(&mut self, what: String) {
         if !self.missing.contains(&what) {
             self.missing.push(what);
@@ -76,7 +76,7 @@ impl Grid {
     }
 }
 
-/// The SVG drawing, with a description for screen readers.
+/// Writes an SVG drawing, with a name for screen readers.
 pub(super) fn drawing(markup: &mut Markup, name: &str, height: f64, inside: impl FnOnce(&mut Markup)) {
     let view = format!("0 0 {} {}", px(WIDTH), px(height));
     markup.element("div", &[("class", "scroll")], |m| {
@@ -85,8 +85,8 @@ pub(super) fn drawing(markup: &mut Markup, name: &str, height: f64, inside: impl
     markup.newline();
 }
 
-/// Draws a figure: its panels, whose titles these are, in their areas, and below them the key and what is missing. `draw`
-/// draws the panel of a number, and returns false if it has nothing to draw.
+/// Draws a figure: the panels with the titles `panels`, and below them the key and the missing values. `draw` draws the
+/// panel with the given index, and returns false if there is nothing to draw.
 pub(super) fn panels(
     markup: &mut Markup,
     (title, x): (&str, &Axis),
@@ -111,7 +111,7 @@ pub(super) fn panels(
     write_leftover(markup, &leftover);
 }
 
-/// Draws the title of a panel, and the name of its horizontal axis.
+/// Draws the title of a panel and the name of its horizontal axis.
 pub(super) fn titles(markup: &mut Markup, area: Rect, title: &str, x: &Axis) {
     markup.label("panel", At { x: area.x, y: area.y - 23.0 }, Anchor::Start, title);
     let at = At { x: area.x + area.w / 2.0, y: area.bottom() + 38.0 };
@@ -126,7 +126,7 @@ pub(super) fn left_title(markup: &mut Markup, area: Rect, text: &str) {
     markup.leaf("text", &place, text);
 }
 
-/// Name of an axis with unit and scale: "p99 latency (us, logarithmic)".
+/// Name of an axis with its unit and scale, such as "p99 latency, us, log scale".
 pub(super) fn axis_name(axis: &Axis) -> String {
     let unit = if axis.unit.is_empty() { String::new() } else { format!(", {}", axis.unit) };
     let log = if axis.scale == super::model::Scale::Log { ", log scale" } else { "" };
@@ -176,15 +176,15 @@ pub(super) fn no_data(markup: &mut Markup, area: Rect) {
 
 /// What a label names.
 pub(super) enum Named<'a> {
-    /// A mark; a line leads to its label if that is distant.
+    /// A mark. If the label is not next to it, a line joins the two.
     Mark(Look, &'a str),
-    /// A curve; its label is next to it, or in the key.
+    /// A curve. Its label is next to it, or the curve is only in the key.
     Curve(Look, &'a str),
-    /// A goal, and its unit.
+    /// A goal, and the unit of its value.
     Goal(&'a Goal, &'a str),
 }
 
-/// Places and draws the labels; those without space go to the key.
+/// Places and draws the labels. Labels without space go to the key.
 pub(super) fn write_labels(
     markup: &mut Markup,
     scene: &Scene,

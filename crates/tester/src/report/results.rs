@@ -1,4 +1,4 @@
-//! A report of the documents that `apus bench` writes.
+//! Builds a report from the documents that `apus bench` writes.
 
 use super::model::{
     Axis, Bar, Bars, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Scatter,
@@ -46,7 +46,7 @@ pub fn of_results(title: &str, results: &[(String, Document)]) -> Report {
         conditions: latencies.iter().map(|(name, result)| Fact::new(*name, conditions(result))).collect(),
         notes: notes(results, &latencies),
         sections,
-        // A document is plain data: making JSON of it cannot fail.
+        // A document is plain data, so its conversion to JSON cannot fail.
         results: without_histograms(serde_json::to_value(documents).unwrap_or_default()),
     }
 }
@@ -79,7 +79,7 @@ fn conditions(result: &LatencyResult) -> String {
     format!("{}, {} bytes, {seconds:.1} s", result.schedule, result.frame_octets)
 }
 
-/// A quantile of the samples outside gaps, in us.
+/// A quantile, in us, of the latencies of frames that met no gap; or why it is unknown.
 fn quantile(result: &LatencyResult, name: &str) -> Result<Estimate, String> {
     let Some(found) = result.clean.quantiles.iter().find(|estimate| estimate.quantile == name) else {
         return Err("not recorded".into());

@@ -2,17 +2,17 @@
 
 use super::model::{Axis, Scale};
 
-/// An axis with its range, mapped to a part of the drawing.
+/// An axis with its range of values, mapped to positions in the drawing.
 #[derive(Clone, Debug)]
 pub(super) struct Mapped {
     scale: Scale,
-    /// Range of values, low to high.
+    /// Lowest and highest value of the axis.
     range: (f64, f64),
-    /// Positions of the range's ends in the drawing.
+    /// Positions in the drawing of the lowest and of the highest value, in pixels.
     onto: (f64, f64),
 }
 
-/// A tick and its label; minor ticks have none.
+/// A tick of an axis. Minor ticks have no label.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Tick {
     pub value: f64,
@@ -39,15 +39,15 @@ impl Mapped {
                 let room = if high > low { (high - low) * 0.06 } else { 1.0 };
                 (if low < 0.0 { low - room } else { low }, high + room)
             }
-            // At least a factor of 4 apart, so that there are ticks; 1e-290 to 1e290 keeps every
-            // product below finite.
+            // The ends are at least a factor of 4 apart, so that there are ticks. The limits 1e-290 and 1e290 keep all
+            // products finite.
             Scale::Log => {
                 let (low, high) = (low.clamp(1e-290, 1e290), high.clamp(1e-290, 1e290));
                 let room = (high / low).powf(0.06).max(if high / low < 4.0 { 2.0 } else { 1.15 });
                 (low / room, high * room)
             }
         };
-        // Differences of the largest floating-point numbers overflow; such an axis shows nothing.
+        // The difference of very large floating-point numbers can overflow; then there is no axis.
         (range.1 - range.0).is_finite().then_some(Self { scale: axis.scale, range, onto })
     }
 
@@ -56,12 +56,12 @@ impl Mapped {
         Self { scale, range, onto }
     }
 
-    /// The same axis at other positions in the drawing.
+    /// The same axis, mapped to other positions in the drawing.
     pub fn onto(&self, onto: (f64, f64)) -> Self {
         Self { onto, ..self.clone() }
     }
 
-    /// Position of `value`; values outside the range are placed at its ends.
+    /// Position of `value` in the drawing. A value outside the range is placed at the nearer end.
     pub fn at(&self, value: f64) -> f64 {
         let (low, high) = self.range;
         let share = match self.scale {
@@ -77,7 +77,7 @@ impl Mapped {
         (self.range.0..=self.range.1).contains(&value)
     }
 
-    /// Ticks at 1, 2 and 5 times powers of ten, or only at powers of ten: at most about `most` labels.
+    /// Ticks at 1, 2 and 5 times powers of ten, or at fewer multiples, so that there are at most about `most` labels.
     pub fn ticks(&self, most: usize) -> Vec<Tick> {
         match self.scale {
             Scale::Linear => self.linear_ticks(most),
@@ -125,8 +125,8 @@ impl Mapped {
     }
 }
 
-/// Formats a number with the decimals that `step` needs and grouped thousands; very large and very small numbers as
-/// powers of ten.
+/// Formats a number with as many decimals as `step` needs, and with grouped thousands. Very large and very small
+/// numbers get an exponent.
 fn plain(value: f64, step: f64) -> String {
     if value != 0.0 && !(1e-6..1e9).contains(&value.abs()) {
         return format!("{value:.0e}");
@@ -135,7 +135,7 @@ fn plain(value: f64, step: f64) -> String {
     grouped(&format!("{value:.decimals$}"))
 }
 
-/// Formats a measured number: three significant digits, and all digits before the decimal point.
+/// Formats a measured number with three significant digits, but never drops digits before the decimal point.
 pub(super) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "no data".into();

@@ -1,5 +1,5 @@
-//! A figure of one quantity against another: one mark per series, with its confidence intervals, in panels that share
-//! axes.
+//! Draws a figure of one quantity against another: each series has a mark with its confidence intervals. All panels
+//! have the same axes.
 
 use super::labels::{Scene, between};
 use super::model::{Axis, Estimate, Scatter, ScatterPanel, ScatterPoint};
@@ -8,7 +8,7 @@ use super::scale::{Mapped, drawable, number};
 use super::style::{MARK, Styles};
 use super::svg::{At, Markup, Rect};
 
-/// Number of marks per panel above which a series is only named in the key.
+/// A series with more marks than this in a panel is named only in the key.
 const MANY: usize = 8;
 
 pub(super) fn draw(markup: &mut Markup, figure: &Scatter, styles: &Styles) {
@@ -89,12 +89,12 @@ fn draw_panel(
         let (from, to) = (At { x: area.x, y: at }, At { x: area.right(), y: at });
         m.line("goal-line", from, to);
         scene.lines.extend(between(from, to, 6.0).map(|at| (at, None)));
-        // From the right to the left: where there is room beside the line.
+        // Tries places for the goal's label along the line, from right to left.
         let beside = (1..=12).map(|i| At { x: area.right() - area.w * f64::from(i) / 13.0, y: at }).collect();
         wanted.push((Named::Goal(goal, &figure.y.unit), beside));
     }
     plot::write_labels(m, &scene, wanted, leftover);
-    // Marks come last, so that nothing lies upon them.
+    // Marks are drawn last, so that nothing covers them.
     for point in panel.points.iter().filter(|p| is_drawable(figure, p)) {
         let at = At { x: x.at(point.x.value), y: y.at(point.y.value) };
         let hover = format!("{}\n{}\n{}", point.series, told(&figure.x, point.x), told(&figure.y, point.y));
@@ -111,12 +111,12 @@ pub(super) fn extent(estimate: Estimate) -> impl Iterator<Item = f64> {
     [Some(estimate.value), ends(estimate).map(|e| e.0), ends(estimate).map(|e| e.1)].into_iter().flatten()
 }
 
-/// The interval, if both its ends are finite.
+/// The confidence interval, if both its ends are finite.
 pub(super) fn ends(estimate: Estimate) -> Option<(f64, f64)> {
     estimate.interval.filter(|(low, high)| low.is_finite() && high.is_finite())
 }
 
-/// The text shown on hovering: "p99 latency: 31.2 us (29.8 to 33.1)".
+/// The text shown on hovering, such as "p99 latency: 31.2 us (29.8 to 33.1)".
 pub(super) fn told(axis: &Axis, estimate: Estimate) -> String {
     let interval = ends(estimate).map(|(low, high)| format!(" ({} to {})", number(low), number(high)));
     format!("{}: {} {}{}", axis.quantity, number(estimate.value), axis.unit, interval.unwrap_or_default())

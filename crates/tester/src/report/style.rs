@@ -1,12 +1,12 @@
-//! The look of a series: a color, a mark and a dash, so that no series is recognized by only one of them.
+//! The look of a series: a color, a mark and a line dash. So readers need not rely on color alone.
 
 use std::collections::HashMap;
 
 use super::model::{Report, Section};
 use super::svg::{At, Markup, px};
 
-/// Number of colors: classes `c0` to `c7`, defined in `page.css` after Okabe & Ito, "Color Universal Design" (2008),
-/// distinct with every common form of color blindness.
+/// Number of colors. `page.css` defines them as classes `c0` to `c7` after Okabe & Ito, "Color Universal Design"
+/// (2008): they can be told apart with every common form of color blindness.
 const COLOURS: usize = 8;
 
 /// Line dashes, solid first.
@@ -15,7 +15,7 @@ const DASHES: [&str; 4] = ["none", "9 3", "2.5 2.5", "9 3 2.5 3"];
 /// Half the size of a mark, in pixels.
 pub(super) const MARK: f64 = 5.0;
 
-/// Assigns looks to the series of a report, in the order in which they first occur.
+/// Assigns a look to each series of a report, in the order in which the series first occur.
 pub(super) struct Styles(HashMap<String, usize>);
 
 impl Styles {
@@ -48,7 +48,7 @@ fn series_of(section: &Section) -> Vec<&str> {
 pub(super) struct Look(usize);
 
 impl Look {
-    /// CSS class of the series' color. After eight series, colors repeat with other marks.
+    /// CSS class of the series' color. After eight series, the colors repeat with other marks.
     pub fn colour(self) -> String {
         format!("c{}", self.0 % COLOURS)
     }

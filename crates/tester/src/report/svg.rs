@@ -1,10 +1,10 @@
-//! A small writer of markup. Every attribute and every text goes through [`escape`], and the call that opens an element
-//! also closes it.
+//! A small writer of SVG and HTML. It passes every attribute and every text through [`escape`]. The call that opens an
+//! element also closes it.
 
 use std::fmt::Write;
 
-/// Escapes `text` for an element or an attribute in double quotes. Control characters that XML 1.0 (section 2.2)
-/// forbids become U+FFFD.
+/// Escapes `text` for use in an element or in an attribute in double quotes. Control characters that XML 1.0 (section
+/// 2.2) forbids become U+FFFD.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -32,7 +32,7 @@ pub(super) fn px(value: f64) -> String {
     }
 }
 
-/// A point of a drawing, in pixels; y grows downwards.
+/// A point of a drawing, in pixels. y increases downwards.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct At {
     pub x: f64,
@@ -66,7 +66,7 @@ impl Rect {
     }
 }
 
-/// How a label is aligned to its anchor point.
+/// Which point of a label lies at its position: the start, middle or end of the text.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Anchor {
     Start,
@@ -84,7 +84,7 @@ impl Anchor {
     }
 }
 
-/// Markup under construction.
+/// The text of the markup written so far.
 #[derive(Default)]
 pub(super) struct Markup(String);
 

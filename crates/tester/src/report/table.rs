@@ -1,4 +1,4 @@
-//! Tables of numbers: units in the heading, all digits on hovering.
+//! Draws tables of numbers. The heading shows the units; hovering over a number shows all its digits.
 
 use super::model::{Cell, Estimate, Table};
 use super::scale::{grouped, number};

@@ -10,7 +10,7 @@ use crate::random::Random;
 const MODES: [&str; 7] =
     ["poll", "interrupt", "backoff", "hybrid300", "adaptive p99=30us", "adaptive p99=60us", "adaptive p99=250us"];
 
-/// (CPU %, p99 us) of each mode: near what a prototype on veth showed, on a 2-vCPU VM.
+/// CPU time (%) and p99 (us) of each mode, similar to those of a prototype on veth on a 2-vCPU VM.
 const SCATTERED: [(&str, [(f64, f64); 7]); 3] = [
     (
         "1 packet each 350 us",
@@ -30,7 +30,7 @@ fn goals() -> Vec<Goal> {
     [30.0, 60.0, 250.0].map(|us| Goal { label: format!("p99 ≤ {us} us"), value: us }).to_vec()
 }
 
-/// A made-up tail that passes the given p99, with a longer one for all samples.
+/// A made-up tail through the given p99. A larger `stretch` makes the end of the tail longer.
 fn tail(p99: f64, stretch: f64) -> Vec<TailPoint> {
     let above = |i: u32| 10f64.powf(-f64::from(i) / 60.0);
     let value = |a: f64| {
@@ -157,14 +157,14 @@ fn sample() -> Report {
     }
 }
 
-/// What an element carries: its name, and its attributes with entities resolved.
+/// An element: its name, and its attributes with entities resolved.
 struct Element {
     name: String,
     attributes: Vec<(String, String)>,
 }
 
-/// Reads markup as strictly as XML is read, and panics on what is not well-formed. Returns the
-/// elements, and all text outside of `style` and `script`.
+/// Parses markup as strictly as XML, and panics if it is not well-formed. Returns the elements, and all text outside
+/// `style` and `script`.
 fn parse(html: &str) -> (Vec<Element>, String) {
     let mut rest = html.strip_prefix("<!DOCTYPE html>").expect("no doctype");
     let (mut elements, mut text, mut open) = (Vec::new(), String::new(), Vec::<String>::new());
@@ -217,7 +217,7 @@ fn resolve(text: &str) -> String {
         .fold(text.to_owned(), |text, (entity, c)| text.replace(entity, c))
 }
 
-/// Every number of the drawings is a finite number.
+/// Checks that every number in the drawings is finite.
 fn check_drawings(elements: &[Element]) {
     for element in elements {
         for (key, value) in &element.attributes {
@@ -277,14 +277,14 @@ fn nothing_is_fetched_and_nothing_runs() {
 #[test]
 fn every_mode_has_its_marks_and_its_name() {
     let (elements, text) = parse(&render(&sample()));
-    // A mark in each scatter panel; p50, p90, p99 and p99.9 in each distribution; p99.99 too.
+    // Each mode has one mark in each scatter panel, and five in each distribution: p50, p90, p99, p99.9 and p99.99.
     let swatches = count(&elements, "swatch");
     assert_eq!(count(&elements, "mark") - swatches, MODES.len() * (3 + 3 * 5));
     assert_eq!(count(&elements, "bar"), MODES.len());
     let traced = 1; // The trace's one line.
     assert_eq!(count(&elements, "curve") - swatches, MODES.len() * 3 * 2 + traced);
     for mode in MODES {
-        // As a label in each of seven plots (or in a key), and as a title of marks.
+        // The name occurs as a label in each of seven plots (or in a key), and in the titles of marks.
         assert!(text.matches(mode).count() > 7, "{mode}");
     }
 }
@@ -317,8 +317,8 @@ fn the_embedded_data_are_what_was_given() {
         "largest": u64::MAX, "third": 1.0 / 3.0,
     });
     let html = render(&report);
-    // As text, to the last digit: serde_json writes numbers exactly, but reads them so only with its
-    // feature `float_roundtrip`.
+    // Compares the JSON as text: serde_json writes numbers exactly, but reads them exactly only with its feature
+    // `float_roundtrip`.
     let text = embedded_in(&html).replace("\\u003c", "<").replace("\\u003e", ">").replace("\\u0026", "&");
     let text = text.replace("\\u2028", "\u{2028}");
     assert!(text.contains(&serde_json::to_string(&report).unwrap()));
@@ -329,7 +329,7 @@ fn the_embedded_data_are_what_was_given() {
     assert_eq!(html.matches("</script>").count(), 1);
 }
 
-/// What is left out of a line lies within a pixel of what is drawn.
+/// Points left out of a line lie within about a pixel of a drawn point.
 #[test]
 fn a_line_has_what_can_be_seen_of_a_distribution() {
     let mut histogram = Histogram::new();
@@ -363,7 +363,7 @@ fn results_are_embedded_without_histograms() {
     assert_eq!(super::without_histograms(kept.clone()), kept, "not a histogram's document");
 }
 
-/// A text that tries everything stands in every place that takes text.
+/// Puts a text with markup of all kinds into every place that takes text.
 #[test]
 fn no_text_becomes_markup() {
     let evil = "\"'></title></style></script><script>alert(1)</script><img src=x onerror=alert(1)>&amp;<!--]]>";
@@ -487,7 +487,7 @@ fn without_data_a_figure_says_so() {
         check_drawings(&elements);
         assert!(text.contains("No data"), "{section:?} is silently empty: {text}");
     }
-    // One point is enough, and a part that is missing is named beside what is there.
+    // One point is enough for a figure. It also names the series without data.
     for section in [
         scatter(vec![panel(vec![point(0.0, 1.0), ScatterPoint { series: "gone".into(), ..point(1.0, f64::NAN) }])]),
         bars(vec![
@@ -561,7 +561,8 @@ fn a_place_that_cannot_be_written_is_named() {
     assert!(error.to_string().contains("/nowhere/report.html"), "{error}");
 }
 
-/// Not a test: writes the sample to look at it, `cargo test -p tester write_the_sample -- --ignored`.
+/// Not a test: writes the sample report so that you can look at it. Run `cargo test -p tester write_the_sample --
+/// --ignored`.
 #[test]
 #[ignore = "writes a file to look at"]
 fn write_the_sample() {

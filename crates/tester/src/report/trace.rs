@@ -1,4 +1,4 @@
-//! A figure of one quantity over another as lines: many points in their order, with the events that happened meanwhile.
+//! Draws a figure of one quantity over another, usually time, as lines through many points. Vertical lines show events.
 
 use super::model::{Trace, TracePanel};
 use super::plot::{self, Grid, Leftover};
