@@ -89,7 +89,7 @@ pub struct LatencyResult {
     pub exclusion: Exclusion,
     /// Measurements of the tester itself.
     pub tester: TesterState,
-    /// CPU time of the device under test.
+    /// CPU time of the threads under test, or why it is unknown.
     pub tested_cpu: Reading<CpuDocument>,
     /// Energy during the measurement.
     #[serde(default)]
@@ -145,7 +145,7 @@ pub struct FloodResult {
     pub tester_gaps: u64,
     /// Total length of the gaps of the tester's loop.
     pub tester_gaps_ns: u64,
-    /// CPU time of the device under test.
+    /// CPU time of the threads under test, or why it is unknown.
     pub tested_cpu: Reading<CpuDocument>,
     /// Energy during the measurement.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! The sizes of a trial's frames: one size, or a repeated pattern (IMIX Genome, RFC 6985).
+//! The sizes of a trial's frames: one size, or a repeating pattern of sizes (IMIX Genome, RFC 6985).
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,14 +6,16 @@ use std::str::FromStr;
 use crate::Error;
 use crate::frame::FrameSize;
 
-/// Bytes of preamble and inter-frame gap beside each frame on the wire. IEEE 802.3-2018, 4.4.2.
+/// Bytes that each frame takes on the wire in addition to its size: preamble, start delimiter and inter-frame gap. IEEE
+/// 802.3-2018, 4.4.2.
 const BESIDE: u64 = 20;
-/// Longest genome; each position needs a template.
+/// Largest number of letters in a genome. Each letter needs a prepared frame.
 const LONGEST: usize = 64;
-/// Sizes of the genome's letters `a` to `i`. RFC 6985, 4; `j` (16000) is longer than the tester's frames.
+/// Frame sizes of the genome's letters `a` to `i` in bytes (RFC 6985, 4). The letter `j` (16000) is missing, because
+/// the tester's frames are shorter.
 const LETTERS: [u32; 9] = [64, 128, 256, 512, 1024, 1280, 1518, 2112, 9000];
 
-/// The sizes of frames, in the order in which they are sent, again and again.
+/// A pattern of frame sizes. Frames are sent with these sizes in order, and the pattern repeats.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sizes {
     pattern: Vec<FrameSize>,
@@ -21,7 +23,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// All frames of one size.
+    /// All frames have the same size.
     pub fn one(size: FrameSize) -> Self {
         Self { pattern: vec![size], text: size.octets().to_string() }
     }
@@ -31,24 +33,24 @@ impl Sizes {
         self.pattern[(sequence % self.pattern.len() as u64) as usize]
     }
 
-    /// The pattern that repeats.
+    /// The sizes of one repetition of the pattern.
     pub fn pattern(&self) -> &[FrameSize] {
         &self.pattern
     }
 
-    /// The longest size.
+    /// The largest size in the pattern.
     pub fn longest(&self) -> FrameSize {
         self.pattern.iter().copied().max().unwrap_or(FrameSize::SMALLEST)
     }
 
-    /// Frames per second on a line of `bits_per_s`, with preamble and gap: the theoretical maximum.
+    /// Theoretical maximum rate, in frames per second, on a link of `bits_per_s`, with preamble and inter-frame gap.
     pub fn line_rate_pps(&self, bits_per_s: u64) -> f64 {
         let octets: u64 = self.pattern.iter().map(|size| u64::from(size.octets()) + BESIDE).sum();
         bits_per_s as f64 * self.pattern.len() as f64 / (octets as f64 * 8.0)
     }
 }
 
-/// `64`, or `imix:aaaaaaaddddg`: bytes with frame check sequence.
+/// Shows `64` (bytes with frame check sequence) or `imix:aaaaaaaddddg`.
 impl fmt::Display for Sizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -96,7 +98,7 @@ mod tests {
 
     #[test]
     fn line_rates_are_those_of_rfc_2544() {
-        // RFC 2544, appendix B has 14,880 and 812 frames per second for 10 Mbit/s.
+        // RFC 2544, appendix B, lists 14,880 and 812 frames per second for 10 Mbit/s.
         let rate = |text: &str| text.parse::<Sizes>().unwrap().line_rate_pps(10_000_000) as u64;
         assert_eq!((rate("64"), rate("1518")), (14_880, 812));
         assert_eq!("64".parse::<Sizes>().unwrap().line_rate_pps(10_000_000_000).round(), 14_880_952.0);

@@ -1,14 +1,14 @@
-//! Compares runs. The sample is the run, not the packet.
+//! Compares runs. Each run counts as one sample; packets are not samples.
 
 use std::collections::BTreeMap;
 
 use crate::Random;
 
-/// Largest number of runs in both groups for an exact U test: it counts all rearrangements in integers that an f64
-/// can hold (50 over 25 is below 2^53).
+/// Largest number of runs, in both groups together, for an exact U test. The test counts all rearrangements; up to 50
+/// runs, the count fits into an f64 without rounding ("50 choose 25" is below 2^53).
 const EXACT_UP_TO: usize = 50;
 
-/// The median; `None` without values or if one is NaN.
+/// The median; `None` if there are no values or one is NaN.
 pub fn median(values: &[f64]) -> Option<f64> {
     if values.is_empty() || values.iter().any(|v| v.is_nan()) {
         return None;
@@ -28,12 +28,12 @@ fn sorted_median(sorted: &[f64]) -> f64 {
 pub struct Interval {
     /// The estimate.
     pub value: f64,
-    /// The interval; `None` with too few values.
+    /// The confidence interval; `None` if there are too few values.
     pub ci95: Option<(f64, f64)>,
 }
 
-/// Mean of independent values with Student's interval: mean ± t(n - 1) s / √n. The interval needs at least 2 values.
-/// Returns `None` without values or if one is not finite.
+/// Mean of independent values with Student's confidence interval: mean ± t(n - 1) s / √n. The interval needs at least 2
+/// values. Returns `None` if there are no values or one is not finite.
 ///
 /// Source: A. M. Law, "Simulation modeling and analysis", 4.5 and 9.4.1 (fixed-sample-size procedure).
 pub fn mean_interval(values: &[f64]) -> Option<Interval> {
@@ -50,8 +50,8 @@ pub fn mean_interval(values: &[f64]) -> Option<Interval> {
     Some(Interval { value: mean, ci95 })
 }
 
-/// Median with the interval between order statistics whose ranks follow from the binomial distribution; it assumes no
-/// distribution of the values. The interval needs 6 values.
+/// Median with its confidence interval. The ends of the interval are two of the values, whose ranks follow from the
+/// binomial distribution. So the values may have any distribution. The interval needs at least 6 values.
 ///
 /// Source: J.-Y. Le Boudec, "Performance evaluation of computer and communication systems", theorem 2.1.
 pub fn median_interval(values: &[f64]) -> Option<Interval> {
@@ -63,10 +63,10 @@ pub fn median_interval(values: &[f64]) -> Option<Interval> {
     Some(Interval { value, ci95 })
 }
 
-/// The 97.5 % quantile of Student's distribution with this many degrees of freedom, at least 1.
+/// The 97.5 % quantile of Student's distribution with `freedom` degrees of freedom, at least 1.
 ///
-/// Source: NIST/SEMATECH, "e-Handbook of statistical methods", 1.3.6.7.2, up to 30; beyond, Abramowitz and Stegun,
-/// 26.7.5.
+/// Sources: NIST/SEMATECH, "e-Handbook of statistical methods", 1.3.6.7.2, for up to 30 degrees of freedom; Abramowitz
+/// and Stegun, 26.7.5, for more.
 fn student_975(freedom: u64) -> f64 {
     const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -83,16 +83,16 @@ fn student_975(freedom: u64) -> f64 {
 /// The result of a Mann-Whitney test.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MannWhitney {
-    /// U of the first group: pairs in which its value is greater; ties count as a half.
+    /// U of the first group: number of pairs in which the value of the first group is greater. A tie counts as a half.
     pub u: f64,
-    /// Two-sided p: share of the rearrangements whose U is at least as far from the mean.
+    /// Two-sided p-value: share of the rearrangements whose U is at least as far from its mean.
     pub p: f64,
-    /// Whether p is exact, or a normal approximation with corrections for ties and continuity.
+    /// Whether `p` is exact. Otherwise it is a normal approximation with corrections for ties and continuity.
     pub exact: bool,
 }
 
-/// Tests whether two groups of runs differ in location, whatever their distribution. The exact test also handles
-/// ties, by rearranging mid-ranks. `None` if a group is empty or contains NaN.
+/// Tests whether two groups of runs differ in location. The values may have any distribution. The exact test also
+/// handles ties, by rearranging mid-ranks. `None` if a group is empty or contains NaN.
 ///
 /// Source: Mann, Whitney 1947; Hollander, Wolfe, Chicken, "Nonparametric statistical methods", 4.1.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<MannWhitney> {
@@ -101,7 +101,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<MannWhitney> {
     }
     let mut all: Vec<(f64, bool)> = a.iter().map(|v| (*v, true)).chain(b.iter().map(|v| (*v, false))).collect();
     all.sort_by(|x, y| x.0.total_cmp(&y.0));
-    // Mid-ranks, doubled to be whole.
+    // Mid-ranks, doubled so that they are whole numbers.
     let (mut ranks, mut sum_a, mut ties) = (Vec::with_capacity(all.len()), 0u64, 0.0);
     for group in all.chunk_by(|x, y| x.0 == y.0) {
         let first = ranks.len() as u64 + 1;
@@ -122,9 +122,9 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<MannWhitney> {
     Some(MannWhitney { u, p, exact: false })
 }
 
-/// Share of the choices of `size` of the doubled `ranks` whose sum is at least as far from the mean as `seen`.
+/// Of all choices of `size` of the doubled `ranks`, the share whose sum is at least as far from the mean sum as `seen`.
 fn exact_p(ranks: &[u64], size: usize, seen: u64) -> f64 {
-    // ways[k]: sum of k chosen ranks -> number of choices.
+    // ways[k] maps each possible sum of k chosen ranks to the number of choices with this sum.
     let mut ways: Vec<BTreeMap<u64, f64>> = vec![BTreeMap::new(); size + 1];
     ways[0].insert(0, 1.0);
     for rank in ranks {
@@ -135,7 +135,7 @@ fn exact_p(ranks: &[u64], size: usize, seen: u64) -> f64 {
             }
         }
     }
-    // The mean of the sum is size * total / n; compared times n, in whole numbers.
+    // The mean sum is size * total / n. Everything is multiplied by n, to compare whole numbers.
     let (n, total) = (ranks.len() as u64, ranks.iter().sum::<u64>());
     let mean = size as u64 * total;
     let far = (seen * n).abs_diff(mean);
@@ -143,7 +143,7 @@ fn exact_p(ranks: &[u64], size: usize, seen: u64) -> f64 {
     ways[size].iter().filter(|(sum, _)| (**sum * n).abs_diff(mean) >= far).map(|(_, n)| n).sum::<f64>() / all
 }
 
-/// P(|Z| >= z) of the standard normal distribution, with a relative error below 1.2e-7.
+/// P(|Z| >= z) for a standard normal Z, with a relative error below 1.2e-7.
 ///
 /// Source: Press et al., "Numerical recipes", 6.2 (erfcc).
 fn normal_two_sided(z: f64) -> f64 {
@@ -176,11 +176,11 @@ pub struct Ratio {
     pub ci95_high: f64,
 }
 
-/// The ratio of two medians, with a percentile bootstrap (Efron, Tibshirani, "An introduction to the bootstrap",
-/// 13.3) of `resamples` samples drawn with `seed`.
+/// The ratio of two medians. Its interval is a percentile bootstrap (Efron, Tibshirani, "An introduction to the
+/// bootstrap", 13.3) of `resamples` resamples, drawn with the random seed `seed`.
 ///
-/// `None` with fewer than 6 runs in a group (below, a median has no 95 % interval), fewer than 40 resamples, a NaN,
-/// or a value not above 0.
+/// `None` if a group has fewer than 6 runs (then a median has no 95 % interval), if there are fewer than 40 resamples,
+/// or if a value is not finite and above 0.
 pub fn ratio_of_medians(a: &[f64], b: &[f64], resamples: usize, seed: u64) -> Option<Ratio> {
     const FEWEST_RUNS: usize = 6;
     let usable = |group: &[f64]| group.len() >= FEWEST_RUNS && group.iter().all(|v| *v > 0.0 && v.is_finite());
@@ -233,7 +233,8 @@ mod tests {
         }
     }
 
-    /// Of many samples of ten from an even distribution, the intervals hold the truth about as often as they say.
+    /// For many samples of ten uniformly distributed values, the 95 % intervals contain the true value about as often
+    /// as they should.
     #[test]
     fn the_intervals_cover() {
         let mut random = Random::new(5);
@@ -262,11 +263,12 @@ mod tests {
 
     #[test]
     fn examples_with_and_without_ties() {
-        // By hand: of the 6 choices of 2 of {1, 2, 3, 4}, 4 sums are as far from 5 as 1 + 3.
+        // Computed by hand: of the 6 choices of 2 of {1, 2, 3, 4}, 4 have a sum at least as far from 5 as 1 + 3.
         let test = mann_whitney(&[1.0, 3.0], &[2.0, 4.0]).unwrap();
         assert_eq!((test.u, test.exact), (1.0, true));
         assert!((test.p - 4.0 / 6.0).abs() < 1e-12);
-        // Mid-ranks 1, 2.5 | 2.5, 4: sums 3.5 (2 of them), 5, 5, 6.5 (2): 4 of 6 as far as 3.5.
+        // The mid-ranks are 1, 2.5 | 2.5, 4. The sums are 3.5 (twice), 5 (twice) and 6.5 (twice): 4 of 6 are at least
+        // as far from 5 as 3.5.
         let tied = mann_whitney(&[1.0, 2.0], &[2.0, 3.0]).unwrap();
         assert_eq!(tied.u, 0.5);
         assert!((tied.p - 4.0 / 6.0).abs() < 1e-12);

@@ -1,8 +1,9 @@
-//! The search for the longest burst without loss: RFC 2544, 26.4, as RFC 9004, 5.3 updates it.
+//! The search for the longest burst without loss (RFC 2544, 26.4, updated by RFC 9004, 5.3).
 
 use crate::Error;
 
-/// A binary search over the number of frames in a burst. It has no load: a burst is sent with the smallest gap.
+/// A binary search over the number of frames in a burst. It does not choose a rate: bursts are sent at the maximum
+/// rate.
 ///
 /// ```text
 ///  longest ── passes ──► done: at least `longest`
@@ -19,14 +20,15 @@ pub struct BurstSearch {
 /// The bounds that a [`BurstSearch`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BurstBounds {
-    /// Longest burst that passed; 0 if none did.
+    /// Number of frames in the longest burst that passed; 0 if none did.
     pub passed: u64,
-    /// Shortest burst that lost frames; `None` if even the longest passed, so `passed` is a lower bound.
+    /// Number of frames in the shortest burst that lost frames. `None` if even the longest burst to try passed; then
+    /// `passed` is only a lower bound.
     pub failed: Option<u64>,
 }
 
 impl BurstSearch {
-    /// Searches bursts of up to `longest` frames, to within `width` frames (at least 1).
+    /// Searches bursts of up to `longest` frames. Ends when the bounds are `width` frames apart (at least 1).
     pub fn new(longest: u64, width: u64) -> Result<Self, Error> {
         if longest == 0 || width == 0 {
             return Err(Error::invalid(
@@ -47,7 +49,7 @@ impl BurstSearch {
         }
     }
 
-    /// Records whether a burst of `frames` lost any.
+    /// Records whether a burst of `frames` frames lost any of them.
     pub fn record(&mut self, frames: u64, lost: bool) {
         if lost {
             self.failed = Some(self.failed.map_or(frames, |known| known.min(frames)));

@@ -6,16 +6,17 @@ const FIRST_PPS: u64 = 25_000;
 const LOWEST_PPS: u64 = 1_000;
 /// Share of a trial's frames that must be sent for its rate to pass.
 const NEARLY_ALL: f64 = 0.999;
-/// Trials of one rate before it fails. A disturbance, such as a stall of the machine, rarely hits all of them.
+/// Number of failed trials after which a rate counts as failed. A disturbance, such as a stall of the machine, rarely
+/// affects all of them.
 const TRIES: u32 = 3;
-/// Trials between the highest rate that passed and the lowest that failed. After doubling, 4 of them leave an
-/// uncertainty of 2^(1/16): 4.4 %.
+/// Number of rates tried between the highest rate that passed and the lowest that failed. After the doubling, 4 of them
+/// leave a factor of 2^(1/16) between the two: an uncertainty of 4.4 %.
 const REFINEMENTS: u32 = 4;
 
-/// Doubles the rate until the tester no longer sends nearly all frames, and then searches between the last two rates.
+/// Doubles the rate until the tester can no longer send nearly all frames. Then searches between the last two rates.
 ///
-/// It starts at a low rate because an overloaded tester sends less than it could: it spends its time on frames that it
-/// then skips, and a device that shares its CPU gets none.
+/// The search starts at a low rate, because an overloaded tester sends less than it could: it spends its time on frames
+/// that it then skips, and a device that shares its CPU gets no CPU time.
 ///
 /// ```text
 ///  Climb::next_rate ──► rate ──► trial ──► rate at which frames were sent ──► Climb::record ──► …
@@ -32,7 +33,7 @@ pub struct Climb {
 }
 
 impl Climb {
-    /// Searches up to `wanted`, in frames per second.
+    /// Starts a search for rates up to `wanted`, in frames per second.
     pub fn new(wanted: u64) -> Self {
         let offered = wanted.clamp(1, FIRST_PPS);
         Self { wanted: wanted.max(1), offered, tries: 0, refinements: 0, passed: 0, failed: None, best: 0.0 }
@@ -46,7 +47,7 @@ impl Climb {
         (!ended).then_some(self.offered)
     }
 
-    /// Records the rate at which frames were sent in the trial that [`next_rate`](Self::next_rate) asked for.
+    /// Records the rate at which frames were sent in the trial at [`next_rate`](Self::next_rate), in frames per second.
     pub fn record(&mut self, sent_pps: f64) {
         self.best = self.best.max(sent_pps.min(self.offered as f64));
         if sent_pps >= NEARLY_ALL * self.offered as f64 {
@@ -69,8 +70,8 @@ impl Climb {
         };
     }
 
-    /// The highest rate of which nearly all frames were sent. If there is none: the highest rate at which frames were
-    /// sent in any trial.
+    /// The result in frames per second: the highest rate at which nearly all frames were sent. If there is none, the
+    /// highest rate at which frames were actually sent in a trial.
     pub fn found(&self) -> u64 {
         if self.passed > 0 { self.passed } else { self.best as u64 }
     }
@@ -80,8 +81,8 @@ impl Climb {
 mod tests {
     use super::*;
 
-    /// Searches with a tester that can send `capacity`, and far less if more is offered. One trial in `each` is
-    /// disturbed. Returns what was found, and the number of trials.
+    /// Searches with a simulated tester that can send `capacity`, but far less if the rate is higher. One trial in
+    /// `each` is disturbed. Returns the rate found and the number of trials.
     fn climb(wanted: u64, capacity: u64, each: u32) -> (u64, u32) {
         let mut search = Climb::new(wanted);
         let mut trials = 0;
@@ -103,7 +104,7 @@ mod tests {
                 assert!((0.93..1.001).contains(&share), "{capacity}, 1 in {each}: {found}");
                 assert!(trials <= 45, "{capacity}, 1 in {each}: {trials} trials");
             }
-            // Undisturbed: 8 doublings, and 3 trials of each rate that fails.
+            // Without disturbance, it takes 8 doublings, and 3 trials for each rate that fails.
             assert!(climb(5_000_000, capacity, u32::MAX).1 <= 26);
         }
     }
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(climb(14_880, 1_000_000, u32::MAX), (14_880, 1));
         assert_eq!(climb(1, 10, u32::MAX), (1, 1));
         assert!(climb(100_000, 99_000, u32::MAX).0 <= 99_000);
-        // Not even the lowest rate.
+        // This tester cannot send even the lowest rate.
         let (found, trials) = climb(1_000_000, 400, u32::MAX);
         assert!(found <= 400 && trials <= 20, "{found} in {trials}");
     }

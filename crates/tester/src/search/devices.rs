@@ -1,4 +1,4 @@
-//! Simulated devices for the tests of searches: pure, seeded, and of known capacity.
+//! Simulated devices with known capacity, for the tests of searches. The same seed always gives the same behaviour.
 
 use units::Nanos;
 
@@ -10,13 +10,14 @@ use crate::Random;
 pub enum Kind {
     /// Always forwards up to its capacity.
     Steady,
-    /// Loses its CPU at random times, on average once in this many seconds, and each time loses up to 2 ms of frames.
+    /// Loses its CPU at random times, on average once every `every_s` seconds. Each time, it loses the frames of up to
+    /// 2 ms.
     Noisy { every_s: f64 },
-    /// Also loses 1 in 1,000 frames at loads between 55 and 70 % of its capacity, but none between 70 and 100 %.
+    /// Loses 1 in 1,000 frames at loads of 55-70 % of its capacity, but none at 70-100 %.
     Inverted,
     /// Has half of its capacity during its first `for_s` seconds of traffic.
     Cold { for_s: f64 },
-    /// The capacity changes slowly by up to this share, up and down.
+    /// The capacity slowly moves up and down, by up to `share` below the full capacity.
     Changing { share: f64 },
 }
 
@@ -26,9 +27,9 @@ pub struct Device {
     kind: Kind,
     capacity: f64,
     random: Random,
-    /// Time of traffic so far, in s.
+    /// Total time of traffic so far, in s.
     worked_s: f64,
-    /// Present position in the change of the capacity, from 0 to 1.
+    /// How far the capacity has currently moved, from 0 (full) to 1 (lowest).
     changed: f64,
     pub trials: u32,
     pub total_s: f64,
@@ -38,20 +39,20 @@ pub struct Device {
 pub const RANGE: (u64, u64) = (10_000, 2_000_000);
 
 impl Device {
-    /// Creates the device of a seed. The seed determines its capacity, within [`RANGE`], and its random numbers.
+    /// Creates a device. The seed determines its capacity, within [`RANGE`], and its random numbers.
     pub fn new(kind: Kind, seed: u64) -> Self {
         let mut random = Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let capacity = 40_000.0 * (45.0f64).powf(random.unit());
         Self { kind, capacity, random, worked_s: 0.0, changed: 0.5, trials: 0, total_s: 0.0 }
     }
 
-    /// The correct answers for a goal with this loss ratio, each as a range of loads. With inverted losses there are
-    /// two: a search that never tries a load in the lossy band cannot know about it.
+    /// The correct results for a goal with this loss ratio, each as a range of loads. With [`Kind::Inverted`], two
+    /// results are correct, because a search that tries no load in the lossy band cannot know about it.
     pub fn truths(&self, loss_ratio: f64) -> Vec<(f64, f64)> {
         let at = |capacity: f64| capacity / (1.0 - loss_ratio);
         let capacity = at(self.capacity);
         match self.kind {
-            // One in 1,000 is more than a goal of no loss takes, and less than one of 0.5 %.
+            // A loss of 1 in 1,000 misses a goal of no loss, but meets a goal of 0.5 % loss.
             Kind::Inverted if loss_ratio < 0.001 => {
                 vec![(0.55 * self.capacity, 0.55 * self.capacity), (capacity, capacity)]
             }
@@ -119,8 +120,8 @@ pub struct Score {
 }
 
 impl Score {
-    /// Adds a search that found `bounds`. It is right if both bounds are within `width` (a share) of one of `truths`,
-    /// and at most `width` apart.
+    /// Adds the result of a search. It is right if both `bounds` are within `width` (a share) of one of `truths`, and
+    /// at most `width` apart.
     pub fn add(&mut self, device: &Device, truths: &[(f64, f64)], bounds: (Option<f64>, Option<f64>), width: f64) {
         self.seeds += 1;
         self.trials += u64::from(device.trials);

@@ -6,9 +6,9 @@
 //!    └── passes ───────────────────────────────┼─────────────────────────────────────▲   │
 //!                                              └──────── a confirmation fails ───────────┘
 //! ```
-//! The bounds are computed from all trials each time. The upper bound is the smallest load that failed. The lower bound
-//! is the largest load that passed *below the upper one*; a load that passed above a failing one (loss inversion) does
-//! not count. RFC 9971 has the same rule.
+//! The bounds are computed anew from all trials each time. The upper bound is the smallest load that failed. The lower
+//! bound is the largest load that passed *below the upper bound*. A load that passed above one that failed (loss
+//! inversion) does not count. RFC 9971 has the same rule.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ use crate::Error;
 /// What to search for, and with how much effort.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SearchConfig {
-    /// Lowest rate to try, per second.
+    /// Lowest rate to try, in frames per second.
     pub min_pps: u64,
-    /// Highest rate to try, per second: what the tester can send.
+    /// Highest rate to try, in frames per second, for example the highest rate at which the tester can send.
     pub max_pps: u64,
     /// The search ends when the bounds are this close, in ppm of the upper one.
     pub width_ppm: u32,
@@ -34,17 +34,19 @@ pub struct SearchConfig {
     pub confirmations: u32,
     /// Share of the sent frames that may be lost, in ppm; 0 means none.
     pub loss_tolerance_ppm: u32,
-    /// Share of the due frames that the tester may fail to send, in ppm, before the rate counts as beyond the tester.
+    /// Share of the due frames that the tester may fail to send, in ppm. If it fails to send more, the trial counts as
+    /// limited by the tester.
     pub unsent_tolerance_ppm: u32,
-    /// Number of failed trials that make a rate fail: 1 is strict; 2 tolerates one disturbance by the host.
+    /// Number of failed trials after which a rate counts as failed. 1 is strict; 2 tolerates one disturbance by the
+    /// host at each rate.
     pub failures_needed: u32,
     /// Maximum number of trials.
     pub max_trials: u32,
 }
 
 impl SearchConfig {
-    /// A search that takes about 6 s in total and finds the rate to within 5 %. It does not satisfy RFC 2544, whose
-    /// trials take 60 s (section 24) and allow no loss.
+    /// A search that takes about 6 s in total and finds the rate to within 5 %. It does not conform to RFC 2544, which
+    /// requires trials of 60 s (section 24) and lets a single loss fail a rate.
     pub fn short(min_pps: u64, max_pps: u64) -> Self {
         Self {
             min_pps,
@@ -89,7 +91,7 @@ pub struct SearchTrial {
 /// Why a search ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// The bounds are close enough, and the lower one is confirmed.
+    /// The bounds are close enough, and the lower bound is confirmed.
     Converged,
     /// Even the highest rate passed, so the result is a lower bound.
     MaximumPassed,
@@ -97,16 +99,16 @@ pub enum End {
     TesterLimited,
     /// Even the lowest rate failed.
     MinimumFailed,
-    /// The maximum number of trials was reached; the bounds hold, but are wide or unconfirmed.
+    /// The maximum number of trials was reached. The bounds are valid, but too far apart or unconfirmed.
     GaveUp,
 }
 
 /// The result of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// Highest rate that passed, below the lowest that failed; None if none passed.
+    /// Highest rate that passed and is below the lowest rate that failed; `None` if no rate passed.
     pub lower_pps: Option<u64>,
-    /// Lowest rate that failed; None if none did.
+    /// Lowest rate that failed; `None` if no rate failed.
     pub upper_pps: Option<u64>,
     /// Why the search ended.
     pub end: End,
@@ -120,7 +122,7 @@ struct Tally {
     tester_limited: u32,
 }
 
-/// A binary search in steps of equal ratio.
+/// A binary search for the highest loss-free rate. It halves the interval geometrically.
 #[derive(Clone, Debug)]
 pub struct BinarySearch {
     config: SearchConfig,
@@ -152,7 +154,7 @@ impl BinarySearch {
         self.decide().err()
     }
 
-    /// The bounds known so far, for an interrupted search.
+    /// The lower and the upper bound so far, also of an interrupted search.
     pub fn bounds(&self) -> (Option<u64>, Option<u64>) {
         let upper = self.upper();
         (self.lower(upper), upper)
@@ -164,7 +166,7 @@ impl BinarySearch {
     }
 
     fn judge(&self, outcome: Outcome) -> Verdict {
-        // A trial that sent nothing says nothing of the device.
+        // A trial in which no frame was sent says nothing about the device.
         if outcome.sent == 0 || exceeds(outcome.unsent, outcome.sent + outcome.unsent, self.config.unsent_tolerance_ppm)
         {
             return Verdict::TesterLimited;
@@ -198,7 +200,7 @@ impl BinarySearch {
             return end(End::GaveUp);
         }
         let steer = |load_pps| Ok(Step { load_pps, duration: config.trial, confirms: false });
-        // A load that failed once, but not often enough to have failed, and never passed.
+        // Repeat a load whose trials had losses, but too few of them to count as failed, and none of which passed.
         let undecided = self.loads.range(..upper.unwrap_or(u64::MAX)).rev();
         let undecided =
             undecided.into_iter().find(|(load, tally)| tally.passes == 0 && lower.is_none_or(|l| **load > l));
@@ -248,7 +250,7 @@ impl Search for BinarySearch {
     }
 }
 
-/// The geometric mean of `low` and `high`, different from both; `high - low` must be at least 2.
+/// A load near the geometric mean of `low` and `high`, and strictly between them. `high - low` must be at least 2.
 fn geometric_middle(low: u64, high: u64) -> u64 {
     let middle = (low as f64 * high as f64).sqrt() as u64;
     middle.clamp(low + 1, high - 1)
@@ -260,7 +262,7 @@ mod tests {
     use crate::Random;
     use proptest::prelude::*;
 
-    /// Runs a search on `outcome(load)`.
+    /// Runs a search in which `outcome` gives the outcome of each trial.
     fn search(config: SearchConfig, mut outcome: impl FnMut(Step) -> Outcome) -> (Found, BinarySearch) {
         let mut search = BinarySearch::new(config).unwrap();
         while let Some(step) = search.next_step() {
@@ -303,7 +305,7 @@ mod tests {
 
     #[test]
     fn loss_inversion_is_taken_from_below() {
-        // Loses from 100 to 200 kpps, but not from 200 to 400.
+        // The device loses frames at 100-200 kpps and above 400 kpps, but not at 200-400 kpps.
         let inverted = |load: u64| {
             let bad = (100_000..200_000).contains(&load) || load > 400_000;
             Outcome { sent: load, lost: u64::from(bad), unsent: 0 }
@@ -363,7 +365,7 @@ mod tests {
             capacity in 2_000u64..900_000, width_ppm in 1_000u32..100_000, noise_ppm in 0u64..20_000, seed: u64,
         ) {
             let mut random = Random::new(seed);
-            // Each trial meets a capacity that is lower by up to noise_ppm.
+            // In each trial, the capacity is lower by a random share of up to noise_ppm.
             let config = SearchConfig { width_ppm, max_trials: 200, ..strict(1_000, 1_000_000) };
             let (found, _) = search(config, |step| {
                 device(capacity - capacity * random.up_to(noise_ppm) / 1_000_000, step.load_pps)

@@ -1,5 +1,5 @@
-//! Searches for a rate, without any I/O. A search returns the trial to run next; the caller runs it, on ports or on a
-//! simulated device, and records its outcome.
+//! Searches for rates and burst lengths, without any I/O. A search returns the trial to run next. The caller runs the
+//! trial, on ports or on a simulated device, and records its outcome.
 //!
 //! ```text
 //!  Search::next_step ──► Step: load, duration ──► trial ──► Outcome: sent, lost, unsent ──► Search::record ──► …
@@ -12,7 +12,8 @@
 //! | [`BurstSearch`] | the longest burst without loss | RFC 9004, 5.3 |
 //! | [`mlr::MlrSearch`] | bounds and conditional throughput for several goals | RFC 9971 |
 //!
-//! [`Climb`] finds what the tester can send. [`WarmedUp`] runs a warm-up trial before the search, and ignores its outcome.
+//! [`Climb`] finds the highest rate at which the tester can send. [`WarmedUp`] runs a warm-up trial before a search,
+//! and ignores its outcome.
 
 mod burst;
 mod climb;
@@ -37,7 +38,7 @@ pub trait Search {
     /// called.
     fn next_step(&self) -> Option<Step>;
 
-    /// Records the outcome of the trial that [`next_step`](Self::next_step) asked for.
+    /// Records the outcome of the trial that [`next_step`](Self::next_step) returned.
     fn record(&mut self, step: Step, outcome: Outcome) -> Verdict;
 }
 
@@ -57,15 +58,15 @@ pub struct Step {
 pub struct Outcome {
     /// Frames that the device accepted.
     pub sent: u64,
-    /// Number of these that did not come back intact.
+    /// Number of sent frames that did not come back intact.
     pub lost: u64,
     /// Frames that the tester failed to send.
     pub unsent: u64,
 }
 
 impl Outcome {
-    /// Share of the due frames that were lost or not sent, from 0 to 1. Unsent frames count as lost: a load that the
-    /// tester cannot offer cannot be claimed (RFC 9971, 4.5.3). 0 without frames.
+    /// Share of the due frames that were lost or not sent, from 0 to 1; 0 if no frame was due. Unsent frames count as
+    /// lost, because a result must not claim a load that the tester did not send (RFC 9971, 4.5.3).
     pub fn loss_ratio(&self) -> f64 {
         let due = self.sent + self.unsent;
         if due == 0 { 0.0 } else { (self.lost + self.unsent) as f64 / due as f64 }
@@ -73,7 +74,7 @@ impl Outcome {
 }
 
 units::named! {
-    /// What the result of a trial means.
+    /// The verdict on a trial.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Verdict {
         /// The device under test forwarded enough frames.

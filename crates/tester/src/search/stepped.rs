@@ -1,11 +1,12 @@
-//! Searches that go down from the maximum rate in equal steps: RFC 2544, 26.1 (followed literally) and 26.3.
+//! Searches that go down from the maximum rate in equal steps: the literal throughput procedure of RFC 2544, 26.1, and
+//! the loss curve of 26.3.
 
 use units::Nanos;
 
 use super::{Outcome, Search, Step, Verdict, exceeds};
 use crate::Error;
 
-/// Loads of 100 %, 100 % - step, … of a maximum.
+/// Loads of 100 %, 100 % - step, 100 % - 2 steps, … of a maximum rate.
 #[derive(Clone, Copy, Debug)]
 struct Ladder {
     max_pps: u64,
@@ -24,7 +25,7 @@ impl Ladder {
         Ok(Self { max_pps, step_ppm, duration })
     }
 
-    /// The load after `steps` steps; `None` at 0.
+    /// The trial after `steps` steps down; `None` if its load would be 0.
     fn load(&self, steps: usize) -> Option<Step> {
         let down = u64::from(self.step_ppm).checked_mul(steps as u64).filter(|down| *down < 1_000_000)?;
         let load_pps = (u128::from(self.max_pps) * u128::from(1_000_000 - down) / 1_000_000) as u64;
@@ -32,8 +33,8 @@ impl Ladder {
     }
 }
 
-/// Lowers the rate by a fixed step until a trial loses nothing: the literal procedure of RFC 2544, 26.1, without a
-/// faster search. Its result is at most one step below the throughput.
+/// Lowers the rate by a fixed step until a trial loses no frame. This is the literal procedure of RFC 2544, 26.1,
+/// slower than a binary search. Its result is at most one step below the throughput.
 #[derive(Clone, Debug)]
 pub struct StepDown {
     ladder: Ladder,
@@ -43,7 +44,8 @@ pub struct StepDown {
 }
 
 impl StepDown {
-    /// Starts at `max_pps` and goes down by `step_ppm` of it, with trials of `duration`.
+    /// Starts at `max_pps` and goes down in steps of `step_ppm` of `max_pps`, with trials of `duration`. A trial passes
+    /// if it loses at most `loss_tolerance_ppm` of its frames.
     pub fn new(max_pps: u64, step_ppm: u32, duration: Nanos, loss_tolerance_ppm: u32) -> Result<Self, Error> {
         let ladder = Ladder::new(max_pps, step_ppm, duration)?;
         Ok(Self { ladder, tolerance_ppm: loss_tolerance_ppm, steps: 0, found: None })
@@ -73,14 +75,14 @@ impl Search for StepDown {
 /// One point of a loss curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LossPoint {
-    /// The load.
+    /// Load and duration of the trial.
     pub step: Step,
     /// Outcome of the trial.
     pub outcome: Outcome,
 }
 
-/// Frame loss rate, RFC 2544, 26.3: loads from 100 % of the maximum downwards in steps of at most 10 %, until two
-/// successive trials lose nothing.
+/// Measures the frame loss rate (RFC 2544, 26.3) at loads from 100 % of the maximum downwards, in steps of at most 10
+/// %, until two successive trials lose no frame.
 #[derive(Clone, Debug)]
 pub struct LossCurve {
     ladder: Ladder,
@@ -88,7 +90,7 @@ pub struct LossCurve {
 }
 
 impl LossCurve {
-    /// Starts at `max_pps` and goes down by `step_ppm` of it.
+    /// Starts at `max_pps` and goes down in steps of `step_ppm` of `max_pps`, with trials of `duration`.
     pub fn new(max_pps: u64, step_ppm: u32, duration: Nanos) -> Result<Self, Error> {
         Ok(Self { ladder: Ladder::new(max_pps, step_ppm, duration)?, points: Vec::new() })
     }

@@ -1,12 +1,12 @@
-//! A search after a warm-up trial.
+//! A search that starts with a warm-up trial.
 
 use units::Nanos;
 
 use super::{Outcome, Search, Step, Verdict};
 
-/// Runs one trial at a given load before a search starts, and ignores its outcome. At first, the caches and flow tables
-/// of a device are cold, and its clock frequency may be low; a trial that fails because of this would mislead the whole
-/// search.
+/// Runs one trial at a given load before a search starts, and ignores its outcome. Before the warm-up, the caches and
+/// flow tables of a device are cold, and its clock frequency may be low. A trial that failed because of this would
+/// mislead the whole search.
 #[derive(Clone, Debug)]
 pub struct WarmedUp<S> {
     search: S,
@@ -14,7 +14,7 @@ pub struct WarmedUp<S> {
 }
 
 impl<S: Search> WarmedUp<S> {
-    /// Puts a trial of `duration` at `load_pps` before `search`.
+    /// Adds a warm-up trial of `duration` at `load_pps` before `search`.
     pub fn new(search: S, load_pps: u64, duration: Nanos) -> Self {
         Self { search, warm_up: Some(Step { load_pps, duration, confirms: false }) }
     }

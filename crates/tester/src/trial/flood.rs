@@ -1,4 +1,4 @@
-//! Sends as many frames as possible, to measure the rate that comes back, not latency.
+//! A flood sends as many frames as possible, to measure the rate of frames that come back. It does not measure latency.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,35 +11,35 @@ use crate::clock::TrialClock;
 use crate::frame::{Layout, Parsed, Template, parse};
 use crate::gaps::{Gap, GapWatch};
 
-/// Frames per send and receive call.
+/// Maximum number of frames per send or receive call.
 const BATCH: usize = 64;
 /// Time between two checks of the device's health.
 const HEALTH_PERIOD: Nanos = Nanos::from_millis(250);
 
-/// How to flood.
+/// Configuration of a flood.
 #[derive(Clone, Copy, Debug)]
 pub struct FloodConfig {
     /// Content and size of the frames.
     pub layout: Layout,
-    /// Time to send at the start without counting.
+    /// Time at the start in which frames are sent but not counted.
     pub warm_up: Nanos,
-    /// Time to count after the warm-up.
+    /// Time after the warm-up in which frames are counted.
     pub duration: Nanos,
-    /// Two clock readings further apart than this are a gap.
+    /// Two successive clock readings of the loop further apart than this are a gap.
     pub gap_threshold: Nanos,
     /// Time added to `gap_threshold` for each frame of a `tx` or `rx` call.
     pub frame_allowance: Nanos,
 }
 
 impl FloodConfig {
-    /// A configuration with the thresholds of a trial.
+    /// A flood with the same gap thresholds as a normal trial.
     pub fn new(layout: Layout, warm_up: Nanos, duration: Nanos) -> Self {
         let (gap_threshold, frame_allowance) = (Nanos::from_micros(30), Nanos::from_micros(5));
         Self { layout, warm_up, duration, gap_threshold, frame_allowance }
     }
 }
 
-/// The result of a flood, without the warm-up.
+/// The result of a flood. Unless stated otherwise, it does not include the warm-up.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Flood {
     /// Start of the counted time.
@@ -54,7 +54,7 @@ pub struct Flood {
     pub corrupted: u64,
     /// Frames that are not test frames.
     pub foreign: u64,
-    /// Losses of the tester's own device, including the warm-up.
+    /// Frames lost by the tester's own device, including the warm-up.
     pub device: Statistics,
     /// Times when the tester's loop did not run, including the warm-up.
     pub gaps: Vec<Gap>,
@@ -62,7 +62,7 @@ pub struct Flood {
     pub interrupted: bool,
 }
 
-/// Floods one queue from the calling thread, which busy-loops. Setting `stop` ends it early.
+/// Floods one queue from the calling thread, which busy-loops. Setting `stop` ends the flood early.
 pub fn flood(
     config: &FloodConfig,
     device: &mut dyn Device,
@@ -112,7 +112,7 @@ pub fn flood(
             next_health = now + HEALTH_PERIOD;
             match device.health() {
                 Ok(Health::Up | Health::Down) => {}
-                // A device that has an end (a file) has nothing more to receive.
+                // The device, such as a capture file, has ended: there is nothing more to receive.
                 Ok(Health::Finished) => flood.interrupted = true,
                 Err(error) => break Err(error),
             }
@@ -126,7 +126,7 @@ pub fn flood(
         }
         let sent = device.tx(queue, pool, &mut outbox);
         let mut received = 0;
-        // All that came: what stays in the ring would be lost to the next frames.
+        // Receive all frames that have arrived: if they stayed in the ring, later frames would be lost.
         loop {
             let count = device.rx(queue, pool, &mut inbox, BATCH);
             received += count;

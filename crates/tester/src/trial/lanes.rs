@@ -1,5 +1,5 @@
-//! A trial over several ports: each lane sends on one port and receives on one, the same or another. All lanes run in
-//! one spinning loop, so both directions of a device are loaded at once by one CPU.
+//! A trial over several ports. Each lane (direction) sends on one port and receives on the same or another port. All
+//! lanes run in one busy loop, so one CPU loads both directions of a device at the same time.
 
 use std::iter::Peekable;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,19 +24,19 @@ pub struct Port<'a> {
     pub queue: usize,
     /// Pool of the frames that the port sends and receives.
     pub pool: &'a mut Pool,
-    /// Address of the port; with it, the port answers who asks for a host of the benchmark ranges. `None` answers
-    /// nobody.
+    /// MAC address of the port, with which it answers ARP and neighbor solicitations for hosts of the test traffic. If
+    /// `None`, it does not answer.
     pub mac: Option<[u8; 6]>,
 }
 
 /// One direction.
 #[derive(Clone, Debug)]
 pub struct Lane {
-    /// What to send. Each lane has its own [`stream`](TrialConfig::stream).
+    /// What to send, and when. Each lane must have a different [`stream`](TrialConfig::stream).
     pub config: TrialConfig,
-    /// Index of the port that sends.
+    /// Index of the port that sends, in the list of ports.
     pub tx: usize,
-    /// Index of the port that should receive.
+    /// Index of the port that must receive, in the list of ports.
     pub rx: usize,
 }
 
@@ -48,10 +48,11 @@ struct Running<'a> {
     drained: bool,
 }
 
-/// Runs a trial on the calling thread, which busy-loops. Setting `stop` ends it early. Returns a trial for each lane.
+/// Runs a trial on the calling thread, which busy-loops. Setting `stop` ends the trial early. Returns a result for each
+/// lane.
 ///
-/// The time and the gaps of the loop are those of all lanes together. A frame that comes to the port that sent it
-/// although its lane has another one to receive is looped. A port that vanishes is an error.
+/// The time and the gaps of the loop apply to all lanes together. A frame counts as looped if it comes back to a port
+/// other than its lane's receiving port. If a port disappears, returns an error.
 pub fn run_lanes(
     lanes: &[Lane],
     ports: &mut [Port<'_>],
@@ -80,7 +81,7 @@ pub fn run_lanes(
         let run = Run::new(&lane.config, &arrivals, expected, port.pool, port.device, clock.now())?;
         running.push(Running { run, arrivals: arrivals.peekable(), span, before, drained: false });
     }
-    // Preparing took time; all lanes begin together.
+    // The preparation took time, so restart all lanes at the same time.
     let now = clock.now();
     running.iter_mut().for_each(|lane| lane.run.begin(now));
     let spun = spin(lanes, &mut running, ports, clock, stop);
@@ -157,7 +158,7 @@ fn spin(
     }
 }
 
-/// Gives a received frame to the lane that it is of.
+/// Finds the lane of a received frame and counts the frame there, or answers an address request.
 fn sort(
     lanes: &[Lane],
     running: &mut [Running<'_>],

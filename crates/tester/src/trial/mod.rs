@@ -1,17 +1,17 @@
-//! One trial: the generator and the receiver, in one spinning loop over one queue of one device.
+//! A trial: one busy loop sends and receives frames on one queue of a device.
 //!
 //! ```text
 //!  now ──► build all frames that are due ──► tx ──► rx, pick-up time ──► record ──► now …
 //! ```
-//! A frame's latency is the time from the moment at which the schedule meant it to be sent to the clock reading right
-//! after the `rx` that brought it back. So it includes the tester's own lateness, its `tx` call, and its polling.
-//! [`Trial::lateness`] and [`LoopCost`] say how much these can be.
+//! A frame's latency is the time from its due send time in the schedule to the clock reading right after the `rx` call
+//! that received it. So the latency includes the tester's own lateness, its `tx` call, and its polling interval.
+//! [`Trial::lateness`] and [`LoopCost`] show how large these are.
 //!
-//! **Gaps.** The loop reads its clock before and after `tx`, after an `rx` that brought frames, and once per pass. Two
-//! readings further apart than `gap_threshold` are a gap. A `tx` call is part of the measured path: on veth it runs the
-//! receive softirq of the device under test on this CPU. So a long call need not be the host's fault, but the host may
-//! also take the CPU during the call. Therefore a `tx` of n frames counts as a gap only if it takes more than
-//! `gap_threshold` + n * `tx_allowance`.
+//! **Gaps.** The loop reads its clock before and after `tx`, after an `rx` that received frames, and once per pass. Two
+//! successive readings further apart than `gap_threshold` are a gap. A `tx` call is part of the measured path: on veth,
+//! it runs the receive softirq of the device under test on this CPU. So a long `tx` call need not be a gap, but the
+//! host may also take the CPU during the call. Therefore a `tx` call with n frames counts as a gap only if it takes
+//! more than `gap_threshold` + n * `tx_allowance`.
 
 mod flood;
 mod lanes;
@@ -32,30 +32,30 @@ pub use flood::{Flood, FloodConfig, flood};
 pub use lanes::{Lane, Port, run_lanes};
 pub use spin::run;
 
-/// What to do in a trial.
+/// Configuration of a trial.
 #[derive(Clone, Debug)]
 pub struct TrialConfig {
     /// Content and size of the frames.
     pub layout: Layout,
-    /// Sizes of the frames if they are of several sizes; `None`: that of the layout, or of a capture.
+    /// Pattern of frame sizes. If `None`, all frames have the size in `layout`, or their sizes in the capture.
     pub sizes: Option<Sizes>,
     /// When the frames are due.
     pub schedule: Schedule,
     /// Random seed of the schedule.
     pub seed: u64,
-    /// Number in each test header that distinguishes the frames of this trial from those of the previous one.
+    /// Number in each test header that tells the frames of this trial from those of the previous one.
     pub stream: u16,
-    /// Time at the start that [`Trial::split`] excludes from latencies and losses.
+    /// Time at the start of the trial. [`Trial::split`] leaves out frames due in it.
     pub warm_up: Nanos,
     /// Time to send after the warm-up.
     pub duration: Nanos,
-    /// Time to wait for frames after the last one was sent (RFC 2544, 23 d: 2 s). The trial ends earlier if all have
-    /// come back.
+    /// Time to wait for frames after the last one was sent (RFC 2544, 23 d: 2 s). The trial ends earlier if all frames
+    /// have come back.
     pub drain: Nanos,
-    /// A frame that is late by more than this is not sent but counted as unsent. Otherwise, a flood of overdue frames
-    /// after a long gap would test the rings instead of the schedule.
+    /// A frame that is late by more than this is not sent and counts as unsent. Otherwise, after a long gap, a burst of
+    /// overdue frames would test the rings instead of the schedule.
     pub max_lateness: Nanos,
-    /// Frames per send call.
+    /// Maximum number of frames per send call.
     pub batch: usize,
     /// Two clock readings further apart than this are a gap.
     pub gap_threshold: Nanos,
@@ -80,26 +80,26 @@ impl TrialConfig {
             max_lateness: Nanos::from_millis(1),
             batch: 64,
             gap_threshold: Nanos::from_micros(30),
-            // 6,900 cycles a frame at about 2 GHz for tx and the peer's receive softirq on veth
-            // (measured on a 2-vCPU VM), with room for a slower machine.
+            // On a 2-vCPU VM with about 2 GHz, tx and the peer's receive softirq on veth took 6,900 cycles per frame.
+            // The allowance leaves room for a slower machine.
             tx_allowance: Nanos::from_micros(5),
             max_frames: 20_000_000,
         }
     }
 }
 
-/// Frames counted in a trial, including the warm-up.
+/// Numbers of frames in a trial, including the warm-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Frames due: sent + unsent.
+    /// Frames due: the sum of sent and unsent frames.
     pub intended: u64,
     /// Frames that the device accepted.
     pub sent: u64,
-    /// Not sent: already later than `max_lateness` when the loop reached them.
+    /// Frames not sent because they were already later than [`TrialConfig::max_lateness`] when the loop reached them.
     pub unsent_late: u64,
-    /// Not sent: the transmit ring stayed full until they were later than `max_lateness`.
+    /// Frames not sent because the transmit ring stayed full until they were later than [`TrialConfig::max_lateness`].
     pub unsent_tx_full: u64,
-    /// Not sent: no slot of the pool was free until they were later than `max_lateness`.
+    /// Frames not sent because the pool had no free buffer until they were later than [`TrialConfig::max_lateness`].
     pub unsent_no_buffer: u64,
     /// Frames that came back, each counted once.
     pub received: u64,
@@ -107,10 +107,9 @@ pub struct Counts {
     pub duplicates: u64,
     /// Frames with a lower sequence number than an earlier arrival of the same flow (RFC 4737, 3.3), without duplicates.
     pub reordered: u64,
-    /// Frames that came back to the port that sent them, instead of the one that should receive; they also count as
-    /// lost.
+    /// Frames that came back to a port other than the one that must receive them. They also count as lost.
     pub looped: u64,
-    /// Frames with a damaged test header; they also count as lost.
+    /// Frames with a damaged test header. They also count as lost.
     pub corrupted: u64,
     /// Frames that do not belong to this trial.
     pub foreign: u64,
@@ -127,78 +126,79 @@ impl Counts {
     }
 }
 
-/// What the tester's own loop cost.
+/// Number and time of the passes of the tester's loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LoopCost {
-    /// Passes of the loop.
+    /// Number of passes of the loop, without those in gaps.
     pub rounds: u64,
-    /// Passes in which nothing was sent or received.
+    /// Number of passes in which no frame was sent or received, without those in gaps.
     pub idle_rounds: u64,
-    /// Time in idle passes outside gaps.
+    /// Total time of the idle passes.
     pub idle: Nanos,
-    /// Time in the other passes outside gaps: building, `tx`, `rx`, recording.
+    /// Total time of the other passes, in which the loop built, sent, received or recorded frames.
     pub busy: Nanos,
 }
 
 /// The result of a trial.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// The time from which the offsets of the schedule count.
+    /// Start of the schedule: due times count from here.
     pub start: Instant<Monotonic>,
-    /// The warm-up, as configured.
+    /// The configured warm-up time.
     pub warm_up: Nanos,
-    /// Time during which frames were due: as configured, or until the schedule ended or the trial was interrupted.
+    /// Time in which frames were due, including the warm-up: the configured time, or less if the schedule ended or the
+    /// trial was interrupted.
     pub planned: Nanos,
     /// Time from the start to the sending of the last frame; at least `planned`.
     pub sending: Nanos,
-    /// The fate of each frame.
+    /// What happened to each frame.
     pub ledger: Ledger,
-    /// Totals, including the warm-up.
+    /// Numbers of frames, including the warm-up.
     pub counts: Counts,
     /// Times when the tester's loop did not run.
     pub gaps: Vec<Gap>,
     /// Actual send time (read before `tx`) minus due send time, for each frame sent.
     pub lateness: Histogram,
-    /// What the loop cost.
+    /// Number and time of the passes of the tester's loop.
     pub cost: LoopCost,
-    /// Losses of the tester's own device; these frames were not lost by the device under test.
+    /// Frames lost by the tester's own device, not by the device under test.
     pub device: Statistics,
-    /// Number of times that the tester's link was found down.
+    /// Number of times that the tester found its link down.
     pub link_down_seen: u64,
     /// Whether the trial was interrupted.
     pub interrupted: bool,
 }
 
 impl Trial {
-    /// Separates the samples that met a gap of this loop or of the loop under test.
+    /// Separates the samples that met a gap of the tester's loop or of the loop under test (`tested`) from the others.
     pub fn split(&self, tested: &[Gap], recovery: Recovery) -> Split {
         split(&self.ledger, self.start, self.warm_up, &self.gaps, tested, recovery)
     }
-    /// The result that a search for the highest loss-free rate is given. Losses in the tester's own device count as the
-    /// tester's failure.
+    /// The result to hand to a search for the highest loss-free rate. Frames lost by the tester's own device count as
+    /// unsent.
     pub fn outcome(&self) -> Outcome {
         let own = self.device.rx_ring_full + self.device.rx_no_buffer;
         let own = own.min(self.counts.lost());
         Outcome { sent: self.counts.sent, lost: self.counts.lost() - own, unsent: self.counts.unsent() + own }
     }
-    /// Frames due per second.
+    /// Frames due per second; `None` if no frame was due.
     pub fn intended_pps(&self) -> Option<f64> {
         rate(self.counts.intended, self.planned)
     }
-    /// Frames sent per second.
+    /// Frames sent per second; `None` if no frame was sent.
     pub fn offered_pps(&self) -> Option<f64> {
         rate(self.counts.sent, self.sending)
     }
-    /// Frames received back per second, over the time of sending.
+    /// Frames received back per second of sending; `None` if no frame came back.
     pub fn received_pps(&self) -> Option<f64> {
         rate(self.counts.received, self.sending)
     }
-    /// Frames per second that this loop could send and receive if it were never idle; `None` if it had no busy passes.
-    /// On veth this includes the softirqs that run within `tx`.
+    /// Frames per second that the tester's loop could send and receive if it were never idle; `None` if it sent none.
+    /// On veth, the time of the loop includes the softirqs that run within `tx`.
     pub fn ceiling_pps(&self) -> Option<f64> {
         rate(self.counts.sent, self.cost.busy)
     }
-    /// Mean time of a pass in which nothing happened: the resolution of the arrival times.
+    /// Mean time of an idle pass in ns, which is the resolution of the arrival times; `None` if no pass was idle.
     pub fn idle_round_ns(&self) -> Option<f64> {
         (self.cost.idle_rounds > 0).then(|| self.cost.idle.as_nanos() as f64 / self.cost.idle_rounds as f64)
     }

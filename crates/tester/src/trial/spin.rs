@@ -1,4 +1,4 @@
-//! The loop of a trial.
+//! The busy loop of a trial.
 
 use std::collections::VecDeque;
 use std::iter::Peekable;
@@ -21,12 +21,12 @@ use crate::schedule::{Arrival, Arrivals};
 const LEAD: Nanos = Nanos::from_millis(1);
 /// Time between two checks of the device's health.
 pub(super) const HEALTH_PERIOD: Nanos = Nanos::from_millis(250);
-/// Time to listen for duplicates after the last missing frame came back.
+/// Time to wait for duplicates after the last missing frame has come back.
 const SETTLE: Nanos = Nanos::from_millis(2);
-/// Frames per receive call.
+/// Maximum number of frames per receive call.
 pub(super) const RX_BATCH: usize = 64;
 
-/// Runs a trial on one queue, on the calling thread, which busy-loops. Setting `stop` ends it early.
+/// Runs a trial on one queue, on the calling thread, which busy-loops. Setting `stop` ends the trial early.
 pub fn run(
     config: &TrialConfig,
     device: &mut dyn Device,
@@ -44,7 +44,8 @@ pub fn run(
     Ok(state.finish(planned, device.statistics(queue).since(&before), link_down_seen, interrupted))
 }
 
-/// When frames are due, for how long, and how many; refuses what cannot be run.
+/// The arrivals of the schedule, the time in which frames are due, and their expected number. Returns an error if the
+/// trial cannot be run.
 pub(super) fn plan(config: &TrialConfig, device: &dyn Device, queue: usize) -> Result<(Arrivals, Nanos, u64), Error> {
     let arrivals = config.schedule.arrivals(config.seed)?;
     let span = config.warm_up + config.duration;
@@ -70,16 +71,16 @@ pub(super) fn plan(config: &TrialConfig, device: &dyn Device, queue: usize) -> R
     Ok((arrivals, span, expected))
 }
 
-/// Duration of a capture: up to its last frame plus one mean gap; `None` if all frames are due together.
+/// Duration of a capture: the time of its last frame plus one mean gap; `None` if all frames are due at the same time.
 fn list_span(list: &[Arrival]) -> Option<Nanos> {
     let last = list.last()?.offset;
     let gaps = list.len() as u64 - 1;
     (last > Nanos::ZERO).then(|| last + last / gaps + Nanos::from_nanos(1))
 }
 
-/// The frames of the trial's size or sizes, and those of a capture's sizes.
+/// The prepared frames: for the configured sizes, and for the sizes that occur in a capture.
 struct Templates {
-    /// In the order in which they are sent, again and again.
+    /// Frames of the configured sizes, in the order in which they are sent. The pattern repeats.
     pattern: Vec<Template>,
     others: Vec<Template>, // in order of size
 }
@@ -114,19 +115,19 @@ impl Templates {
     fn of(&self, arrival: Arrival, sequence: u64) -> &Template {
         let usual = if self.pattern.len() == 1 { 0 } else { (sequence % self.pattern.len() as u64) as usize };
         let Some(octets) = arrival.data_octets else { return &self.pattern[usual] };
-        // new() made one for each size that occurs.
+        // `new` prepared a frame for each size that occurs.
         let at = self.others.partition_point(|template| template.data() < octets as usize);
         self.others.get(at).unwrap_or(&self.pattern[usual])
     }
 }
 
-/// What a trial knows while it runs.
+/// State of a running trial.
 pub(super) struct Run<'a> {
     config: &'a TrialConfig,
     templates: Templates,
     start: Instant<Monotonic>,
     ledger: Ledger,
-    /// Frames built but not yet accepted by the device, with their sequence numbers and due times.
+    /// Frames built but not yet accepted by the device. `due` has their sequence numbers and due times.
     pending: Vec<Frame>,
     due: VecDeque<(u64, Instant<Monotonic>)>,
     /// Whether the pool was empty when the next frame had to be built.
@@ -160,7 +161,8 @@ impl<'a> Run<'a> {
             config,
             templates,
             start: now + LEAD,
-            // Poisson: 2 % and 1,000 frames above the mean are more than 4 sigma for every mean.
+            // Room for the number of Poisson arrivals: 2 % plus 1,000 frames above the mean is more than 4 sigma for
+            // every mean.
             ledger: Ledger::with_room((expected + expected / 50 + 1_000) as usize),
             pending: Vec::with_capacity(config.batch),
             due: VecDeque::with_capacity(config.batch),
@@ -176,26 +178,26 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Starts the time of the trial anew.
+    /// Restarts the time of the trial at `now`, if its preparation took long.
     pub(super) fn begin(&mut self, now: Instant<Monotonic>) {
         self.start = now + LEAD;
         (self.last_handover, self.last_progress) = (self.start, self.start);
         self.watch = GapWatch::new(self.config.gap_threshold, now);
     }
 
-    /// Time since the start.
+    /// Time since the start of the trial.
     pub(super) fn elapsed(&self, now: Instant<Monotonic>) -> Nanos {
         now.since(self.start).unwrap_or(Nanos::ZERO)
     }
 
-    /// Gives the frames that were never sent back to their pool.
+    /// Returns the frames that were not sent to their pool.
     pub(super) fn give_back(&mut self, pool: &mut Pool) {
         for frame in self.pending.drain(..) {
             pool.give(frame);
         }
     }
 
-    /// Makes the result; frames were due for `planned`.
+    /// Builds the result. `planned` is the time in which frames were due.
     pub(super) fn finish(self, planned: Nanos, device: Statistics, link_down_seen: u64, interrupted: bool) -> Trial {
         Trial {
             start: self.start,
@@ -213,7 +215,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes a pass of a loop that runs several lanes.
+    /// Records a pass of a loop that runs several lanes.
     pub(super) fn pass(&mut self, round: Instant<Monotonic>, now: Instant<Monotonic>, busy: bool) {
         let gaps = self.watch.count();
         self.watch.at(now);
@@ -222,13 +224,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether everything was sent, and nothing more can arrive.
+    /// Whether all frames were sent, and no more are expected to arrive.
     pub(super) fn is_done(&self, arrivals: &mut Peekable<Arrivals>, span: Nanos, now: Instant<Monotonic>) -> bool {
         let more = !self.pending.is_empty() || arrivals.peek().is_some_and(|next| next.offset < span);
         !more && self.is_drained(now)
     }
 
-    /// Records a frame that came to the port that should receive it.
+    /// Records a frame that arrived at the port that must receive it.
     pub(super) fn arrived(&mut self, parsed: Parsed, picked_up: Instant<Monotonic>) {
         self.last_progress = picked_up;
         self.record(parsed, picked_up);
@@ -240,9 +242,9 @@ impl<'a> Run<'a> {
         self.last_progress = picked_up;
     }
 
-    /// Loops until every frame was sent and has come back or timed out. Returns how long frames were due, whether it
-    /// was interrupted, and how often the link was found down.
-    #[allow(clippy::too_many_arguments)] // the world that run() was given
+    /// Loops until all frames were sent, and each has come back or timed out. Returns the time in which frames were
+    /// due, whether the trial was interrupted, and how often the link was found down.
+    #[allow(clippy::too_many_arguments)] // the arguments of run()
     fn spin(
         &mut self,
         arrivals: Arrivals,
@@ -281,7 +283,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Builds the frames that are due, at most one batch; those that are too late count as unsent.
+    /// Builds the frames that are due, at most one batch. Frames that are already too late count as unsent.
     #[inline]
     pub(super) fn build(
         &mut self,
@@ -309,7 +311,7 @@ impl<'a> Run<'a> {
             }
             let template = self.templates.of(arrival, self.ledger.len());
             let Some(mut frame) = pool.take() else {
-                self.no_buffer = true; // tried again in the next round, until it is too late
+                self.no_buffer = true; // retried in the next pass, until the frame is too late
                 return;
             };
             self.no_buffer = false;
@@ -329,7 +331,7 @@ impl<'a> Run<'a> {
         now.since(due).is_some_and(|late| late > self.config.max_lateness)
     }
 
-    /// Hands the built frames to the device; gives up those not accepted in time.
+    /// Hands the built frames to the device. Frames that it does not accept in time count as unsent.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -356,7 +358,7 @@ impl<'a> Run<'a> {
         let after = clock.now();
         self.watch.after_work(after, self.config.tx_allowance * taken as u64);
         for (_, due) in self.due.drain(..taken) {
-            // Never sent early: build() waits until it is due.
+            // A frame is never sent early: `build` waits until it is due.
             self.lateness.record(before.since(due).unwrap_or(Nanos::ZERO).as_nanos());
         }
         self.counts.sent += taken as u64;
@@ -366,7 +368,7 @@ impl<'a> Run<'a> {
         taken
     }
 
-    /// Receives frames, all with the time right after the call, and records them.
+    /// Receives frames and records them. All get the clock reading right after the call as their arrival time.
     #[inline]
     fn receive(&mut self, device: &mut dyn Device, queue: usize, pool: &mut Pool, clock: &impl TrialClock) -> usize {
         let mut inbox = std::mem::take(&mut self.inbox);
@@ -398,7 +400,8 @@ impl<'a> Run<'a> {
                 return;
             }
         };
-        // A frame whose time is not that of its number is left over from a trial with the same stream.
+        // If the due time in the header does not match the sequence number, the frame is left over from an earlier
+        // trial with the same stream number.
         let ours = header.sequence_below(self.ledger.len()).filter(|sequence| {
             self.ledger.offset(*sequence).map(|offset| self.start + offset) == Some(header.intended)
         });
@@ -429,7 +432,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether nothing more can arrive.
+    /// Whether the wait for frames is over: it timed out, or all frames have come back.
     fn is_drained(&self, now: Instant<Monotonic>) -> bool {
         let since = |then| now.since(then).unwrap_or(Nanos::ZERO);
         since(self.last_handover) >= self.config.drain

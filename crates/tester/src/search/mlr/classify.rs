@@ -4,23 +4,24 @@ use std::collections::BTreeMap;
 
 use super::grid::{Load, Width};
 
-/// The criteria by which a stage of the search classifies loads: the attributes of a goal, or of a coarser target
-/// before it.
+/// The criteria by which a stage of the search classifies loads. The final target has the attributes of the goal; the
+/// targets before it are coarser.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Target {
     /// Highest loss ratio of a low-loss trial, from 0 to 1.
     pub loss_ratio: f64,
-    /// Share of the time that high-loss trials may take at a lower bound.
+    /// Share of the time of trials at a lower bound that high-loss trials may take, from 0 to below 1.
     pub exceed_ratio: f64,
-    /// Width to reach.
+    /// The target is reached when its bounds are this close.
     pub width: Width,
-    /// Shortest full-length trial, in s.
+    /// Shortest duration of a full-length trial, in s.
     pub trial_s: f64,
-    /// Total time of trials that is needed to classify a load, in s.
+    /// Total time of full-length trials that is needed to classify a load, in s.
     pub sum_s: f64,
 }
 
-/// Time of trials at a load, in s: full-length low-loss, effective high-loss, effective whole.
+/// Sums of the time of the trials at a load, in s, as in RFC 9971, B.2: full-length low-loss trials, effective
+/// high-loss trials, and the effective whole.
 struct Sums {
     full_low: f64,
     high: f64,
@@ -30,14 +31,14 @@ struct Sums {
 /// The properties of a trial that a classification needs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Trial {
-    /// Intended duration, in s.
+    /// Intended duration of the trial, in s.
     pub duration_s: f64,
     /// Trial Loss Ratio, from 0 to 1.
     pub loss_ratio: f64,
 }
 
 units::named! {
-    /// The classification of a load by its trials.
+    /// Classification of a load by the trials at it.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Class {
         /// The goal holds at this load.
@@ -54,7 +55,7 @@ impl Target {
     pub fn classify(&self, trials: &[Trial]) -> Class {
         let Sums { full_low, high, whole } = self.sums(trials);
         let limit = whole * self.exceed_ratio;
-        // If all that is missing were low-loss, and if all were high-loss.
+        // Whether the goal holds if all trials still to run are low-loss, and if all of them are high-loss.
         match (high <= limit, whole - full_low <= limit) {
             (true, true) => Class::LowerBound,
             (false, false) => Class::UpperBound,
@@ -62,15 +63,16 @@ impl Target {
         }
     }
 
-    /// The share of high-loss time under two assumptions about the trials still to run: that all are low-loss, and that
-    /// all are high-loss. The load is classified once both are on the same side of the goal's exceed ratio.
+    /// The share of high-loss time, from 0 to 1, under two assumptions: first, that all trials still to run are
+    /// low-loss; second, that all of them are high-loss. A load can be classified once both values are on the same side
+    /// of the goal's exceed ratio.
     pub fn exceed_ratios(&self, trials: &[Trial]) -> (f64, f64) {
         let Sums { full_low, high, whole } = self.sums(trials);
         (high / whole, (whole - full_low) / whole)
     }
 
     fn sums(&self, trials: &[Trial]) -> Sums {
-        // Full-length and short, low-loss and high-loss.
+        // Time of full-length and of short trials, each split into low-loss and high-loss.
         let (mut full, mut short) = ([0.0; 2], [0.0; 2]);
         for trial in trials {
             let sums = if trial.duration_s >= self.trial_s { &mut full } else { &mut short };
@@ -78,14 +80,15 @@ impl Target {
         }
         let [full_low, full_high] = full;
         let [short_low, short_high] = short;
-        // Short low-loss trials balance short high-loss ones, but never count for the load themselves.
+        // Short low-loss trials only compensate short high-loss trials. They do not count towards a lower bound.
         let balancing = short_low * self.exceed_ratio / (1.0 - self.exceed_ratio);
         let high = full_high + f64::max(0.0, short_high - balancing);
         Sums { full_low, high, whole: f64::max(full_low + high, self.sum_s) }
     }
 
-    /// The loss ratio at the quantile (1 - exceed ratio) of the full-length trials; missing time counts as lost. The
-    /// conditional throughput of a lower bound is its load times (1 - this ratio). `None` without full-length trials.
+    /// The loss ratio at the quantile (1 - exceed ratio) of the full-length trials; time of trials that is still
+    /// missing counts as lost. The conditional throughput of a lower bound is its load times (1 - this ratio). `None`
+    /// without full-length trials.
     pub fn quantile_loss_ratio(&self, trials: &[Trial]) -> Option<f64> {
         let mut full: Vec<Trial> = trials.iter().copied().filter(|trial| trial.duration_s >= self.trial_s).collect();
         full.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
@@ -110,12 +113,12 @@ impl Target {
 #[derive(Clone, Debug, Default)]
 pub struct Trials(BTreeMap<Load, Vec<Trial>>);
 
-/// The relevant bounds of a target. RFC 9971, 4.7.
+/// The relevant bounds for a target. RFC 9971, 4.7.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bounds {
-    /// The highest lower bound below `upper`.
+    /// The highest lower bound that is below `upper`; `None` if there is none.
     pub lower: Option<Load>,
-    /// The lowest upper bound.
+    /// The lowest upper bound; `None` if there is none.
     pub upper: Option<Load>,
 }
 
@@ -130,7 +133,7 @@ impl Trials {
         self.0.get(&load).map_or(&[], Vec::as_slice)
     }
 
-    /// The relevant bounds of `target`.
+    /// The relevant bounds for `target` from the trials so far.
     pub fn bounds(&self, target: &Target) -> Bounds {
         let mut bounds = Bounds::default();
         for (load, trials) in &self.0 {
@@ -169,15 +172,16 @@ mod tests {
         sets.iter().flat_map(set).collect()
     }
 
-    /// What was measured at each of the six points in time of RFC 9971, A.2.
+    /// The trials added before each of the six points in time of RFC 9971, A.2: number, duration in s, loss in percent.
     const ADDED: [(usize, f64, f64); 6] =
         [(59, 1.0, 0.0), (1, 1.0, 1.0), (59, 1.0, 1.0), (1, 1.0, 0.0), (1, 60.0, 0.1), (1, 60.0, 0.0)];
 
     #[test]
     fn the_examples_of_rfc_9971() {
-        // A.3: optimistic and pessimistic exceed ratios in percent, and what follows from them.
-        // A.3 calls the load a lower bound of the fourth goal at the last two points, although its own rows show 42.857
-        // and 27.273 %, more than the goal's 20 %. Section 4.6 and the authors' controller say upper bound, as here.
+        // RFC 9971, A.3: optimistic and pessimistic exceed ratios in percent, and the classification that follows. For
+        // the fourth goal, A.3 calls the load a lower bound at the last two points, although its own rows show 42.857
+        // and 27.273 %, more than the goal's 20 %. Section 4.6 and the authors' controller say upper bound, as in this
+        // table.
         type Row = [(f64, f64, Class); 4];
         let points: [Row; 6] = [
             [(0.0, 100.0, X), (0.0, 100.0, X), (0.0, 50.833, X), (0.0, 100.0, X)],
@@ -200,7 +204,7 @@ mod tests {
 
     #[test]
     fn conditional_throughput_as_in_rfc_9971() {
-        // A.4, at 1 Mpps.
+        // RFC 9971, A.4, with a load of 1 Mpps.
         let all = trials(&ADDED);
         let throughput = goals().map(|goal| (1e6 * (1.0 - goal.quantile_loss_ratio(&all).unwrap())).round());
         assert_eq!(throughput[1..], [1_000_000.0, 1_000_000.0, 999_000.0]);

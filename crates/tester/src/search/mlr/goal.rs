@@ -4,20 +4,21 @@ use units::Nanos;
 
 use crate::Error;
 
-/// One search goal. Ratios are in ppm.
+/// One search goal of MLRsearch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Goal {
-    /// Goal Loss Ratio: a trial that loses at most this share is a low-loss trial.
+    /// Goal Loss Ratio in ppm: a trial that loses at most this share of its frames is a low-loss trial.
     pub loss_ratio_ppm: u32,
-    /// Goal Exceed Ratio: share of the time at a lower bound that high-loss trials may take; below 100 %.
+    /// Goal Exceed Ratio in ppm, below 100 %: share of the time of trials at a lower bound that high-loss trials may
+    /// take.
     pub exceed_ratio_ppm: u32,
-    /// Goal Width: the search ends when the relevant bounds are this close, in ppm of the upper one.
+    /// Goal Width in ppm of the upper bound: the goal is reached when the relevant bounds are this close.
     pub width_ppm: u32,
-    /// Goal Initial Trial Duration: the shortest trials.
+    /// Goal Initial Trial Duration: duration of the first, shortest trials.
     pub initial_trial: Nanos,
     /// Goal Final Trial Duration: trials at least this long are full-length trials.
     pub final_trial: Nanos,
-    /// Goal Duration Sum: total time of trials that is needed to classify a load.
+    /// Goal Duration Sum: total time of full-length trials that is needed to classify a load.
     pub duration_sum: Nanos,
 }
 
@@ -36,7 +37,7 @@ units::named! {
 }
 
 impl Goal {
-    /// RFC 2544's throughput as a goal, with first trials of 1 s.
+    /// The throughput of RFC 2544 as a goal. Its first trials take only 1 s.
     pub const RFC2544: Self = Self {
         loss_ratio_ppm: 0,
         exceed_ratio_ppm: 0,
@@ -45,16 +46,16 @@ impl Goal {
         final_trial: Nanos::from_secs(60),
         duration_sum: Nanos::from_secs(60),
     };
-    /// TST 009's binary search with loss verification as a goal.
+    /// The binary search with loss verification of ETSI GS NFV-TST 009 as a goal.
     pub const TST009: Self = Self { exceed_ratio_ppm: 500_000, duration_sum: Nanos::from_secs(120), ..Self::RFC2544 };
-    /// CSIT's no-drop rate.
+    /// The no-drop rate (NDR) of FD.io CSIT.
     pub const CSIT_NDR: Self = Self {
         exceed_ratio_ppm: 500_000,
         final_trial: Nanos::from_secs(1),
         duration_sum: Nanos::from_secs(21),
         ..Self::RFC2544
     };
-    /// CSIT's partial-drop rate.
+    /// The partial-drop rate (PDR) of FD.io CSIT: 0.5 % loss.
     pub const CSIT_PDR: Self = Self { loss_ratio_ppm: 5_000, ..Self::CSIT_NDR };
 
     /// Checks the restrictions of RFC 9971. The error says what is expected.
@@ -75,8 +76,8 @@ impl Goal {
         Ok(())
     }
 
-    /// The goal in the form of RFC 9971, A.1, such as `60f120d0l50e`: final trial in s, duration sum in s, loss ratio
-    /// and exceed ratio in percent.
+    /// The goal in the form of RFC 9971, A.1, such as `60f120d0l50e`: final trial duration (60 s), duration sum (120
+    /// s), loss ratio (0 %) and exceed ratio (50 %).
     pub fn code(&self) -> String {
         let seconds = |span: Nanos| span.as_nanos() as f64 / 1e9;
         let percent = |ppm: u32| f64::from(ppm) / 1e4;

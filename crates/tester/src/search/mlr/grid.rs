@@ -1,15 +1,16 @@
-//! Loads as whole numbers of steps of equal ratio, so that widths add up and halve exactly.
+//! A grid of loads. Neighbouring loads have the same ratio everywhere, so a width is a whole number of steps, and
+//! widths add up and halve exactly.
 
-/// A load, as the number of steps above the lowest load.
+/// A load on the grid, as its number of steps above the lowest load.
 pub type Load = i64;
-/// A width as a number of steps.
+/// The ratio between two loads, as the number of steps between them.
 pub type Width = i64;
 
-/// The grid may replace a requested width by one of 99 % to just below 100 % of it, so that rounding never makes an
-/// interval wider than requested. The values are those of the reference controller.
+/// A width on the grid may be 99 % to just below 100 % of the requested width, so that rounding never makes an interval
+/// wider than requested. The reference controller uses the same values.
 const QUALITY: (f64, f64) = (0.99, 0.999_999);
 
-/// The loads between a lowest and a highest rate.
+/// The grid of loads between a lowest and a highest rate.
 #[derive(Clone, Debug)]
 pub struct Grid {
     min: f64,
@@ -51,7 +52,7 @@ impl Grid {
         self.last
     }
 
-    /// A load as a rate.
+    /// The rate of a load, in frames per second.
     pub fn rate(&self, load: Load) -> f64 {
         if load <= 0 {
             return self.min;
@@ -62,7 +63,8 @@ impl Grid {
         self.descend(|middle, _| load.cmp(&middle)).1
     }
 
-    /// The highest load that is at most `rate`; the lowest or highest one beyond the ends.
+    /// The highest load whose rate is at most `rate`. A rate beyond the ends of the grid gives the lowest or the
+    /// highest load.
     pub fn load(&self, rate: f64) -> Load {
         if rate <= self.min {
             return 0;
@@ -73,15 +75,15 @@ impl Grid {
         self.descend(|_, middle| rate.total_cmp(&middle)).0
     }
 
-    /// The width of `relative`, rounded down.
+    /// Converts a width, as a share of the higher load, to a number of steps, rounded down.
     pub fn width(&self, relative: f64) -> Width {
         let higher = self.min / (1.0 - relative);
         let width = self.load(higher);
         if self.rate(width) > higher { width - 1 } else { width }
     }
 
-    /// Bisects like the reference controller, so that both have bit-identical rates: each rate is the geometric mean of
-    /// its neighbours.
+    /// Finds a load or rate by bisection, and computes the rates on the way in the same order as the reference
+    /// controller. So the rates are bit-identical to the controller's.
     fn descend(&self, beside: impl Fn(Load, f64) -> std::cmp::Ordering) -> (Load, f64) {
         let (mut low, mut high) = ((0, self.min), (self.last, self.max));
         while high.0 - low.0 >= 2 {
@@ -98,8 +100,8 @@ impl Grid {
     }
 }
 
-/// A load strictly between `low` and `high` that splits them so that one part is a power of two times `goal`; the
-/// lower part is the smaller one. `high - low` must be more than `goal`.
+/// A load strictly between `low` and `high` that splits the interval so that one part is a power of two times `goal`;
+/// the lower part is the smaller one. `high - low` must be more than `goal`.
 pub fn middle(low: Load, high: Load, goal: Width) -> Load {
     let whole = high - low;
     if whole == 2 * goal {
@@ -112,7 +114,7 @@ pub fn middle(low: Load, high: Load, goal: Width) -> Load {
     while whole - 2 * upper > 2 * upper {
         upper *= 2;
     }
-    // Either `upper` or twice that is the more even split.
+    // The more even split has a part of either `upper` or twice `upper`.
     let (lower, twice) = (whole - upper, 2 * upper);
     low + if upper * lower > twice * (whole - twice) { upper } else { whole - twice }
 }

@@ -1,15 +1,15 @@
-//! MLRsearch: bounds and conditional throughput for several goals in one search. RFC 9971.
+//! MLRsearch (RFC 9971): finds bounds and conditional throughput for several goals in one search.
 //!
 //! ```text
 //!  trial at the maximum ► at the rate that it forwarded ► once more ► ┌─► each goal wishes for a trial ──┐
 //!                                                                     └── the lowest load is run ◄───────┘
 //!                                                                    no goal wishes for one ──► done
 //! ```
-//! Short trials guide the search, and long trials decide it: as many as the goal's duration sum requires. A goal with
+//! Short trials narrow the search, and long trials decide it, as many as the goal's duration sum requires. A goal with
 //! an exceed ratio tolerates this share of disturbed trials, which is necessary on a host that also does other work.
 //!
-//! Loads are chosen like in the reference controller of the RFC's authors (the Python package MLRsearch 1.2.1), and a
-//! test compares the two. [`classify`] follows the RFC.
+//! The search chooses loads in the same way as the reference controller of the RFC's authors (the Python package
+//! MLRsearch 1.2.1), and a test compares the two. [`classify`] follows the RFC.
 
 pub mod classify;
 mod goal;
@@ -27,35 +27,36 @@ pub use goal::{Goal, Preset};
 use grid::{Grid, Load, Width};
 use select::{Candidate, Selector, within};
 
-/// Coarser targets before the final one; the reference controller's default.
+/// Number of coarser targets before the final target; the default of the reference controller.
 const PRECEDING: i32 = 2;
 
 /// What to search for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MlrConfig {
-    /// Lowest rate to try, per second.
+    /// Lowest rate to try, in frames per second.
     pub min_pps: u64,
-    /// Highest rate to try, per second: the line rate, or what the tester can send back to back.
+    /// Highest rate to try, in frames per second: the line rate, or the highest rate at which the tester can send.
     pub max_pps: u64,
     /// The goals, at least one.
     pub goals: Vec<Goal>,
-    /// The search gives up when its trials have taken this long.
+    /// The search gives up when the total duration of its trials reaches this time.
     pub longest: Nanos,
 }
 
-/// What a search found for one goal.
+/// The result of the search for one goal.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct GoalResult {
     /// The goal.
     pub goal: Goal,
-    /// Relevant lower bound in frames per second; `None` if even the lowest rate is no lower bound.
+    /// Relevant Lower Bound in frames per second; `None` if even the lowest rate is not a lower bound.
     pub lower_pps: Option<f64>,
-    /// Relevant upper bound; `None` if even the highest rate is a lower bound.
+    /// Relevant Upper Bound in frames per second; `None` if even the highest rate is a lower bound.
     pub upper_pps: Option<f64>,
-    /// Conditional throughput: what the relevant lower bound forwards at the goal's quantile.
+    /// Conditional Throughput in frames per second: the rate forwarded at the relevant lower bound, at the quantile
+    /// that the goal's exceed ratio sets. `None` without a lower bound.
     pub throughput_pps: Option<f64>,
-    /// Whether the bounds are as close as the goal's width asks, or at an end of the range (an irregular result,
-    /// RFC 9971, 4.8.1).
+    /// Whether the search for this goal is complete: the bounds are as close as the goal's width, or the result lies at
+    /// an end of the range (an irregular result, RFC 9971, 4.8.1).
     pub reached: bool,
     /// Number of trials at the relevant lower bound.
     pub trials_at_lower: usize,
@@ -64,7 +65,7 @@ pub struct GoalResult {
 /// A trial that was run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MlrTrial {
-    /// The step.
+    /// The requested load and duration.
     pub step: Step,
     /// Outcome of the trial.
     pub outcome: Outcome,
@@ -72,15 +73,16 @@ pub struct MlrTrial {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// The first trial, at the highest load.
+    /// The first trial, at the highest load, is next.
     First,
-    /// At the rate that the first forwarded.
+    /// The second trial is next, at the rate that the device forwarded in the first.
     Second(Load),
-    /// Near the second, to have two loads to begin between.
+    /// The third trial is next, near the load of the second, so that the main search starts with two loads.
     Third(Load, Load),
-    /// The goals choose.
+    /// The main search, in which the goals nominate trials. `chosen` is the next trial and the index of the goal that
+    /// nominated it.
     Main { selectors: Vec<Selector>, global: Width, chosen: Option<(Candidate, usize)> },
-    /// The trials took too long.
+    /// The trials took longer than allowed.
     GaveUp,
 }
 
@@ -160,7 +162,7 @@ impl MlrSearch {
         }
     }
 
-    /// Smallest loss ratio, longest duration and largest width of the coarsest targets.
+    /// Smallest loss ratio, longest trial duration and largest width of the coarsest targets of all goals.
     fn initial(&self) -> (f64, f64, Width) {
         let first = self.targets.iter().filter_map(|targets| targets.first());
         first.fold((f64::INFINITY, 0.0, 0), |(loss, trial, width), target| {
@@ -168,7 +170,8 @@ impl MlrSearch {
         })
     }
 
-    /// The load that a trial at `load` forwarded, if all that is added to it would be lost.
+    /// Estimates the highest load that meets the smallest loss ratio, from the rate that a trial at `load` forwarded.
+    /// Assumes that the device loses all frames above that rate.
     fn forwarded(&self, load: Load, loss_ratio: f64) -> Load {
         let rate = self.grid.rate(load) * (1.0 - loss_ratio);
         self.grid.load(rate * (1.0 / (1.0 - self.initial().0)))
@@ -232,7 +235,8 @@ impl Search for MlrSearch {
         Some(Step { load_pps, duration: Nanos::from_nanos((seconds * 1e9).round() as u64), confirms: false })
     }
 
-    /// The verdict is that of the strictest goal; goals judge a load, not a trial.
+    /// Returns the verdict on this single trial by the smallest loss ratio of the goals. The goals themselves judge
+    /// loads by all their trials.
     fn record(&mut self, step: Step, outcome: Outcome) -> Verdict {
         let strictest = self.config.goals.iter().map(|goal| ratio(goal.loss_ratio_ppm)).fold(1.0, f64::min);
         let loss_ratio = outcome.loss_ratio();
@@ -256,7 +260,8 @@ impl Search for MlrSearch {
 }
 
 impl MlrSearch {
-    /// How the trials so far classify the load nearest to `pps` for goal number `goal`.
+    /// Classification, by the trials so far, of the highest load that is at most `pps`, for goal number `goal`. `None`
+    /// if there is no such goal.
     pub fn class_at(&self, goal: usize, pps: f64) -> Option<Class> {
         let target = self.targets.get(goal)?.last()?;
         Some(target.classify(self.trials.at(self.grid.load(pps))))
@@ -271,8 +276,8 @@ fn seconds(span: Nanos) -> f64 {
     span.as_nanos() as f64 / 1e9
 }
 
-/// The targets of a goal from coarse to final: each has half the width of the one before, and its duration sum grows
-/// by an equal factor.
+/// The targets of a goal, from coarse to final. From each target to the next, the width is halved, and the duration sum
+/// grows by the same factor.
 fn targets(goal: &Goal, grid: &Grid) -> Vec<Target> {
     let (first, last, sum) = (seconds(goal.initial_trial), seconds(goal.final_trial), seconds(goal.duration_sum));
     let shrink = (first / sum).powf(1.0 / f64::from(PRECEDING));

@@ -1,5 +1,5 @@
-//! Chooses the next trial for one goal in the same way as the reference controller (MLRsearch 1.2.1), so that results
-//! can be compared trial by trial. RFC 9971 leaves the choice to the implementation.
+//! Chooses the next trial for one goal. RFC 9971 leaves the choice to the implementation. This one chooses in the same
+//! way as the reference controller (MLRsearch 1.2.1), so that results can be compared trial by trial.
 //!
 //! ```text
 //!  targets of the goal, coarse to final; for each, the first of these that is worth a trial:
@@ -10,7 +10,8 @@
 use super::classify::{Bounds, Target, Trials};
 use super::grid::{Grid, Load, Width, middle};
 
-/// Factor by which an external search widens its step after each trial that does not find the bound.
+/// Factor by which an external search, which looks for a bound outside the known ones, widens its step after each trial
+/// that does not find it.
 const EXPANSION: Width = 2;
 
 /// A trial that a goal nominates.
@@ -18,13 +19,13 @@ const EXPANSION: Width = 2;
 pub struct Candidate {
     pub load: Load,
     pub duration_s: f64,
-    /// Width of the step that led to this load. All goals share it when the candidate is run.
+    /// Width of the step that led to this load. If the candidate is run, all goals use this width next.
     pub width: Width,
 }
 
 impl Candidate {
-    /// Whether this candidate is run before `other`: lower loads first, then longer trials, then wider steps. In a tie,
-    /// this one.
+    /// Whether this candidate is run before `other`: lower loads go first, then longer trials, then wider steps. In a
+    /// tie, this candidate goes first.
     pub fn precedes(&self, other: &Self) -> bool {
         if self.load != other.load {
             return self.load < other.load;
@@ -58,7 +59,7 @@ const STRATEGIES: [Strategy; 6] = [
 /// Chooses the trials of one goal.
 #[derive(Clone, Debug)]
 pub struct Selector {
-    /// From the current target to the final one, in reverse order.
+    /// The targets after the current one. The next target is last, the final target is first.
     stack: Vec<Target>,
     target: Target,
     initial_lower: Option<Load>,
@@ -70,7 +71,8 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Starts with the coarsest of `targets` (the last one is the final target), and with two initial loads as bounds.
+    /// Starts with the coarsest target, and with two initial loads as bounds. `targets` are ordered from coarse to
+    /// final.
     pub fn new(targets: &[Target], lower: Load, upper: Load) -> Option<Self> {
         let mut stack: Vec<Target> = targets.iter().rev().copied().collect();
         let target = stack.pop()?;
@@ -88,7 +90,8 @@ impl Selector {
         Some(selector)
     }
 
-    /// The trial that the goal needs next; `None` if it is reached.
+    /// The trial that the goal needs next; `None` if the goal is reached. `global` is the step width that all goals
+    /// share.
     pub fn nominate(&mut self, trials: &Trials, grid: &Grid, global: Width) -> Option<Candidate> {
         self.nominated = None;
         loop {
@@ -105,7 +108,8 @@ impl Selector {
         }
     }
 
-    /// Records that the candidate of this selector was run. Returns the new common width if the step is to be widened.
+    /// Records that the candidate of this selector was run. Returns the new step width for all goals if the step must
+    /// be widened.
     pub fn ran(&mut self, load: Load, trials: &Trials) -> Option<Width> {
         let bounds = trials.bounds(&self.target);
         let (is_lower, is_upper) = (bounds.lower == Some(load), bounds.upper == Some(load));
@@ -127,7 +131,7 @@ impl Selector {
         (self.expand_if_lower, self.expand_if_upper) = (false, false);
     }
 
-    /// Makes the next external step begin at `width` again.
+    /// Resets the width of the next external step to `width`, at least the target's width, times [`EXPANSION`].
     fn limit(&mut self, width: Width) {
         self.next_width = width.max(self.target.width).saturating_mul(EXPANSION);
     }
@@ -168,8 +172,8 @@ impl Selector {
         Some((load, self.target.width))
     }
 
-    /// Chooses a load between two bounds. If an external search from an initial bound would stay closer to that bound,
-    /// it takes precedence.
+    /// Chooses a load between two bounds: normally their middle. If the next step of an external search lies between
+    /// the middle and the initial bound, it takes precedence.
     fn bisect(&mut self, bounds: Bounds, grid: &Grid, global: Width) -> Option<(Load, Width)> {
         let (lower, upper) = bounds.lower.zip(bounds.upper)?;
         if lower >= grid.last() || upper <= 0 || upper - lower <= self.target.width {
@@ -199,7 +203,7 @@ impl Selector {
         Some((half, width))
     }
 
-    /// Whether a trial at `load` can create or improve a bound.
+    /// Whether a trial at `load` can give a new bound or improve one.
     fn is_worth(&self, load: Load, bounds: Bounds) -> bool {
         bounds.lower.is_none_or(|lower| lower < load)
             && bounds.upper.is_none_or(|upper| upper > load)
@@ -207,7 +211,8 @@ impl Selector {
     }
 }
 
-/// Moves a load away from a bound or an end of the range if it is closer than `width`. `None` if there is no room.
+/// Moves a load that is closer than `width` to a bound or to an end of the range. `None` if there is no room for a
+/// trial.
 pub fn within(grid: &Grid, load: Load, width: Width, bounds: Bounds) -> Option<Load> {
     let last = grid.last();
     let load = load.clamp(0, last);
@@ -217,7 +222,7 @@ pub fn within(grid: &Grid, load: Load, width: Width, bounds: Bounds) -> Option<L
         (Some(lower), None) if lower >= last || load <= lower => return None,
         (lower, upper) => (lower.unwrap_or(0), upper.unwrap_or(last)),
     };
-    // A bound was measured already, but an end of the range may be measured.
+    // Bounds have been measured already. An end of the range that is not a bound may still be measured.
     let (low_is_free, high_is_free) = (bounds.lower.is_none(), bounds.upper.is_none());
     if width >= high - low {
         return if low_is_free { Some(low) } else { high_is_free.then_some(high) };

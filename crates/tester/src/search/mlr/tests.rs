@@ -1,4 +1,4 @@
-//! MLRsearch against simulated devices of known capacity, and against the authors' own controller.
+//! Tests MLRsearch on simulated devices of known capacity, and compares it with the controller of the RFC's authors.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -22,7 +22,7 @@ fn config(goals: Vec<Goal>) -> MlrConfig {
     MlrConfig { min_pps: RANGE.0, max_pps: RANGE.1, goals, longest: Nanos::from_secs(100_000) }
 }
 
-/// Runs `preset` on 1,000 devices of a kind; each goal of each device counts.
+/// Runs the goals of `preset` on 1,000 devices of a kind. Scores each goal on each device.
 fn score(preset: Preset, kind: Kind) {
     let mut scores: Vec<Score> = preset.goals().iter().map(|_| Score::default()).collect();
     for seed in 0..SEEDS {
@@ -57,7 +57,7 @@ fn an_rfc_2544_goal_finds_each_device_that_does_not_lose_at_random() {
 
 #[test]
 fn tst009_forgives_a_disturbance() {
-    // One in 2,000 s: 3 % of the trials of 60 s.
+    // One disturbance every 2,000 s affects 3 % of the trials of 60 s.
     for kind in [Kind::Steady, Kind::Noisy { every_s: 2_000.0 }] {
         score(Preset::Tst009, kind);
     }
@@ -105,7 +105,7 @@ fn invalid_goals_are_refused() {
 struct Reference(Child);
 
 impl Reference {
-    /// `None`, with a printed line, if the package is not installed.
+    /// Starts the controller. If the package is not installed, prints that the test is skipped, and returns `None`.
     fn start() -> Option<Self> {
         let home = std::env::var("HOME").unwrap_or_default();
         let installed = format!("{home}/.cache/apus/mlrsearch/bin/python3");
@@ -120,7 +120,7 @@ impl Reference {
         Some(Self(child.unwrap()))
     }
 
-    /// Searches with `goals` on `device`; returns lower bound, upper bound and conditional throughput of each goal.
+    /// Searches with `goals` on `device`. Returns lower bound, upper bound and conditional throughput of each goal.
     fn search(&mut self, goals: &[Goal], device: &mut Device) -> Vec<[Option<f64>; 3]> {
         let goals: Vec<Value> = goals
             .iter()
@@ -154,7 +154,7 @@ impl Reference {
             let outcome = device.run(step);
             self.say(&json!({ "sent": outcome.sent, "lost": outcome.lost }));
         };
-        // Nothing is buffered: the reference speaks only when asked.
+        // The buffer is empty, because the reference writes only when it is asked.
         assert!(lines.buffer().is_empty());
         self.0.stdout = Some(lines.into_inner());
         results
@@ -183,7 +183,7 @@ fn agrees_with_the_authors_controller_on_every_seed() {
         Goal { loss_ratio_ppm: 1_000, exceed_ratio_ppm: 200_000, ..Goal::TST009 },
         Goal { width_ppm: 10_000, ..Goal::CSIT_PDR },
     ]);
-    // Devices that disturb any search most: their losses depend on every trial before.
+    // The most difficult devices for a search: their losses depend on all earlier trials.
     let kinds = [
         Kind::Noisy { every_s: 2.0 },
         Kind::Noisy { every_s: 60.0 },
