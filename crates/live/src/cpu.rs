@@ -1,4 +1,4 @@
-//! What a worker does on its core besides its work: it reads the clock and waits.
+//! The clock that a worker reads, and the ways in which it waits.
 
 use std::hint::spin_loop;
 use std::os::fd::BorrowedFd;
@@ -9,38 +9,40 @@ use rustix::thread::{ClockId as SleepClock, clock_nanosleep_absolute};
 use rustix::time::{ClockId, clock_gettime};
 use units::{Instant, Monotonic, Nanos};
 
-/// The largest number of wait handles that one worker can block on.
+/// The largest number of wait handles on which one worker can block.
 pub const MAX_HANDLES: usize = 32;
 
-/// What ended a block.
+/// Why a blocking wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
     /// A wait handle became readable.
     ByDevice,
-    /// The time was reached, or a signal arrived.
+    /// The deadline was reached, or a signal arrived.
     ByTime,
     /// A wait handle reports an error or a hang-up. Ask the devices for their health.
     ByError,
 }
 
-/// The clock and the ways to wait. [`LinuxCpu`] is the real one; tests use their own.
+/// The clock and the ways to wait. [`LinuxCpu`] implements them for Linux; tests have simulated implementations.
 pub trait Cpu {
     /// The current time.
     fn now(&self) -> Instant<Monotonic>;
-    /// CPU time that the calling thread has used so far. `None` if it cannot be read. May be a system call.
+    /// CPU time that the calling thread has used so far. `None` if it cannot be read. Reading it may need a system
+    /// call.
     fn thread_time(&self) -> Option<Nanos> {
         None
     }
-    /// Keeps the core until `until`, in its cheapest running state. Returns the time at which the pause ended.
+    /// Keeps the core busy until `until`, with pause instructions, which save some power. Returns the time at which the
+    /// pause ended.
     fn pause_until(&mut self, until: Instant<Monotonic>) -> Instant<Monotonic>;
-    /// Gives up the core until `until`.
+    /// Sleeps until `until`, so that the core is free for others or can idle.
     fn sleep_until(&mut self, until: Instant<Monotonic>);
-    /// Gives up the core until a handle is readable or `until` is reached.
+    /// Blocks until one of `handles` is readable or `until` is reached.
     fn block_until(&mut self, handles: &[BorrowedFd<'_>], until: Instant<Monotonic>) -> Woken;
 }
 
-/// The real clock and the real waits: `CLOCK_MONOTONIC`, `CLOCK_THREAD_CPUTIME_ID`, `pause`, clock_nanosleep(2) and
-/// poll(2).
+/// The implementation for Linux: `CLOCK_MONOTONIC`, `CLOCK_THREAD_CPUTIME_ID`, the pause instruction,
+/// clock_nanosleep(2) and poll(2).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinuxCpu;
 
@@ -62,7 +64,7 @@ impl Cpu for LinuxCpu {
             if now >= until {
                 return now;
             }
-            // Fewer clock reads than pauses: the clock costs more than the pause does.
+            // Read the clock only after every fourth pause, because reading the clock costs more than a pause.
             for _ in 0..4 {
                 spin_loop();
             }
@@ -71,7 +73,7 @@ impl Cpu for LinuxCpu {
 
     #[inline]
     fn sleep_until(&mut self, until: Instant<Monotonic>) {
-        // Ends early on a signal, which is as good as late: the loop polls and decides anew.
+        // A signal may end the sleep early. That does no harm: the loop polls and decides again.
         let _ = clock_nanosleep_absolute(SleepClock::Monotonic, &timespec(until.as_nanos()));
     }
 
@@ -115,7 +117,8 @@ mod tests {
         const SPAN: Nanos = Nanos::from_millis(20);
         let mut cpu = LinuxCpu;
         let thread_time = || LinuxCpu.thread_time().unwrap();
-        // The host may take the CPU away while the thread is charged for it: the cheapest of a few sleeps counts.
+        // A hypervisor may take the CPU away while the kernel charges the time to this thread. So only the cheapest of
+        // several sleeps counts.
         let slept = (0..5).map(|_| {
             let before = thread_time();
             cpu.sleep_until(LinuxCpu.now() + SPAN);

@@ -1,4 +1,4 @@
-//! The applications by name, with their options, and one type for all of them.
+//! The applications that a user can choose by name, with their options, and [`AnyApp`], which can be any of them.
 
 use super::drop::Drop;
 use super::headers::Mac;
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// What an application knows about a port.
+/// The properties of a port that an application needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortInfo {
     /// The interface's name, for example `eth0`.
@@ -23,7 +23,7 @@ pub struct PortInfo {
 }
 
 units::named! {
-    /// An application as the user chose it.
+    /// The application that the user chose, with its options.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum AppConfig {
         /// Discards all frames.
@@ -34,7 +34,8 @@ units::named! {
         L2Fwd {
             /// Whether to rewrite MAC addresses as DPDK's l2fwd does. If false, frames pass unchanged, as through a wire.
             rewrite: bool,
-            /// Whether to complete TCP and UDP checksums that a sender on a veth pair left to hardware.
+            /// Whether to complete TCP and UDP checksums that a sender on a veth pair left to its (non-existent)
+            /// hardware.
             finish_checksums: bool,
         } = "l2fwd",
         /// Returns UDP datagrams to their senders.
@@ -56,7 +57,7 @@ units::named! {
 }
 
 impl AppConfig {
-    /// How many ports the application can run with, from the fewest to the most.
+    /// The smallest and the largest number of ports with which the application can run.
     pub fn needed_ports(&self) -> RangeInclusive<usize> {
         match self {
             Self::L2Fwd { .. } => 2..=2,
@@ -64,7 +65,7 @@ impl AppConfig {
         }
     }
 
-    /// Makes the application for these ports, in the order of their numbers. Each worker gets a clone.
+    /// Creates the application for `ports`, which are in the order of their numbers. Each worker gets a clone of it.
     pub fn build(&self, ports: &[PortInfo]) -> Result<AnyApp, Error> {
         let needed = self.needed_ports();
         if !needed.contains(&ports.len()) {
@@ -102,8 +103,8 @@ impl AppConfig {
     }
 }
 
-/// Any of the applications. The choice costs one predictable branch per frame; a loop that must avoid it uses the inner
-/// type.
+/// Any of the applications. The choice costs one predictable branch per frame. A loop that must avoid this cost uses
+/// the inner type directly.
 #[derive(Clone, Debug)]
 pub enum AnyApp {
     /// Runs `drop`.

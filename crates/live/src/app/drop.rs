@@ -1,4 +1,4 @@
-//! `drop`: receives and discards, to measure reception alone.
+//! `drop`: receives frames and discards them, to measure only the reception.
 
 use super::{App, Verdict};
 use crate::telemetry::DropReason;

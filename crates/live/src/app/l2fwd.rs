@@ -4,10 +4,10 @@ use super::headers::{Ethernet, Mac, set_macs};
 use super::{App, Verdict, offload};
 use crate::telemetry::DropReason;
 
-/// Sends each frame that arrives on one of two ports out of the other.
+/// Forwards each frame that arrives on one of two ports to the other port.
 #[derive(Clone, Copy, Debug)]
 pub struct L2Fwd {
-    /// The MAC addresses of the two ports. `None` leaves the frames' addresses unchanged.
+    /// The MAC addresses of the two ports. If `None`, the addresses in the frames stay unchanged.
     rewrite: Option<[Mac; 2]>,
     finish_checksums: bool,
 }
@@ -18,15 +18,15 @@ impl L2Fwd {
         Self { rewrite: None, finish_checksums: false }
     }
 
-    /// Rewrites MAC addresses as DPDK's l2fwd does (`l2fwd_mac_updating` in its `main.c`). The source becomes the
-    /// address of the outgoing port, from `macs`. The destination becomes 02:00:00:00:00:NN, where NN is the number of
-    /// the outgoing port.
+    /// Forwards frames and rewrites their MAC addresses as DPDK's l2fwd does (`l2fwd_mac_updating` in its `main.c`).
+    /// The source becomes the address of the outgoing port, from `macs`. The destination becomes 02:00:00:00:00:NN,
+    /// where NN is the number of the outgoing port.
     pub const fn rewriting(macs: [Mac; 2]) -> Self {
         Self { rewrite: Some(macs), finish_checksums: false }
     }
 
-    /// Also completes TCP and UDP checksums that a sender on a veth pair left to hardware; see [`offload`]. Without it,
-    /// such senders need `ethtool -K DEV tx off`.
+    /// If `yes`, also completes TCP and UDP checksums that a sender on a veth pair left to hardware; see [`offload`].
+    /// Otherwise, such senders need `ethtool -K DEV tx off`.
     #[must_use]
     pub const fn finish_checksums(self, yes: bool) -> Self {
         Self { finish_checksums: yes, ..self }

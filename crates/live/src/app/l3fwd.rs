@@ -1,9 +1,10 @@
 //! `l3fwd`: a router for IPv4 and IPv6 with static routes and static neighbours.
 //!
-//! One longest-prefix match decides whether a packet is for the router itself (the port's
-//! [`Responder`](super::responder) answers it), goes to a next hop, or has no route. The router checks the header as
-//! RFC 1812 section 5.2.2 demands. The time to live is decremented and the checksum updated. The router sends no ICMP
-//! errors and processes no IP options in transit. It leaves VLAN tags unchanged, so it routes within a VLAN.
+//! A single longest-prefix match decides whether a packet is for the router itself, goes to a next hop, or has no
+//! route. A packet for the router itself is answered by the port's [`Responder`](super::responder). The router checks
+//! headers as RFC 1812 section 5.2.2 demands. It decrements the time to live and updates the checksum. It sends no ICMP
+//! errors, and ignores the IP options of packets that it forwards. It leaves VLAN tags unchanged, so it routes only
+//! within a VLAN.
 
 use super::headers::{ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Ipv4, Ipv6, set_macs};
 use super::responder::{Responder, is_multicast_v6};
@@ -12,14 +13,14 @@ use super::{App, Verdict, offload};
 use crate::telemetry::DropReason;
 use std::sync::Arc;
 
-/// Forwards by a routing table that all workers share.
+/// A router. All workers share its routing table.
 #[derive(Clone, Debug)]
 pub struct L3Fwd {
     table: Arc<Table>,
 }
 
 impl L3Fwd {
-    /// Forwards by `table`.
+    /// Creates a router with the routing table `table`.
     pub fn new(table: Table) -> Self {
         Self { table: Arc::new(table) }
     }
@@ -99,20 +100,22 @@ impl App for L3Fwd {
     }
 }
 
-/// Whether the frame is addressed to the router's own MAC address. A router accepts no others (RFC 1812 section 5.3.4).
+/// Whether the frame is addressed to the MAC address of the port. A router must not forward other frames (RFC 1812
+/// section 5.3.4).
 #[inline]
 fn is_to(responder: &Responder, ethernet: &Ethernet) -> bool {
     ethernet.destination == responder.mac()
 }
 
-/// Excludes "this network", loopback, multicast, reserved and broadcast addresses (RFC 1812 sections 4.2.2.11 and
-/// 5.3.7).
+/// Whether the address may belong to a host: not "this network", loopback, multicast, reserved or broadcast (RFC 1812
+/// sections 4.2.2.11 and 5.3.7).
 #[inline]
 fn is_host_v4(address: [u8; 4]) -> bool {
     !matches!(address[0], 0 | 127 | 224..)
 }
 
-/// Excludes unspecified, loopback, link-local and multicast addresses (RFC 4291 sections 2.5.2, 2.5.3, 2.5.6, 2.7).
+/// Whether packets with this address may be forwarded: not unspecified, loopback, link-local or multicast (RFC 4291
+/// sections 2.5.2, 2.5.3, 2.5.6, 2.7).
 #[inline]
 fn is_forwardable_v6(address: &[u8; 16]) -> bool {
     let address_bits = u128::from_be_bytes(*address);
@@ -193,7 +196,7 @@ mod tests {
         let mut frame = arp(Mac::BROADCAST, 1, PEER, OUR_V4);
         assert_eq!(router().handle(0, &mut frame), Verdict::Send(0));
         assert_eq!(frame[6..12], OURS.octets());
-        // An address is resolved on its own port alone, but pinged from anywhere.
+        // ARP for an address is answered only on its own port, but ping on every port.
         let mut frame = arp(Mac::BROADCAST, 1, PEER, OUR_V4);
         assert_eq!(router().handle(1, &mut frame), Verdict::Drop(DropReason::NotHandled));
         let mut frame = arp(Mac::BROADCAST, 1, [10, 0, 1, 7], [10, 0, 1, 1]);

@@ -4,7 +4,7 @@ use super::headers::{Malformed, swap_macs};
 use super::{App, Verdict};
 use crate::telemetry::DropReason;
 
-/// Swaps the MAC addresses and sends the frame out of the port on which it arrived.
+/// Swaps the MAC addresses of each frame, and sends the frame back on the port on which it arrived.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct MacSwap;
 

@@ -1,4 +1,4 @@
-//! What the loop does to each frame.
+//! Applications: code that decides what a worker does with each frame.
 
 mod config;
 pub mod drop;
@@ -24,7 +24,7 @@ use crate::telemetry::DropReason;
 pub trait App: Send {
     /// Handles one frame that arrived on port `port` (its number on the command line, from 0).
     ///
-    /// The frame may have any content: truncated, malformed or hostile. This function must not panic.
+    /// The frame may have any content, even truncated, malformed or hostile. This function must not panic.
     fn handle(&mut self, port: usize, frame: &mut [u8]) -> Verdict;
 }
 

@@ -1,11 +1,11 @@
-//! The responder's answers to neighbour solicitations (RFC 4861).
+//! Answers of the [`Responder`] to neighbour solicitations (RFC 4861).
 
 use super::headers::checksum::pseudo_header;
 use super::headers::{Ethernet, Icmp, Ipv6, Mac, PROTOCOL_ICMPV6, Sum, Upper, set_macs};
 use super::responder::{Answer, Responder, is_multicast_v6};
 use crate::telemetry::DropReason;
 
-/// The hop limit that a neighbour message must have, and that answers get (RFC 4861 sections 7.1.1 and 7.2.4).
+/// The hop limit that a neighbour message must have (RFC 4861 sections 7.1.1 and 7.2.4). Answers have it too.
 const NEIGHBOR_HOP_LIMIT: u8 = 255;
 /// Length of type, code, checksum, flags and target, in bytes (RFC 4861 sections 4.3 and 4.4).
 const NEIGHBOR_LEN: usize = 24;
@@ -24,8 +24,9 @@ const ALL_NODES_MAC: Mac = Mac::new([0x33, 0x33, 0, 0, 0, 1]);
 impl Responder {
     /// Answers a neighbour solicitation after validating it as RFC 4861 section 7.1.1 demands.
     ///
-    /// The advertisement contains our MAC address if the solicitation has room for it. A plain probe for duplicates
-    /// (RFC 4862 section 5.4.2) has no room; for that one the advertisement alone is the answer.
+    /// The advertisement contains our MAC address if the solicitation is long enough, because the answer must fit into
+    /// the same frame. A plain probe for duplicate addresses (RFC 4862 section 5.4.2) is too short, but needs no MAC
+    /// address.
     pub(super) fn advertise(&self, frame: &mut [u8], ethernet: &Ethernet, ip: &Ipv6, upper: &Upper) -> Answer {
         let message = &frame[ethernet.len..][upper.at..ip.total_len];
         let sum = pseudo_header(ip.addresses_sum(), PROTOCOL_ICMPV6, message.len() as u16); // at most 2^16 - 1
@@ -84,8 +85,8 @@ impl Responder {
     }
 }
 
-/// The MAC address in the first source link-layer address option. All options must have a length (RFC 4861 sections 4.6
-/// and 7.1.1).
+/// The MAC address in the first source link-layer address option; `None` if there is no such option. Every option must
+/// have a length above 0 (RFC 4861 sections 4.6 and 7.1.1).
 fn source_link_option(mut options: &[u8]) -> Result<Option<Mac>, DropReason> {
     let mut found = None;
     while !options.is_empty() {
@@ -101,7 +102,7 @@ fn source_link_option(mut options: &[u8]) -> Result<Option<Mac>, DropReason> {
     Ok(found)
 }
 
-/// The multicast group in which a host listens for solicitations of its address (RFC 4291 section 2.7.1).
+/// The multicast group in which a host receives solicitations for its address (RFC 4291 section 2.7.1).
 fn solicited_node(address: &[u8; 16]) -> [u8; 16] {
     let [.., a, b, c] = *address;
     [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]
@@ -121,7 +122,7 @@ mod tests {
         responder.answer(&mut frame).map(|()| frame)
     }
 
-    /// The advertisement that should come: from us, with our MAC address if `link`.
+    /// The expected advertisement. It contains our MAC address if `link`.
     fn advertisement(to: &str, to_mac: Mac, flags: u8, link: bool) -> Vec<u8> {
         let target = OUR_V6.parse::<std::net::Ipv6Addr>().unwrap().octets();
         let mut message = [&[136, 0, 0, 0, flags, 0, 0, 0], &target[..]].concat();
@@ -140,10 +141,10 @@ mod tests {
         assert_eq!(answer(unicast), Ok(advertisement("fd00::7", CLIENT, 0x60, false)));
         let probe = solicitation("::", GROUP, &[]).macs(group_mac, CLIENT).build();
         assert_eq!(answer(probe), Ok(advertisement("ff02::1", ALL_NODES_MAC, 0x20, false)));
-        // RFC 7527's nonce makes room for our MAC address.
+        // The nonce option of RFC 7527 makes the probe long enough for our MAC address.
         let enhanced = solicitation("::", GROUP, &[14, 1, 1, 2, 3, 4, 5, 6]).macs(group_mac, CLIENT).build();
         assert_eq!(answer(enhanced), Ok(advertisement("ff02::1", ALL_NODES_MAC, 0x20, true)));
-        // What the solicitation had beyond that becomes padding.
+        // If the solicitation is longer than the answer, the rest becomes padding.
         let long = solicitation("fd00::7", GROUP, &[LINK, [14, 1, 1, 2, 3, 4, 5, 6]].concat()).build();
         let expected = [advertisement("fd00::7", CLIENT, 0x60, true), vec![0; 8]].concat();
         assert_eq!(answer(long), Ok(expected));

@@ -1,10 +1,10 @@
-//! Completes checksums that a sender left to hardware that does not exist.
+//! Completes checksums that a sender on a veth pair left to its hardware, though a veth has none.
 //!
-//! With transmit checksum offload, a Linux sender on a veth pair writes only the pseudo-header's sum into the TCP or
-//! UDP checksum field. It marks the socket buffer `CHECKSUM_PARTIAL` (kernel documentation,
-//! networking/checksum-offloads). The mark is lost on the way through AF_XDP. A program that passes such a frame on
-//! must complete the sum, or the receiver drops the frame as corrupt. ICMP and ICMPv6 checksums and that of the IPv4
-//! header are always computed in software and need no completion.
+//! With transmit checksum offload, a Linux sender on a veth pair writes only the sum of the pseudo-header into the TCP
+//! or UDP checksum field. It marks the socket buffer `CHECKSUM_PARTIAL` (kernel documentation,
+//! networking/checksum-offloads). AF_XDP loses this mark. A program that forwards such a frame must complete the
+//! checksum, otherwise the receiver drops the frame as corrupt. The checksums of ICMP, ICMPv6 and the IPv4 header are
+//! always computed in software, so they need no completion.
 
 use super::headers::checksum::pseudo_header;
 use super::headers::{
@@ -14,20 +14,21 @@ use super::headers::{
 /// Offset of the checksum in a TCP header, in bytes (RFC 9293 section 3.1).
 const TCP_CHECKSUM_AT: usize = 16;
 
-/// What was found in a TCP or UDP checksum field.
+/// Whether a TCP or UDP checksum had been left to hardware.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offloaded {
-    /// The field contained only the pseudo-header's sum; now it contains the checksum.
+    /// The field contained only the sum of the pseudo-header. Now it contains the complete checksum.
     Finished,
-    /// The field contained something else: the sender's own checksum, which may be right or wrong.
+    /// The field contained a checksum from the sender, right or wrong. It is unchanged.
     No,
 }
 
-/// Completes the checksum of `segment` if its sender left it to hardware. `segment` is a whole TCP or UDP header with
-/// its data and without padding. The checksum is at offset `at`, and the pseudo-header's sum is `pseudo`.
+/// Completes the checksum of `segment` if the sender left it to hardware. `segment` is a whole TCP segment or UDP
+/// datagram, with its header and without padding. The checksum is at offset `at`, and `pseudo` is the sum of the
+/// pseudo-header.
 ///
-/// A complete checksum can by chance equal the pseudo-header's sum. It then does not change, because computing it again
-/// gives the same value. The length of the data affects the cost only in this case.
+/// A complete checksum can equal the sum of the pseudo-header by chance. It is then computed again, which gives the
+/// same value. Apart from that, the data are only read if the checksum was left to hardware.
 #[inline]
 pub fn finish(segment: &mut [u8], at: usize, pseudo: Sum) -> Result<Offloaded, Malformed> {
     let found = segment.get(at..).and_then(|rest| rest.first_chunk::<2>()).ok_or(Malformed)?;
@@ -35,7 +36,7 @@ pub fn finish(segment: &mut [u8], at: usize, pseudo: Sum) -> Result<Offloaded, M
         return Ok(Offloaded::No);
     }
     segment[at..at + 2].fill(0);
-    // UDP sends a sum of 0 as all ones (RFC 768); for TCP the two mean the same.
+    // UDP sends a checksum of 0 as 0xffff (RFC 768). For TCP, both values mean the same.
     let checksum = match pseudo.and(Sum::of(segment)).checksum() {
         0 => 0xffff,
         sum => sum,
@@ -44,16 +45,17 @@ pub fn finish(segment: &mut [u8], at: usize, pseudo: Sum) -> Result<Offloaded, M
     Ok(Offloaded::Finished)
 }
 
-/// Completes the TCP or UDP checksum of an Ethernet frame if its sender left it to hardware.
+/// Completes the TCP or UDP checksum of an Ethernet frame if the sender left it to hardware.
 ///
 /// Frames of other protocols, fragments (their checksums are always computed in software) and frames that do not parse
 /// stay unchanged.
 pub fn finish_frame(frame: &mut [u8]) {
-    // `None`: nothing to do, for whichever reason.
+    // `None` means that there is nothing to do.
     let _ = locate(frame).and_then(|(from, to, at, pseudo)| finish(frame.get_mut(from..to)?, at, pseudo).ok());
 }
 
-/// Start and end of the segment, the offset of its checksum, and the pseudo-header's sum.
+/// Finds the TCP or UDP segment in a frame. Returns its start and end, the offset of its checksum, and the sum of its
+/// pseudo-header; `None` if there is no such segment.
 fn locate(frame: &[u8]) -> Option<(usize, usize, usize, Sum)> {
     let ethernet = Ethernet::parse(frame).ok()?;
     let packet = &frame[ethernet.len..];
@@ -99,7 +101,7 @@ mod tests {
             assert_ne!(frame, whole);
             finish_frame(&mut frame);
             assert_eq!(frame, whole);
-            // One that is wrong in another way stays wrong: its receiver shall notice.
+            // A checksum that is wrong for another reason stays wrong, so that the receiver notices it.
             let last = frame.len() - 1;
             let mut wrong = whole.clone();
             wrong[last.min(14 + 8 + 40 + 17)] ^= 0x55;

@@ -1,11 +1,11 @@
-//! Answers requests to our own addresses, so that ordinary hosts can talk to us: ARP requests (RFC 826), ICMP echo (RFC
-//! 792), ICMPv6 echo (RFC 4443) and neighbour solicitations (RFC 4861).
+//! Answers requests for our own addresses, so that ordinary hosts can talk to us: ARP requests (RFC 826), ICMP echo
+//! (RFC 792), ICMPv6 echo (RFC 4443) and neighbour solicitations (RFC 4861).
 //!
-//! Each answer is written over its request: same frame, same length, same VLAN tags, same IP options and extension
-//! headers. Requests to other hosts and other kinds of requests are not handled. ICMP checksums need no completion (see
-//! [`offload`](super::offload)), because all senders compute them in software. So the answer's checksum is derived from
-//! the request's: a corrupt request gets a corrupt answer, which its receiver notices. Neighbour solicitations must be
-//! intact (RFC 4861 section 7.1.1).
+//! An answer overwrites its request. It has the same length, VLAN tags, IP options and extension headers. Requests to
+//! other hosts and other kinds of requests are not handled. ICMP checksums need no completion (see
+//! [`offload`](super::offload)), because all senders compute them in software. So the checksum of an answer is an
+//! update of the request's checksum: a corrupt request gets a corrupt answer, which the receiver notices. Neighbour
+//! solicitations, however, must be intact (RFC 4861 section 7.1.1).
 
 use super::headers::{
     Arp, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Icmp, Ipv4, Ipv6, Mac, PROTOCOL_ICMP,
@@ -18,7 +18,7 @@ use std::net::IpAddr;
 /// PARAMETER").
 pub const DEFAULT_TTL: u8 = 64;
 
-/// The addresses of one port, and the answers to requests for them.
+/// Answers requests for the addresses of one port.
 #[derive(Clone, Debug)]
 pub struct Responder {
     mac: Mac,
@@ -26,11 +26,12 @@ pub struct Responder {
     v6: Box<[[u8; 16]]>,
 }
 
-/// `Ok`: the frame now holds the answer; send it out of the port on which it arrived. `Err`: why there is no answer.
+/// Result of a request. `Ok`: the frame now contains the answer; send it on the port on which the request arrived.
+/// `Err`: why there is no answer.
 pub type Answer = Result<(), DropReason>;
 
 impl Responder {
-    /// Answers for `addresses`, whose MAC address is `mac`.
+    /// Creates a responder for a port with these IP addresses and this MAC address.
     pub fn new(mac: Mac, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for address in addresses {
@@ -85,7 +86,7 @@ impl Responder {
         }
     }
 
-    /// Answers an ARP request for one of our addresses ("Packet Reception", RFC 826).
+    /// Answers an ARP request for one of our addresses (RFC 826, "Packet Reception").
     pub fn answer_arp(&self, frame: &mut [u8], ethernet: &Ethernet) -> Answer {
         let arp = Arp::parse(&frame[ethernet.len..])?.ok_or(DropReason::NotHandled)?;
         let to_us = ethernet.destination == self.mac || ethernet.destination == Mac::BROADCAST;
@@ -106,7 +107,8 @@ impl Responder {
         Ok(reply.write(&mut frame[ethernet.len..])?)
     }
 
-    /// Answers an ICMP echo. The caller must have checked that `ip`, the header of `frame`, is addressed to us.
+    /// Answers an ICMP echo request. `ip` is the header of the packet in `frame`. The caller must have checked that its
+    /// destination is one of our addresses.
     pub fn answer_v4(&self, frame: &mut [u8], ethernet: &Ethernet, ip: &Ipv4) -> Answer {
         let packet = &mut frame[ethernet.len..];
         self.accept_v4(ethernet, ip, packet)?;
@@ -125,8 +127,8 @@ impl Responder {
         self.return_v4(frame, ethernet)
     }
 
-    /// Answers an ICMPv6 echo or a neighbour solicitation. The caller must have checked that `ip`, the header of
-    /// `frame`, has one of our addresses or a multicast address as its destination.
+    /// Answers an ICMPv6 echo request or a neighbour solicitation. `ip` is the header of the packet in `frame`. The
+    /// caller must have checked that its destination is one of our addresses or a multicast address.
     pub fn answer_v6(&self, frame: &mut [u8], ethernet: &Ethernet, ip: &Ipv6) -> Answer {
         let packet = &mut frame[ethernet.len..];
         let upper = ip.upper(packet)?;
@@ -149,12 +151,13 @@ impl Responder {
         }
     }
 
-    /// Whether to answer an IPv4 packet with one of our addresses. It must come from one host, to us alone, be
-    /// complete, and have no source route, because an answer would have to reverse that (RFC 1122 section 3.2.1.8).
+    /// Checks whether to answer an IPv4 packet to one of our addresses. It must come from a single host, be addressed
+    /// only to us, and be no fragment. It must have no source route, because an answer would have to reverse the route
+    /// (RFC 1122 section 3.2.1.8).
     #[inline]
     pub fn accept_v4(&self, ethernet: &Ethernet, ip: &Ipv4, packet: &[u8]) -> Answer {
         self.accept_macs(ethernet)?;
-        // RFC 1122 section 3.2.1.3: a source is one host, so neither "this host" nor a group.
+        // RFC 1122 section 3.2.1.3: the source must be a single host, so neither "this host" nor a group.
         let source_is_host = ip.source[0] != 0 && ip.source[0] < 224;
         let has_source_route = ip.header_len > Ipv4::MIN_LEN && ip.is_source_routed(packet);
         if ip.fragment || !source_is_host || has_source_route {
@@ -163,7 +166,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Whether to answer an IPv6 packet with one of our addresses. It must come from one host, to us alone.
+    /// Checks whether to answer an IPv6 packet to one of our addresses. It must come from a single host and be
+    /// addressed only to us.
     #[inline]
     pub fn accept_v6(&self, ethernet: &Ethernet, ip: &Ipv6) -> Answer {
         self.accept_macs(ethernet)?;
@@ -173,8 +177,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Whether the frame is addressed to our MAC address (RFC 1122 section 3.3.6: a broadcast frame must not hold a
-    /// unicast packet) and comes from one station.
+    /// Checks whether the frame is addressed to our MAC address and comes from a single station. A broadcast frame must
+    /// not contain a unicast packet (RFC 1122 section 3.3.6).
     #[inline]
     fn accept_macs(&self, ethernet: &Ethernet) -> Answer {
         if ethernet.source.is_group() {

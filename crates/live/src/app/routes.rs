@@ -1,4 +1,4 @@
-//! The routing table of `l3fwd`, and the TOML file that it is read from.
+//! The routing table of `l3fwd`, and the TOML file from which it is read.
 //!
 //! ```toml
 //! finish_checksums = false    # optional: TCP and UDP checksums that a veth sender left to hardware
@@ -27,10 +27,10 @@ use std::net::IpAddr;
 use std::path::Path;
 use toml::Spanned;
 
-/// Where a packet goes.
+/// Where a packet with a matching route goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hop {
-    /// Out of a port, with these MAC addresses.
+    /// To a next hop, out of a port.
     Via {
         /// The outgoing port's number, from 0.
         port: usize,
@@ -41,11 +41,11 @@ pub enum Hop {
     },
     /// To the router itself.
     Local,
-    /// To all hosts of a directly connected network. Such packets are not forwarded (RFC 2644).
+    /// To all hosts of a directly connected network. The router does not forward such packets (RFC 2644).
     Broadcast,
 }
 
-/// Routes and the router's own addresses. The addresses are stored as host routes, so that one look-up is enough.
+/// Routes and the router's own addresses. The addresses are stored as host routes, so that a single look-up is enough.
 #[derive(Clone, Debug)]
 pub struct Table {
     v4: PrefixMap<Ipv4Net, Hop>,
@@ -83,7 +83,7 @@ struct RouteEntry {
 }
 
 impl Table {
-    /// Reads the file at `path` for a router with these ports, in the order of their numbers.
+    /// Reads the file at `path` for a router with these ports, which are in the order of their numbers.
     pub fn read(path: &Path, ports: &[PortInfo]) -> Result<Self, Error> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| Error::Invalid {
@@ -93,7 +93,7 @@ impl Table {
         Self::parse(&text, &name, ports)
     }
 
-    /// Parses `text`. Error messages call it `name`.
+    /// Parses the text of a file. Error messages call the file `name`.
     pub fn parse(text: &str, name: &str, ports: &[PortInfo]) -> Result<Self, Error> {
         let source = Source { text, name };
         let file: File = toml::from_str(text)
@@ -163,7 +163,7 @@ impl Table {
         self.v6.get_lpm(&Ipv6Net::from(std::net::Ipv6Addr::from(address))).map(|(_, hop)| hop)
     }
 
-    /// Inserts a route. Returns the previous route of this prefix.
+    /// Inserts a route. Returns the previous route with this prefix, if any.
     fn insert(&mut self, prefix: IpNet, hop: Hop) -> Option<Hop> {
         match prefix {
             IpNet::V4(prefix) => self.v4.insert(prefix, hop),
@@ -181,7 +181,7 @@ impl Table {
                 "this address is already used by a port or as the broadcast address of a network; choose another",
             );
         }
-        // IPv6 has no broadcast, and networks of two or one addresses have none (RFC 3021 section 2.1).
+        // There is no broadcast address in IPv6, nor in IPv4 networks of one or two addresses (RFC 3021 section 2.1).
         if let IpNet::V4(network) = network
             && network.prefix_len() < 31
             && self.v4.insert(network.broadcast().into(), Hop::Broadcast) == Some(Hop::Local)
@@ -192,7 +192,7 @@ impl Table {
     }
 }
 
-/// The text, for errors that name the line.
+/// The text of the file and its name, to build errors that name the line.
 struct Source<'a> {
     text: &'a str,
     name: &'a str,
@@ -292,13 +292,13 @@ mod tests {
         assert_eq!(table.find_v6([0xfd; 16]), None);
     }
 
-    /// The port that a scan over all prefixes finds.
+    /// The port of the longest matching prefix, found by a scan over all prefixes.
     fn scan(routes: &[(IpNet, usize)], address: IpAddr) -> Option<usize> {
         routes.iter().filter(|(p, _)| p.contains(&address)).max_by_key(|(p, _)| p.prefix_len()).map(|(_, port)| *port)
     }
 
     fn prefix() -> impl Strategy<Value = IpNet> {
-        // Few distinct high bytes, so that prefixes nest.
+        // Few different high bytes, so that prefixes contain each other.
         let v4 = (0u32..4, any::<u32>(), 0u8..=32).prop_map(|(high, low, len)| {
             IpNet::V4(Ipv4Net::new((high << 24 | low >> 8 & 0x3_00ff).into(), len).unwrap().trunc())
         });

@@ -1,4 +1,4 @@
-//! Frames for the tests, and a second way to compute checksums, independent of the code under test.
+//! Frames for the tests, and code that computes checksums independently of the code under test.
 
 use super::headers::Mac;
 use super::{
@@ -7,7 +7,8 @@ use super::{
 use proptest::prelude::*;
 use std::net::Ipv6Addr;
 
-/// The MAC address of the client. Ours are those of the ports: port `n` of [`ports`] has 02:00:00:00:00:`n` + 0x10.
+/// The MAC address of the client. Our own MAC addresses are those of [`ports`]: the last byte of port `n` is `n` +
+/// 0x10.
 pub const CLIENT: Mac = Mac::new([2, 0, 0, 0, 0, 0xc]);
 pub const OURS: Mac = Mac::new([2, 0, 0, 0, 0, 0x10]);
 
@@ -16,7 +17,7 @@ pub fn ports(n: u8) -> Vec<PortInfo> {
     (0..n).map(|n| PortInfo { name: format!("p{n}"), mac: Mac::new([2, 0, 0, 0, 0, 0x10 + n]) }).collect()
 }
 
-/// The folded sum, word by word, as RFC 1071 section 4.1 writes it.
+/// The folded sum, computed word by word as in RFC 1071 section 4.1.
 pub fn slow_sum(data: &[u8]) -> u16 {
     let mut sum = 0u32;
     for pair in data.chunks(2) {
@@ -26,7 +27,7 @@ pub fn slow_sum(data: &[u8]) -> u16 {
     sum as u16
 }
 
-/// A frame that is being built, from [`CLIENT`] to [`OURS`].
+/// Builds a frame, by default from [`CLIENT`] to [`OURS`].
 #[derive(Clone)]
 pub struct Frame {
     macs: (Mac, Mac),
@@ -83,7 +84,8 @@ impl Frame {
         Self { options: options.to_vec(), ..self }
     }
 
-    /// Adds IPv6 extension headers. The first of them is of the kind `next`; the last one must name the transport.
+    /// Adds IPv6 extension headers. `next` is the type of the first one. The next-header field of the last one must
+    /// name the transport protocol.
     pub fn extensions(self, next: u8, extensions: &[u8]) -> Self {
         Self { next, extensions: extensions.to_vec(), ..self }
     }
@@ -120,7 +122,7 @@ impl Frame {
         self
     }
 
-    /// Builds the frame, padded to the least frame length.
+    /// Builds the frame, padded to the shortest frame length (60 bytes).
     pub fn build(self) -> Vec<u8> {
         let mut frame = [self.macs.0.octets(), self.macs.1.octets()].concat();
         for tag in 0..self.tags {
@@ -190,7 +192,8 @@ fn fix_ipv4_at(frame: &mut [u8], at: usize) {
     frame[at + 10..at + 12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Offsets of addresses, transport and its end, and the protocol; for frames of [`Frame`] without extensions.
+/// Offsets of the addresses, of the transport header and of its end, and the protocol. For frames of [`Frame`] without
+/// extension headers.
 fn layout(frame: &[u8]) -> (std::ops::Range<usize>, usize, usize, u8) {
     let mut at = 14;
     while matches!([frame[at - 2], frame[at - 1]], [0x81, 0] | [0x88, 0xa8]) {
@@ -204,7 +207,7 @@ fn layout(frame: &[u8]) -> (std::ops::Range<usize>, usize, usize, u8) {
     }
 }
 
-/// Panics unless the IPv4 header's and the transport's checksums are right.
+/// Panics unless the checksums of the IPv4 header and of the transport are right.
 pub fn assert_intact(frame: &[u8]) {
     let (addresses, from, to, protocol) = layout(frame);
     if addresses.len() == 8 {
@@ -267,13 +270,13 @@ pub fn apps() -> Vec<AnyApp> {
     ]
 }
 
-/// Makes a neighbour solicitation for [`OURS`]'s IPv6 address [`OUR_V6`]; `options` follow the target.
+/// Makes a neighbour solicitation for [`OUR_V6`]. `options` follow the target address.
 pub fn solicitation(source: &str, destination: &str, options: &[u8]) -> Frame {
     let target = OUR_V6.parse::<Ipv6Addr>().unwrap().octets();
     Frame::v6(source, destination).ttl(255).icmp(&[&[135, 0, 0, 0, 0, 0, 0, 0], &target[..], options].concat())
 }
 
-/// Well-formed frames of all the kinds that the applications handle. The tests mutate them afterwards.
+/// Well-formed frames of all kinds that the applications handle. Tests then modify them.
 pub fn structured() -> impl Strategy<Value = Vec<u8>> {
     let data = || proptest::collection::vec(any::<u8>(), 0..200);
     let v4 = || Frame::v4([10, 0, 0, 7], OUR_V4);

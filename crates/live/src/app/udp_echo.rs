@@ -1,9 +1,9 @@
-//! `udp-echo`: returns each UDP datagram for our address to its sender, as RFC 862 describes. It also answers ARP,
-//! neighbour solicitation and ping, so that an ordinary host can use it.
+//! `udp-echo`: returns each UDP datagram to one of our addresses to its sender, as RFC 862 describes. It also answers
+//! ARP requests, neighbour solicitations and ping, so that ordinary hosts can reach it.
 //!
-//! **Checksums.** Swapping source and destination does not change the sum, so a reply keeps the checksum of its
-//! request. A datagram that was corrupted on the way remains recognisable: its sender drops the echo. Only one repair
-//! is needed: a checksum that the sender left to hardware (see [`offload`]) is completed here.
+//! **Checksums.** Swapping source and destination does not change the checksum, so a reply keeps the checksum of its
+//! request. If a datagram was corrupted on the way, its checksum stays wrong and its sender drops the reply. Only
+//! checksums that the sender left to hardware (see [`offload`]) are completed.
 
 use super::headers::checksum::pseudo_header;
 use super::headers::{
@@ -24,7 +24,7 @@ pub struct UdpPorts {
 }
 
 impl UdpPorts {
-    /// All ports, 1 to 65535. Nothing can be sent to port 0 (RFC 8085 section 5.1).
+    /// All ports, 1-65535. Port 0 cannot be a destination (RFC 8085 section 5.1).
     pub const ANY: Self = Self { first: 1, last: u16::MAX };
 
     #[inline]
@@ -33,7 +33,7 @@ impl UdpPorts {
     }
 }
 
-/// Writes the form that can be parsed.
+/// Writes `any`, `7` or `5000-5010`, which can be parsed again.
 impl fmt::Display for UdpPorts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.first, self.last) {
@@ -78,7 +78,7 @@ impl UdpEcho {
     /// Answers for `addresses` on each port. `macs` are the ports' MAC addresses.
     ///
     /// If `verify_checksum` is true, datagrams with a wrong checksum are dropped as malformed. If it is false, they are
-    /// returned with their wrong checksum, and the data of no datagram are read.
+    /// returned with their wrong checksum; this is faster, because the data of the datagrams are not read.
     pub fn new(macs: &[Mac], addresses: &[IpAddr], ports: UdpPorts, verify_checksum: bool) -> Self {
         let responders = macs.iter().map(|mac| Responder::new(*mac, addresses.iter().copied())).collect();
         Self { responders, ports, verify_checksum }
@@ -99,7 +99,7 @@ impl UdpEcho {
                 }
                 responder.accept_v4(&ethernet, &ip, packet)?;
                 let datagram = &mut packet[ip.header_len..ip.total_len];
-                // RFC 768: an all zero checksum means that the sender generated none.
+                // RFC 768: a checksum of 0 means that the sender computed none. That is allowed.
                 self.turn(datagram, ip.addresses_sum(), Ok(()))?;
                 responder.return_v4(frame, &ethernet)
             }
@@ -115,7 +115,7 @@ impl UdpEcho {
                 }
                 responder.accept_v6(&ethernet, &ip)?;
                 let datagram = &mut packet[upper.at..ip.total_len];
-                // RFC 8200 section 8.1: over IPv6 the checksum is not optional; without, discard.
+                // RFC 8200 section 8.1: with IPv6, the checksum is mandatory. Datagrams without one are dropped.
                 self.turn(datagram, ip.addresses_sum(), Err(DropReason::Malformed))?;
                 responder.return_v6(frame, &ethernet)
             }
@@ -124,12 +124,12 @@ impl UdpEcho {
         }
     }
 
-    /// Swaps the ports of a datagram for us and completes its checksum if necessary. `without` says
-    /// what to do with a datagram that has no checksum.
+    /// Swaps the ports of a datagram and completes its checksum if necessary. `without` is the result for a datagram
+    /// without a checksum.
     #[inline]
     fn turn(&self, datagram: &mut [u8], addresses: Sum, without: Answer) -> Answer {
         let udp = Udp::parse(datagram)?;
-        // RFC 768: source port 0 says that no reply is expected.
+        // RFC 768: source port 0 means that the sender expects no reply.
         if !self.ports.contain(udp.destination) || udp.source == 0 {
             return Err(DropReason::NotHandled);
         }
@@ -169,7 +169,7 @@ mod tests {
     const PEER: [u8; 4] = [10, 0, 0, 7];
     const PEER_V6: &str = "fd00::7";
 
-    /// With `ports`, on p0.
+    /// Handles a frame that arrived on p0, with these UDP ports.
     fn handle(ports: &str, verify: bool, frame: &mut [u8]) -> Verdict {
         let addresses = [OUR_V4.into(), OUR_V6.parse().unwrap()];
         UdpEcho::new(&[OURS], &addresses, ports.parse().unwrap(), verify).handle(0, frame)
@@ -271,7 +271,7 @@ mod tests {
             if offload {
                 testing::leave_checksum_to_hardware(&mut frame);
             }
-            // Both ends: the client echoes as well.
+            // One application plays both ends: the client also echoes.
             let addresses: [IpAddr; 4] =
                 [OUR_V4.into(), PEER.into(), OUR_V6.parse().unwrap(), PEER_V6.parse().unwrap()];
             let mut echo = UdpEcho::new(&[OURS, CLIENT], &addresses, UdpPorts::ANY, true);

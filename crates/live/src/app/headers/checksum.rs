@@ -1,19 +1,19 @@
 //! The internet checksum, computed in full (RFC 1071) or updated after a change (RFC 1624).
 //!
-//! If words are only swapped, the checksum stays valid. One's complement addition is commutative (RFC 1071 section 2
-//! A), so swapping source and destination changes nothing.
+//! Swapping source and destination keeps a checksum valid, because one's complement addition is commutative (RFC 1071
+//! section 2 A).
 
 /// A one's complement sum before it is folded to 16 bits.
 ///
-/// It is kept in the machine's byte order. The sum is the same in either order (RFC 1071 section 2 B), so bytes are
-/// swapped once at the end, not once per word. There is room for 2^32 additions.
+/// The sum is kept in the machine's byte order. Since byte order does not affect the sum (RFC 1071 section 2 B), bytes
+/// are swapped once at the end instead of once per word. There is room for 2^32 additions.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// The sum of `octets` as 16-bit words. If their number is odd, a zero byte is added at the end.
+    /// The sum of `octets` as 16-bit words. If the number of bytes is odd, a zero byte is added at the end.
     ///
-    /// If several pieces are added, only the last may have an odd length.
+    /// If you add the sums of several pieces of data, only the last piece may have an odd length.
     #[inline]
     pub fn of(octets: &[u8]) -> Self {
         let mut words = octets.chunks_exact(4);
@@ -38,7 +38,7 @@ impl Sum {
         Self(self.0 + other.0)
     }
 
-    /// The sum folded to 16 bits, not complemented. It is all ones if the data contain a correct checksum.
+    /// The sum folded to 16 bits, not complemented. It is 0xffff if the data include a correct checksum.
     #[inline]
     pub const fn fold(self) -> u16 {
         let mut sum = (self.0 >> 32) + (self.0 & 0xffff_ffff);
@@ -54,15 +54,15 @@ impl Sum {
         !self.fold()
     }
 
-    /// Whether the summed data, which must include their checksum, are intact.
+    /// Whether the data are intact. They must include their checksum.
     #[inline]
     pub const fn is_intact(self) -> bool {
         self.fold() == 0xffff
     }
 }
 
-/// The sum of the pseudo-header, which TCP, UDP (RFC 768, RFC 9293 section 3.1) and ICMPv6 (RFC 8200 section 8.1)
-/// checksums include. `addresses` is the sum of the source and destination addresses.
+/// The sum of the pseudo-header, which the checksums of TCP, UDP (RFC 768, RFC 9293 section 3.1) and ICMPv6 (RFC 8200
+/// section 8.1) include. `addresses` is the sum of the source and destination addresses.
 #[inline]
 pub const fn pseudo_header(addresses: Sum, protocol: u8, length: u16) -> Sum {
     addresses.and(Sum::word(protocol as u16)).and(Sum::word(length))

@@ -22,13 +22,13 @@ impl Ethernet {
     /// Length of a header without tags, in bytes.
     pub const MIN_LEN: usize = 14;
 
-    /// Reads the header at the start of `frame`.
+    /// Parses the header at the start of `frame`.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<Self, Malformed> {
         let header = frame.first_chunk::<{ Self::MIN_LEN }>().ok_or(Malformed)?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *header;
         let (mut ethertype, mut len) = (u16::from_be_bytes([t0, t1]), Self::MIN_LEN);
-        // A tag is two bytes of control information, then the next EtherType.
+        // A tag consists of two bytes of control information and the next EtherType.
         while ETHERTYPE_TAGS.contains(&ethertype) && len < Self::MIN_LEN + 8 {
             let tag = frame[len..].first_chunk::<4>().ok_or(Malformed)?;
             ethertype = be16(tag, 2);
@@ -43,7 +43,7 @@ impl Ethernet {
     }
 }
 
-/// Swaps the MAC addresses. Returns an error if the frame has no complete Ethernet header.
+/// Swaps source and destination MAC address. Returns an error if the frame has no complete Ethernet header.
 #[inline]
 pub fn swap_macs(frame: &mut [u8]) -> Result<(), Malformed> {
     let header = frame.first_chunk_mut::<{ Ethernet::MIN_LEN }>().ok_or(Malformed)?;
@@ -52,7 +52,7 @@ pub fn swap_macs(frame: &mut [u8]) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Writes the MAC addresses. Returns an error if the frame has no complete Ethernet header.
+/// Writes both MAC addresses. Returns an error if the frame has no complete Ethernet header.
 #[inline]
 pub fn set_macs(frame: &mut [u8], destination: Mac, source: Mac) -> Result<(), Malformed> {
     let header = frame.first_chunk_mut::<{ Ethernet::MIN_LEN }>().ok_or(Malformed)?;
@@ -83,10 +83,11 @@ impl Arp {
     pub const REQUEST: u16 = 1;
     /// The operation of a reply, ares_op$REPLY.
     pub const REPLY: u16 = 2;
-    /// The first fields of such a packet: ar$hrd = Ethernet, ar$pro = IPv4, ar$hln = 6, ar$pln = 4.
+    /// The first fields of an ARP packet for IPv4 over Ethernet: ar$hrd = Ethernet, ar$pro = IPv4, ar$hln = 6, ar$pln =
+    /// 4.
     const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
 
-    /// Reads `packet`. `None` if it is for another kind of hardware or another protocol.
+    /// Parses `packet`. `None` if the packet is for other hardware than Ethernet or another protocol than IPv4.
     pub fn parse(packet: &[u8]) -> Result<Option<Self>, Malformed> {
         if packet.first_chunk::<6>().ok_or(Malformed)? != &Self::KIND {
             return Ok(None);
@@ -101,7 +102,7 @@ impl Arp {
         }))
     }
 
-    /// Writes the ARP packet to the start of `packet`. Returns an error if that is too short.
+    /// Writes the ARP packet to the start of `packet`. Returns an error if `packet` is too short.
     pub fn write(&self, packet: &mut [u8]) -> Result<(), Malformed> {
         let p = packet.first_chunk_mut::<{ Self::LEN }>().ok_or(Malformed)?;
         p[..6].copy_from_slice(&Self::KIND);

@@ -25,7 +25,7 @@ impl Ipv4 {
     /// Length of a header without options, in bytes.
     pub const MIN_LEN: usize = 20;
 
-    /// Reads the header at the start of `packet`. Checks version, IHL, total length and header checksum as RFC 1812
+    /// Parses the header at the start of `packet`. Checks version, IHL, total length and header checksum, as RFC 1812
     /// section 5.2.2 demands.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, Malformed> {
@@ -56,8 +56,8 @@ impl Ipv4 {
         Sum::of(&self.source).and(Sum::of(&self.destination))
     }
 
-    /// Whether the options of `packet` contain a source route (RFC 791 section 3.1, types 131 and 137) or cannot be
-    /// read. `self` must be the header of `packet`.
+    /// Whether the options of `packet` contain a source route (RFC 791 section 3.1, types 131 and 137), or are
+    /// malformed. `self` must be the header of `packet`.
     pub fn is_source_routed(&self, packet: &[u8]) -> bool {
         let mut options = &packet[Self::MIN_LEN..self.header_len];
         loop {
@@ -101,30 +101,33 @@ pub struct Ipv6 {
     pub destination: [u8; 16],
     /// The type of the header after the fixed one: an extension header or the transport protocol.
     pub next_header: u8,
-    /// How many more routers may forward the packet.
+    /// Hop limit: how many more routers may forward the packet.
     pub hop_limit: u8,
-    /// Length of the packet with its fixed header and without padding, in bytes.
+    /// Length of the packet in bytes, with its fixed header and without padding.
     pub total_len: usize,
 }
 
-/// The header that follows the extension headers.
+/// The header that follows the IPv6 extension headers, usually the transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Upper {
     /// Protocol number of the header, for example [`PROTOCOL_UDP`](super::PROTOCOL_UDP).
     pub protocol: u8,
     /// Offset of the header in the packet, in bytes.
     pub at: usize,
-    /// Whether a fragment header precedes the payload. Atomic fragments, which RFC 8021 deprecates, count too.
+    /// Whether there is a fragment header before the payload. Atomic fragments, which RFC 8021 deprecates, count as
+    /// well.
     pub fragment: bool,
-    /// Whether a routing header that still has segments left precedes the payload. Such a packet is not for this node.
+    /// Whether there is a routing header with segments left before the payload. Then this node is not the final
+    /// destination of the packet.
     pub routed: bool,
 }
 
 impl Ipv6 {
     /// Length of the fixed header, in bytes.
     pub const LEN: usize = 40;
-    /// The largest number of extension headers that are followed: each of the four kinds once, destination options
-    /// twice (RFC 8200 section 4.1), and some reserve. RFC 8883 section 2.4 calls more of them too many.
+    /// The largest number of extension headers that are parsed: each of the four kinds once, destination options twice
+    /// (RFC 8200 section 4.1), and some reserve. A packet with more of them is malformed; RFC 8883 section 2.4
+    /// describes such a limit.
     pub const MAX_EXTENSIONS: usize = 8;
     // RFC 8200 sections 4.3, 4.4, 4.5 and 4.6.
     const HOP_BY_HOP: u8 = 0;
@@ -132,7 +135,7 @@ impl Ipv6 {
     const FRAGMENT: u8 = 44;
     const DESTINATION_OPTIONS: u8 = 60;
 
-    /// Reads the fixed header at the start of `packet`. A jumbo payload (RFC 2675) counts as length 0.
+    /// Parses the fixed header at the start of `packet`. The payload of a jumbogram (RFC 2675) counts as empty.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, Malformed> {
         let h = packet.first_chunk::<{ Self::LEN }>().ok_or(Malformed)?;
@@ -152,8 +155,8 @@ impl Ipv6 {
         Sum::of(&self.source).and(Sum::of(&self.destination))
     }
 
-    /// Follows the extension headers of `packet`, whose fixed header is `self`. Returns an error if one is truncated,
-    /// if a hop-by-hop header is not the first (RFC 8200 section 4.1), or if there are too many.
+    /// Skips the extension headers of `packet`, whose fixed header is `self`. Returns an error if an extension header
+    /// is truncated, if a hop-by-hop header is not the first (RFC 8200 section 4.1), or if there are too many of them.
     #[inline]
     pub fn upper(&self, packet: &[u8]) -> Result<Upper, Malformed> {
         let packet = &packet[..self.total_len];
@@ -164,7 +167,8 @@ impl Ipv6 {
                 Self::HOP_BY_HOP | Self::ROUTING | Self::FRAGMENT | Self::DESTINATION_OPTIONS => {}
                 _ => return Ok(upper),
             }
-            // All of them have at least 8 bytes: next header, length beyond 8 bytes in units of 8, ...
+            // All extension headers have at least 8 bytes: the next header, the length beyond 8 bytes in units of 8
+            // bytes, ...
             let h = packet[upper.at..].first_chunk::<8>().ok_or(Malformed)?;
             let mut len = 8 + usize::from(h[1]) * 8;
             match upper.protocol {
@@ -214,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_real_ipv4_header() {
-        // A UDP packet of 115 bytes; its checksum is the one that the sender wrote.
+        // The header of a captured UDP packet of 115 bytes, with the checksum of its sender.
         let header = [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0xb8, 0x61, 192, 168, 0, 1, 192, 168, 0, 199];
         let mut packet = [0; 115];
         packet[..20].copy_from_slice(&header);

@@ -5,7 +5,7 @@ use super::{Malformed, be16, checksum};
 /// A UDP header (RFC 768).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Udp {
-    /// UDP port of the sender. 0 means that no answer is expected.
+    /// UDP port of the sender. 0 means that the sender expects no reply.
     pub source: u16,
     /// UDP port of the receiver.
     pub destination: u16,
@@ -21,7 +21,7 @@ impl Udp {
     /// Offset of the checksum in the header, in bytes.
     pub const CHECKSUM_AT: usize = 6;
 
-    /// Reads the header at the start of `datagram`, which is an IP packet's payload without padding.
+    /// Parses the header at the start of `datagram`, which is the payload of an IP packet without padding.
     #[inline]
     pub fn parse(datagram: &[u8]) -> Result<Self, Malformed> {
         let h = datagram.first_chunk::<{ Self::LEN }>().ok_or(Malformed)?;
@@ -47,9 +47,9 @@ impl Udp {
 pub struct Icmp {
     /// The message type, for example [`Icmp::ECHO`].
     pub kind: u8,
-    /// The code, which refines the type. 0 in echo messages.
+    /// The code, which refines the type. It is 0 in echo messages.
     pub code: u8,
-    /// The checksum of the message; in ICMPv6 it also covers a pseudo-header.
+    /// The checksum of the message. In ICMPv6, it also covers a pseudo-header.
     pub checksum: u16,
 }
 
@@ -69,7 +69,7 @@ impl Icmp {
     /// The type of a neighbour advertisement (RFC 4861 section 4.4).
     pub const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 
-    /// Reads the first four bytes of `message`.
+    /// Parses the first four bytes of `message`.
     #[inline]
     pub fn parse(message: &[u8]) -> Result<Self, Malformed> {
         let h = message.first_chunk::<4>().ok_or(Malformed)?;
@@ -81,8 +81,8 @@ impl Icmp {
     pub fn set_kind(message: &mut [u8], kind: u8) -> Result<(), Malformed> {
         let h = message.first_chunk_mut::<4>().ok_or(Malformed)?;
         let checksum = checksum::updated(be16(h, 2), be16(h, 0), u16::from_be_bytes([kind, h[1]]));
-        // A difference cannot tell whether all else is zero, and then 0 would be wrong (RFC 1624 section 3);
-        // all ones, its equal, is right in either case.
+        // An update cannot know whether all other words are zero. If they are, a checksum of 0 would be wrong (RFC 1624
+        // section 3). 0xffff is equal to 0 in one's complement, and right in either case.
         let checksum = if checksum == 0 { 0xffff } else { checksum };
         h[0] = kind;
         h[2..4].copy_from_slice(&checksum.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Busy polling, with a check whether it has any effect.
+//! Busy polling of a socket, and a check whether it has any effect.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,14 +14,14 @@ const SO_PREFER_BUSY_POLL: i32 = 69;
 /// Value from include/uapi/asm-generic/socket.h.
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 
-/// Microseconds for which a blocking call would poll. Apus's calls never block, but 0 would turn busy polling off. This
-/// is the value of the kernel documentation, networking/af_xdp, and of DPDK's net_af_xdp.
+/// Time for which a blocking call would poll, in us. Apus's calls never block, but 0 would turn busy polling off. The
+/// kernel documentation (networking/af_xdp) and DPDK's net_af_xdp use the same value.
 const BUSY_POLL_US: i32 = 20;
 
-/// After this many received descriptors, a socket that has no NAPI id will never get one.
+/// Number of received descriptors after which a socket without a NAPI id is assumed never to get one.
 const ENOUGH: u32 = 32;
 
-/// Whether receiving runs the driver.
+/// Whether receiving on a socket also polls the driver.
 ///
 /// ```text
 ///   Off        not asked for
@@ -29,7 +29,8 @@ const ENOUGH: u32 = 32;
 ///      └──────ENOUGH frames, and it has none──────────► Dead (asked for, no effect, not paid for)
 /// ```
 ///
-/// veth on 6.18 is `Dead`: the kernel marks a copy-mode socket with no NAPI, and recvfrom() then polls nothing.
+/// On veth with Linux 6.18, the result is `Dead`: the kernel sets no NAPI id on a copy-mode socket, so recvfrom() polls
+/// nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BusyPoll {
     Off,
@@ -39,7 +40,7 @@ pub(super) enum BusyPoll {
 }
 
 impl BusyPoll {
-    /// Requests busy polling, with `budget` frames at a time.
+    /// Requests busy polling with at most `budget` frames per poll.
     pub(super) fn enable(fd: BorrowedFd<'_>, budget: u16) -> io::Result<Self> {
         sys::set_int(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 1)?;
         sys::set_int(fd, libc::SOL_SOCKET, SO_BUSY_POLL, BUSY_POLL_US)?;
@@ -52,7 +53,7 @@ impl BusyPoll {
         matches!(self, Self::Unknown { .. } | Self::Live)
     }
 
-    /// Whether busy polling has an effect. `None` if it was not requested or is not known yet.
+    /// Whether busy polling has an effect. `None` if it was not requested, or if the effect is not known yet.
     pub(super) fn effect(self) -> Option<bool> {
         match self {
             Self::Off | Self::Unknown { .. } => None,
@@ -61,7 +62,7 @@ impl BusyPoll {
         }
     }
 
-    /// Notes that frames arrived, and checks whether the socket has a NAPI id.
+    /// Records that frames arrived. While the effect is unknown, checks whether the socket has a NAPI id.
     #[inline]
     pub(super) fn received(&mut self, fd: BorrowedFd<'_>, descriptors: u32) {
         if let Self::Unknown { received } = *self {
@@ -75,7 +76,7 @@ impl BusyPoll {
             Ok(1..) => Self::Live,
             _ if received < ENOUGH => Self::Unknown { received },
             _ => {
-                // Without effect, but left on it would hold the interrupt off at each poll(2).
+                // Turn off busy polling, which has no effect: if it stayed on, each poll(2) would delay the interrupt.
                 let _ = sys::set_int(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 0);
                 let _ = sys::set_int(fd, libc::SOL_SOCKET, SO_BUSY_POLL, 0);
                 Self::Dead

@@ -1,24 +1,25 @@
-//! Which interface to open, and with which settings.
+//! Configuration of an interface and of its AF_XDP sockets.
 
 use crate::Error;
 
-/// An interface to open, and which part of its traffic goes to the application.
+/// An interface to open, and the part of its traffic that goes to the application.
 #[derive(Clone, Debug)]
 pub struct InterfaceConfig {
     /// The interface's name, for example `eth0`.
     pub name: String,
     /// The receive queues that this instance serves, over all its workers.
     pub queues: Vec<u32>,
-    /// Where the XDP program is to run.
+    /// Where the XDP program must run.
     pub mode: XdpMode,
     /// Which frames go to the application.
     pub filter: Filter,
-    /// Whether a card receives frames to all MAC addresses, instead of its own and those of its groups.
+    /// Whether the interface receives frames to all MAC addresses, not only to its own and its groups' addresses.
     pub promiscuous: bool,
 }
 
 impl InterfaceConfig {
-    /// Makes a configuration for queue 0 of `name`: all frames, and native XDP with generic XDP as a fallback.
+    /// Makes a configuration for queue 0 of the interface `name`, for all frames, and for native XDP with generic XDP
+    /// as a fallback.
     pub fn new(name: impl Into<String>) -> Self {
         let (mode, filter) = (XdpMode::Auto, Filter::All);
         Self { name: name.into(), queues: vec![0], mode, filter, promiscuous: false }
@@ -62,10 +63,10 @@ units::named! {
 pub enum Filter {
     /// All frames.
     All,
-    /// Frames with one of up to four EtherTypes, behind at most one VLAN tag.
+    /// Frames with one of up to four EtherTypes, after at most one VLAN tag.
     EtherTypes(Vec<u16>),
-    /// UDP datagrams to a port from `first` to `last`, over IPv4 or IPv6 without extension headers, behind at most one
-    /// VLAN tag. Fragments go to the kernel.
+    /// UDP datagrams to a port from `first` to `last`, over IPv4 or over IPv6 without extension headers, after at most
+    /// one VLAN tag. Fragments go to the kernel.
     UdpPorts {
         /// The lowest UDP port.
         first: u16,
@@ -81,11 +82,11 @@ pub struct SocketConfig {
     pub rings: RingSizes,
     /// Whether the driver receives directly into the pool.
     pub zero_copy: ZeroCopy,
-    /// Whether the driver may sleep until it is woken, instead of spinning. Source: kernel documentation,
-    /// networking/af_xdp, "XDP_USE_NEED_WAKEUP bind flag".
+    /// Whether the driver may sleep until the application wakes it, instead of polling the rings. Source: kernel
+    /// documentation, networking/af_xdp, "XDP_USE_NEED_WAKEUP bind flag".
     pub need_wakeup: bool,
-    /// Number of frames per busy poll. Every [`rx`](crate::device::Device::rx) then polls the driver. `None` turns busy
-    /// polling off.
+    /// Maximum number of frames per busy poll, at least 1. With busy polling, every [`rx`](crate::device::Device::rx)
+    /// call polls the driver. `None` turns busy polling off.
     pub busy_poll: Option<u16>,
 }
 
@@ -96,11 +97,11 @@ impl Default for SocketConfig {
 }
 
 impl SocketConfig {
-    /// The largest number of slots that one queue can hold. A pool needs this many per queue of its devices, plus the
-    /// frames that the worker is processing.
+    /// The largest number of the pool's slots that one queue can hold. A pool needs this many slots for each queue of
+    /// its devices, plus slots for the frames that the worker is processing.
     pub fn slots_per_queue(&self) -> u32 {
         let RingSizes { fill, rx, tx, .. } = self.rings;
-        fill.saturating_add(rx).saturating_add(tx) // at most `tx` frames are out, completed or not
+        fill.saturating_add(rx).saturating_add(tx) // at most `tx` frames are being sent or completed
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
@@ -129,21 +130,21 @@ impl SocketConfig {
     }
 }
 
-/// Number of descriptors of each ring; each is a power of two.
+/// Number of descriptors in each ring: a power of two from 64 to 1,048,576.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingSizes {
-    /// The ring of free slots, into which the kernel receives.
+    /// Size of the ring of free slots, into which the kernel receives frames.
     pub fill: u32,
-    /// Ring of received frames.
+    /// Size of the ring of received frames.
     pub rx: u32,
-    /// Ring of frames to be sent.
+    /// Size of the ring of frames to be sent.
     pub tx: u32,
-    /// Ring of slots whose frames were sent.
+    /// Size of the ring of slots whose frames were sent; at least the size of the `tx` ring.
     pub completion: u32,
 }
 
 impl Default for RingSizes {
-    /// 2048 entries each: the default of libxdp. That is 1.3 ms of 64-byte frames at 1.5 Mpps.
+    /// 2048 descriptors in each ring, as in libxdp by default. At 1.5 Mpps, the ring is full after 1.3 ms.
     fn default() -> Self {
         Self { fill: 2048, rx: 2048, tx: 2048, completion: 2048 }
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
-// Decides which frames are ours, stamps their arrival, and hands them to the AF_XDP socket of the
-// queue that they came in on. All else goes to the kernel's stack as if nothing were attached.
+// Decides which frames are for Apus, stamps their arrival, and passes them to the AF_XDP socket of their queue. All
+// other frames go to the kernel's stack as if no program were attached.
 //
-// "xdp.frags": multi-buffer frames (jumbo) reach the program too (kernel documentation,
-// networking/xdp-rx-metadata and bpf/libbpf/program_types: SEC("xdp.frags")).
+// "xdp.frags": the program also gets multi-buffer (jumbo) frames (kernel documentation, networking/xdp-rx-metadata and
+// bpf/libbpf/program_types: SEC("xdp.frags")).
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
