@@ -80,6 +80,9 @@ pub struct Document {
     pub cpus: Vec<Cpu>,
     /// The frequency domains: sets of CPUs that share one frequency.
     pub domains: Vec<Domain>,
+    /// Settings that many CPUs share and that the command lowers while no controlled CPU needs them (`--turbo`,
+    /// `--uncore`).
+    pub shared: Vec<SharedSetting>,
     /// Whether all settings that the command still controlled were restored to their original values. `null` if it
     /// changed none, if no setting was left to restore, or while it is running.
     pub restored: Option<bool>,
@@ -181,6 +184,22 @@ pub struct Domain {
     pub stall_ratio: f64,
 }
 
+/// A setting that many CPUs share.
+#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct SharedSetting {
+    /// `turbo`, or `uncore` with the name of its domain, such as `uncore package_00_die_00`.
+    pub setting: String,
+    /// Whether the setting is lowered now: turbo is off, or the uncore runs at its lowest frequency.
+    pub lowered: bool,
+    /// Share of the time for which it was lowered.
+    pub lowered_ratio: f64,
+    /// Number of times that it was changed.
+    pub changes: u64,
+    /// Why the setting does not have the value that Apus wants; `null` if it has.
+    pub trouble: Option<String>,
+}
+
 /// The running instances of `apus power steer` and their CPUs.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct StatusDocument {
@@ -211,8 +230,9 @@ impl Document {
     /// Whether a CPU missed the goal, or one of its settings is no longer as Apus set it.
     pub fn has_findings(&self) -> bool {
         let missed = Name::of(&Verdict::Missed);
-        self.cpus
-            .iter()
-            .any(|cpu| cpu.lost.is_some() || cpu.idle_trouble.is_some() || self.goal.is_some() && cpu.verdict == missed)
+        let is_one = |cpu: &Cpu| {
+            cpu.lost.is_some() || cpu.idle_trouble.is_some() || self.goal.is_some() && cpu.verdict == missed
+        };
+        self.cpus.iter().any(is_one) || self.shared.iter().any(|shared| shared.trouble.is_some())
     }
 }

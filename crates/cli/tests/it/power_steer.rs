@@ -120,6 +120,59 @@ fn in_band_work_sets_the_frequency_and_everything_is_restored() {
     assert_eq!(machine.read("sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us"), "0\n");
 }
 
+/// Turbo is on, and the uncore may run at 0.8 to 2.4 GHz.
+fn with_shared_settings(name: &str) -> Machine {
+    let machine = machine(name);
+    machine.put(TURBO, "0\n");
+    for (file, khz) in [("min", "1200000"), ("max", "2400000"), ("initial_min", "800000"), ("initial_max", "2400000")] {
+        machine.put(&format!("{UNCORE}/{file}_freq_khz"), &format!("{khz}\n"));
+    }
+    for policy in 0..3 {
+        machine.put(&format!("{POLICY}{policy}/base_frequency"), "2200000\n");
+    }
+    machine
+}
+
+const TURBO: &str = "sys/devices/system/cpu/intel_pstate/no_turbo";
+const UNCORE: &str = "sys/devices/system/cpu/intel_uncore_frequency/package_00_die_00";
+
+#[test]
+fn turbo_and_uncore_are_lowered_while_no_cpu_needs_them() {
+    let (machine, root) = (with_shared_settings("steer-shared"), Root::new());
+    let busy = worker(&root, 1, None);
+    let words = ["--instance", "edge", "--json", "--turbo", "--uncore"];
+    let mut steering = Running(command(&machine, &root, &words).spawn().unwrap());
+    let begun = Instant::now();
+    wait_for(&machine, TURBO, "1");
+    wait_for(&machine, &format!("{UNCORE}/max_freq_khz"), "800000");
+    assert!(begun.elapsed() >= Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert_eq!(machine.read(&format!("{UNCORE}/min_freq_khz")).trim(), "800000");
+    let (begun, mut told) = (Instant::now(), Duration::ZERO);
+    while machine.read(TURBO).trim() != "0" || machine.read(&format!("{UNCORE}/max_freq_khz")).trim() != "2400000" {
+        let now = begun.elapsed();
+        assert!(now < Duration::from_secs(60));
+        busy.useful(Nanos::from_nanos((now - told).as_nanos() as u64));
+        busy.received(1, 64);
+        told = now;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Somebody else's value is left.
+    machine.put(TURBO, "1\n");
+    std::thread::sleep(Duration::from_millis(1_500));
+    steering.signal(Signal::INT);
+    let output = std::mem::replace(&mut steering.0, Command::new("true").spawn().unwrap()).wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let document: Json = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    let [turbo, uncore] = [0, 1].map(|number| &document["shared"][number]);
+    assert!(turbo["trouble"].as_str().unwrap().contains("somebody else set it to off"), "{document:#}");
+    assert_eq!((&turbo["changes"], &uncore["changes"], &uncore["trouble"]), (&2.into(), &2.into(), &Json::Null));
+    assert!(uncore["lowered_ratio"].as_f64().unwrap() < 0.9, "{document:#}");
+    assert_eq!((machine.read(TURBO).trim(), &uncore["lowered"]), ("1", &false.into()));
+    let limits = ["min", "max"].map(|file| machine.read(&format!("{UNCORE}/{file}_freq_khz")));
+    assert_eq!(limits.each_ref().map(|khz| khz.trim()), ["1200000", "2400000"]);
+}
+
 #[test]
 fn a_kill_is_rolled_back_and_a_change_by_somebody_else_is_left() {
     let (machine, root) = (machine("steer-killed"), Root::new());
@@ -160,6 +213,9 @@ fn a_firmware_limit_is_told_and_obeyed() {
     wait_for(&machine, &speed, "2600000");
     machine.put(&format!("{POLICY}0/bios_limit"), "2200000\n");
     wait_for(&machine, &speed, "2200000");
+    // A limit that cannot be read for a moment is no other limit.
+    machine.put(&format!("{POLICY}0/bios_limit"), "");
+    std::thread::sleep(Duration::from_millis(1_500));
     machine.put(&format!("{POLICY}0/bios_limit"), "3000000\n");
     wait_for(&machine, &speed, "2600000");
     // Until it is told too.

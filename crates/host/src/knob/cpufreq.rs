@@ -104,6 +104,8 @@ pub struct Domain {
     pub frequencies: Vec<Hertz>,
     /// The hardware's lowest and highest frequency. `None` if they are not known.
     pub hardware: Option<(Hertz, Hertz)>,
+    /// The highest frequency without turbo. `None` if there is no turbo, or if the driver does not report it.
+    pub nominal: Option<Hertz>,
     /// Whether the governor `userspace` is available.
     pub has_userspace: bool,
     /// Whether the policy has an energy-performance preference.
@@ -121,7 +123,9 @@ impl Domain {
             text.split_whitespace().map(|word| word.parse().map_err(|_| wrong())).collect()
         };
         // Turbo's frequencies are listed apart (drivers/cpufreq/freq_table.c, `scaling_boost_freqs`).
-        let mut frequencies = [list("scaling_available_frequencies")?, list("scaling_boost_frequencies")?].concat();
+        let (listed, boost) = (list("scaling_available_frequencies")?, list("scaling_boost_frequencies")?);
+        let below_boost = listed.iter().max().copied().filter(|_| !boost.is_empty());
+        let mut frequencies = [listed, boost].concat();
         frequencies.sort_unstable();
         frequencies.dedup();
         let governors = access.line(&file(policy, "scaling_available_governors"))?.unwrap_or_default();
@@ -132,6 +136,9 @@ impl Domain {
             policy,
             cpus: policy_cpus(access, policy)?,
             driver: access.line(&file(policy, "scaling_driver"))?,
+            nominal: below_boost
+                .or(speeds(access, policy)?.and_then(|speeds| speeds.nominal))
+                .map(|khz| Hertz::new(khz * 1_000)),
             frequencies: frequencies.into_iter().map(|khz| Hertz::new(khz * 1_000)).collect(),
             hardware: Limits::new(policy)
                 .hardware(access)?

@@ -80,6 +80,13 @@ impl UncoreLimits {
         Self { domain: domain.into() }
     }
 
+    /// The value that fixes the domain at the lowest frequency that the firmware allows. `None` if the driver does not
+    /// report it.
+    pub fn lowest(&self, access: &Access) -> Result<Option<Value>, Error> {
+        let least = access.number(&self.file("initial_min_freq_khz"))?;
+        Ok(least.map(|khz| Value::fields([("min", khz), ("max", khz)])))
+    }
+
     fn file(&self, name: &str) -> String {
         format!("{FOLDER}/{}/{name}", self.domain)
     }

@@ -153,6 +153,8 @@ pub struct Highest {
     /// Number of times that a different frequency was requested.
     changes: u64,
     lost: Option<Lost>,
+    /// Whether the last attempt to follow the firmware's limit failed, and must be repeated.
+    must_retry: bool,
 }
 
 /// The part of a [`Highest`] that belongs to one core.
@@ -167,19 +169,20 @@ impl Highest {
     /// Creates an actuator for each of `cores` cores of a domain. `steered`: the controlled settings, with the index of
     /// the domain's first one; with `None` the actuators change nothing, but report success.
     pub fn of(place: Place, access: &Access, steered: Option<(Shared, usize)>, cores: usize) -> Vec<Core> {
-        let ceiling = ceiling(&place, access);
+        let ceiling = ceiling(&place, access).unwrap_or(place.pstates.highest());
         let frequency = place.domain.current(access).ok().flatten().unwrap_or(ceiling).min(ceiling);
         let in_force = InForce { frequency, ceiling };
         let wishes = vec![None; cores];
         let access = access.clone();
-        let shared = Self { place, access, steered, wishes, asked: None, in_force, changes: 0, lost: None };
+        let shared =
+            Self { place, access, steered, wishes, asked: None, in_force, changes: 0, lost: None, must_retry: false };
         let shared = Arc::new(Mutex::new(shared));
         (0..cores).map(|core| Core { shared: shared.clone(), core, known: in_force }).collect()
     }
 
     /// Checks whether the firmware has changed its limit. Returns a message if it has.
     fn look_up(&mut self) -> Option<String> {
-        let ceiling = ceiling(&self.place, &self.access);
+        let ceiling = ceiling(&self.place, &self.access)?;
         if ceiling == self.in_force.ceiling {
             return None;
         }
@@ -278,9 +281,9 @@ impl Highest {
             self.lost = Some(lost.clone());
             return Standing::Lost(lost);
         }
-        if self.look_up().is_some() {
+        if self.look_up().is_some() || self.must_retry {
             // Whoever wished for more gets it now, and whoever has more than is granted gives it back.
-            self.apply();
+            self.must_retry = matches!(self.apply(), Acted::Refused { .. });
         }
         Standing::AsLeft
     }
@@ -330,9 +333,10 @@ impl<C> Actuator<C> for Core {
     }
 }
 
-fn ceiling(place: &Place, access: &Access) -> Hertz {
+/// The highest frequency that the machine allows now. `None` if that cannot be read at the moment.
+fn ceiling(place: &Place, access: &Access) -> Option<Hertz> {
     let highest = place.pstates.highest();
-    place.domain.ceiling(access).ok().flatten().unwrap_or(highest).min(highest)
+    Some(place.domain.ceiling(access).ok()?.unwrap_or(highest).min(highest))
 }
 
 fn away() -> Away {

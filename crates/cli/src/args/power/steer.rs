@@ -68,6 +68,15 @@ pub struct PowerSteer {
     /// 0us disables all idle states [default: do not change idle states].
     #[arg(long, value_name = "DURATION")]
     pub idle_latency: Option<Nanos>,
+    /// Also switch off turbo on the whole machine while no controlled CPU needs a frequency above the nominal one, at the
+    /// earliest after 10s. It is switched on again within 1s when one does.
+    #[arg(long, conflicts_with = "through_host")]
+    pub turbo: bool,
+    /// Also lower the frequency of the uncore (memory controller and last-level cache) of all packages to its lowest
+    /// value while all controlled CPUs are idle, at the earliest after 10s. It is restored within 1s when one has work.
+    /// Other CPUs then have slower memory.
+    #[arg(long, conflicts_with = "through_host")]
+    pub uncore: bool,
     /// Longest time from a frequency request to the new frequency; `apus probe frequency` measures it.
     #[arg(long, value_name = "DURATION", default_value = "530us")]
     pub settling: Nanos,

@@ -14,7 +14,7 @@ use tester::document::Name;
 
 use super::super::published::SILENT;
 use super::Labels;
-use crate::documents::power_steer::{Cpu, Domain, Instance, Verdict};
+use crate::documents::power_steer::{Cpu, Domain, Instance, SharedSetting, Verdict};
 use crate::terminal::clean;
 
 /// The controlled CPUs and their frequency domains, by number.
@@ -22,6 +22,7 @@ use crate::terminal::clean;
 pub(super) struct Steered {
     cpus: BTreeMap<u32, Controlled>,
     domains: BTreeMap<u32, Domain>,
+    shared: BTreeMap<String, SharedSetting>,
 }
 
 /// A controlled CPU, with what its instance aims for.
@@ -36,15 +37,16 @@ impl Steered {
     pub(super) fn new(mut instances: Vec<Instance>) -> Self {
         instances.retain(|instance| !instance.document.dry_run && instance.silent_ns < SILENT);
         instances.sort_by_key(|instance| std::cmp::Reverse(instance.silent_ns));
-        let (mut cpus, mut domains) = (BTreeMap::new(), BTreeMap::new());
+        let (mut cpus, mut domains, mut shared) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for document in instances.into_iter().map(|instance| instance.document) {
             for cpu in document.cpus {
                 let goal = document.goal.clone().unwrap_or_default();
                 cpus.insert(cpu.cpu, Controlled { cpu, policy: document.policy.clone(), goal });
             }
+            shared.extend(document.shared.into_iter().map(|one| (one.setting.clone(), one)));
             domains.extend(document.domains.into_iter().map(|domain| (domain.domain, domain)));
         }
-        Self { cpus, domains }
+        Self { cpus, domains, shared }
     }
 
     /// A gauge with a value for each CPU that has one.
@@ -122,6 +124,17 @@ impl Steered {
         Ok(())
     }
 
+    /// Turbo and the uncore frequency.
+    fn shared(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "1 if a setting that many CPUs share (turbo, uncore) is lowered because no controlled CPU needs it";
+        let mut out = to.encode_descriptor("apus_steered_shared_lowered", help, None, MetricType::Gauge)?;
+        for shared in self.shared.values() {
+            let labels: Labels = vec![("setting", clean(&shared.setting).into_owned())];
+            out.encode_family(&labels)?.encode_gauge(&f64::from(u8::from(shared.lowered)))?;
+        }
+        Ok(())
+    }
+
     fn domains(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Number of frequency changes that were requested for a set of CPUs that share one frequency";
         let mut out = to.encode_descriptor("apus_steered_changes", help, None, MetricType::Counter)?;
@@ -192,6 +205,7 @@ impl Collector for Steered {
             |cpu| Some(cpu.wishes),
         )?;
         self.domains(to)?;
+        self.shared(to)?;
         self.gauge(
             to,
             "apus_steered_idle_limit_seconds",
@@ -225,6 +239,9 @@ mod tests {
     #[test]
     fn each_cpu_has_its_numbers() {
         let mut one = instance();
+        let turbo =
+            SharedSetting { setting: "turbo".into(), lowered: true, lowered_ratio: 0.5, changes: 3, trouble: None };
+        one.document.shared.push(turbo);
         let second = &mut one.document.cpus[1];
         (second.frequency_hz, second.ceiling_hz) = (2_200_000_000, 2_200_000_000);
         (second.judged, second.late, second.verdict) = (None, None, Verdict::Unmeasured.into());
@@ -246,6 +263,7 @@ mod tests {
             r#"apus_steered_setting_in_force{cpu="3",setting="frequency"} 0.0"#,
             r#"apus_steered_setting_in_force{cpu="3",setting="idle"} 0.0"#,
             r#"apus_steered_controlled{cpu="3"} 1.0"#,
+            r#"apus_steered_shared_lowered{setting="turbo"} 1.0"#,
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\nis not in\n{text}");
         }

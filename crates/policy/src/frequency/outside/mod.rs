@@ -25,6 +25,7 @@ mod fixed;
 mod goal;
 mod l3fwd_power;
 pub mod packets;
+pub mod slow;
 mod transition;
 mod two_level;
 

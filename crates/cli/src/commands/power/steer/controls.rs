@@ -9,6 +9,7 @@ use steer::frequency::place::{Highest, Shared};
 
 use super::hand::Hand;
 use super::idle::IdleLimits;
+use super::shared::{Need, SharedSettings};
 use super::targets::Domains;
 use super::through_host::ThroughHost;
 use super::{COMMAND, note};
@@ -21,6 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What was taken under control, and must be given back at the end.
 pub(super) struct Controls {
     pub(super) idle: Option<IdleLimits>,
+    pub(super) shared: SharedSettings,
     held: Held,
 }
 
@@ -44,7 +46,8 @@ impl Controls {
                 let host = ThroughHost::open(port.as_deref(), cpus.iter().copied())?;
                 let hands = host.hands(typed.dry_run)?;
                 let idle = typed.idle_latency.map(|limit| host.limit_idle(limit, typed.dry_run)).transpose()?;
-                Ok((Self { idle, held: Held::Host(host, !typed.dry_run) }, hands))
+                let shared = SharedSettings::default();
+                Ok((Self { idle, shared, held: Held::Host(host, !typed.dry_run) }, hands))
             }
             (None, Some(domains)) => Self::here(typed, access, domains, cpus),
             (None, None) => anyhow::bail!("no frequency domains were read"),
@@ -57,7 +60,9 @@ impl Controls {
             places.iter().flat_map(|place| place.settings().iter().cloned().map(Target::from)).collect();
         let frequencies = settings.len();
         let limited = typed.idle_latency.into_iter().flat_map(|_| cpus).map(|cpu| CpuLatency::new(*cpu).into());
-        let settings: Vec<Target> = settings.into_iter().chain(limited).collect();
+        let mut settings: Vec<Target> = settings.into_iter().chain(limited).collect();
+        let shared = SharedSettings::find(typed, access, settings.len())?;
+        settings.extend(shared.targets());
         let mut steered = match typed.dry_run {
             true => None,
             false => Some(Steered::new(access, "power steer", &settings, COMMAND, VERSION)?),
@@ -81,14 +86,20 @@ impl Controls {
             hand.map(Hand::Here).ok_or_else(|| anyhow::anyhow!("a domain has fewer actuators than CPUs"))
         };
         let hands = cpus.iter().map(hand).collect::<anyhow::Result<_>>()?;
-        Ok((Self { idle, held: Held::Here(steered) }, hands))
+        Ok((Self { idle, shared, held: Held::Here(steered) }, hands))
     }
 
-    /// Checks whether somebody else has changed an idle limit.
-    pub(super) fn look(&mut self) {
-        if let (Some(idle), Held::Here(Some(steered))) = (&mut self.idle, &self.held) {
-            idle.look(&mut steered.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Checks once a second whether somebody else has changed an idle limit, and adapts the shared settings.
+    pub(super) fn second(&mut self, need: Need) {
+        let steered = match &self.held {
+            Held::Here(Some(steered)) => Some(steered),
+            Held::Here(None) | Held::Host(..) => None,
+        };
+        let mut steered = steered.map(|steered| steered.lock().unwrap_or_else(PoisonError::into_inner));
+        if let (Some(idle), Some(steered)) = (&mut self.idle, steered.as_deref_mut()) {
+            idle.look(steered);
         }
+        self.shared.second(need, steered.as_deref_mut());
     }
 
     /// Restores all settings, or withdraws all requests. All actuators must be gone. `Some` says whether that succeeded;

@@ -70,6 +70,17 @@ impl Core {
         self.machine.lost().is_some()
     }
 
+    /// Whether the CPU needs, or may need, a frequency above the nominal one.
+    pub(super) fn needs_turbo(&self) -> bool {
+        let wish = self.machine.controller().wish();
+        self.hand().nominal().map_or(wish >= self.hand().in_force().ceiling, |nominal| wish > nominal)
+    }
+
+    /// Whether the CPU has work, or may have.
+    pub(super) fn has_work(&self) -> bool {
+        self.machine.controller().phase() != Phase::Idle
+    }
+
     pub(super) fn hand(&self) -> &Hand {
         self.machine.actuator()
     }

@@ -51,6 +51,14 @@ impl Hand {
         }
     }
 
+    /// The highest frequency without turbo. `None` if it is unknown, or if there is no turbo.
+    pub(super) fn nominal(&self) -> Option<Hertz> {
+        match self {
+            Self::Here(core) => core.place().domain.nominal,
+            Self::Host(_) => None,
+        }
+    }
+
     pub(super) fn in_force(&self) -> InForce {
         match self {
             Self::Here(core) => core.in_force(),

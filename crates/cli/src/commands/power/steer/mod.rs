@@ -8,6 +8,7 @@ mod instance;
 pub(in crate::commands) mod published;
 mod say;
 mod session;
+mod shared;
 mod status;
 pub(in crate::commands) mod table;
 mod targets;

@@ -58,6 +58,13 @@ fn table(document: &Document) -> String {
             100.0 * domain.stall_ratio
         );
     }
+    for shared in &document.shared {
+        let ratio = 100.0 * shared.lowered_ratio;
+        text += &format!("{}: lowered for {ratio:.1} % of the time; {} changes.\n", shared.setting, shared.changes);
+        if let Some(why) = &shared.trouble {
+            text += &format!("{}: {}\n", shared.setting, terminal::line(why));
+        }
+    }
     let is_host = document.domains.iter().any(|domain| domain.via == Name::of(&Via::Host));
     text += match document.restored {
         Some(true) if is_host => "The requests to the host are withdrawn.\n",

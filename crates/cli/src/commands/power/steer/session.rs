@@ -30,6 +30,7 @@ use super::core::{AnySensor, Clock, Core, time_of_day};
 use super::hand::{Hand, Site};
 use super::instance::Workers;
 use super::note;
+use super::shared::Need;
 use super::targets::{Domains, Source, sources};
 use crate::Failure;
 use crate::args::power::steer::{Goal, Policy, PowerSteer};
@@ -134,7 +135,7 @@ impl<'a> Session<'a> {
         while self.steer(signals, next, end) == Wake::Publish {
             next = clock.now() + PUBLISH_EVERY;
             self.cores.iter_mut().for_each(Core::end_second);
-            self.controls.look();
+            self.controls.second(self.need());
             publish(&self);
         }
         let lasted = self.lasted();
@@ -164,6 +165,12 @@ impl<'a> Session<'a> {
         let mut loops: Vec<&mut dyn Poll<Monotonic>> = self.cores.iter_mut().map(|core| core as _).collect();
         run_loops(&mut loops, || clock.now(), wait);
         wake.get()
+    }
+
+    /// What the CPUs need of the settings that they share.
+    fn need(&self) -> Need {
+        let controlled = || self.cores.iter().filter(|core| !core.is_lost());
+        Need { turbo: controlled().any(Core::needs_turbo), uncore: controlled().any(Core::has_work) }
     }
 
     fn lasted(&self) -> Nanos {
@@ -217,6 +224,7 @@ impl<'a> Session<'a> {
             stall_ns: self.transition.stall.as_nanos(),
             cpus: cpus.collect(),
             domains,
+            shared: self.controls.shared.documents(lasted),
             restored: None,
         }
     }

@@ -71,6 +71,14 @@ fn special(instance: &Instance) -> Vec<String> {
         let troubles = [cpu.trouble.as_ref().map(|text| line(text)), limited, lost, idle];
         notes.extend(troubles.into_iter().flatten().map(|text| format!("CPU {}: {text}", cpu.cpu)));
     }
+    for shared in &instance.document.shared {
+        let state = match (&shared.trouble, shared.lowered) {
+            (Some(why), _) => line(why),
+            (None, true) => "lowered, because no controlled CPU needs it".to_owned(),
+            (None, false) => continue,
+        };
+        notes.push(format!("{}: {state}", line(&shared.setting)));
+    }
     notes
 }
 
@@ -81,7 +89,7 @@ pub(in crate::commands) use tests::instance;
 mod tests {
     use super::*;
     use crate::documents::VERSION;
-    use crate::documents::power_steer::{Domain, LastSecond, SCHEMA, Verdict, Via};
+    use crate::documents::power_steer::{Domain, LastSecond, SCHEMA, SharedSetting, Verdict, Via};
     use policy::frequency::outside::Reason;
     use steer::frequency::Phase;
 
@@ -139,6 +147,7 @@ mod tests {
             stall_ns: 12_000,
             cpus: vec![cpu(2, 1_800_000_000, 0.551), cpu(3, 2_600_000_000, 0.7)],
             domains: vec![domain],
+            shared: Vec::new(),
             restored: None,
         };
         Instance { pid: 4_242, silent_ns: 300_000_000, document }
@@ -172,6 +181,15 @@ mod tests {
         cpus[0].idle_trouble = Some("somebody else has removed the limit".into());
         (cpus[1].wish_hz, cpus[1].ceiling_hz) = (2_600_000_000, 2_200_000_000);
         cpus[1].lost = Some("somebody else set it to powersave".into());
+        let shared = |setting: &str, lowered, trouble: Option<&str>| SharedSetting {
+            setting: setting.into(),
+            lowered,
+            lowered_ratio: 0.5,
+            changes: 3,
+            trouble: trouble.map(str::to_owned),
+        };
+        let uncore = shared("uncore package_00_die_00", false, Some("it is gone"));
+        one.document.shared = vec![shared("turbo", true, None), uncore, shared("uncore uncore01", false, None)];
         let shown = lines(&[one]);
         assert!(shown[1].contains("e\\u000a\\u001b[2J"), "{}", shown[1]);
         assert_eq!(
@@ -183,6 +201,8 @@ mod tests {
                 "CPU 2: its idle states are not limited: somebody else has removed the limit",
                 "CPU 3: the firmware limits the frequency to 2.2GHz",
                 "CPU 3: no longer controlled: somebody else set it to powersave",
+                "turbo: lowered, because no controlled CPU needs it",
+                "uncore package_00_die_00: it is gone",
             ]
         );
     }
