@@ -216,6 +216,7 @@ fn a_firmware_limit_is_told_and_obeyed() {
     // A limit that cannot be read for a moment is no other limit.
     machine.put(&format!("{POLICY}0/bios_limit"), "");
     std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(machine.read(&speed).trim(), "2200000");
     machine.put(&format!("{POLICY}0/bios_limit"), "3000000\n");
     wait_for(&machine, &speed, "2600000");
     // Until it is told too.

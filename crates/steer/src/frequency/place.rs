@@ -243,7 +243,11 @@ impl Highest {
                 Ok(Moved::LetGo { now }) => return Some(self.lose(Lost::Theirs { now: now.to_string() })),
                 Ok(Moved::Away) => return Some(Acted::Away(away())),
                 Ok(Moved::Gone) => return Some(self.lose(Lost::Gone)),
-                Err(error) => return Some(Acted::Refused { why: error.to_string() }),
+                Err(error) => {
+                    // It may have been written all the same.
+                    self.asked = None;
+                    return Some(Acted::Refused { why: error.to_string() });
+                }
             }
         }
         self.in_force.frequency = now_runs;
