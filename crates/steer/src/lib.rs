@@ -7,12 +7,12 @@
 //!   host ◄──  Actuator ◄── setting ───────────────────────────┘                │
 //!              └────────── Acted: in force, rounded, refused, late, lost ──────┘
 //! ```
-//! A [`Machine`] has no thread and no clock. Tests run it in virtual time; [`run`] runs any number of them, live or in
-//! virtual time, on one thread.
+//! A [`Machine`] has no thread and no clock of its own: its caller passes the time. Tests run it in virtual time;
+//! [`run`] runs any number of machines on one thread, in real or virtual time.
 //!
-//! **Law:** this crate opens no file and no socket. All reading and all writing goes through `host`, and every setting
-//! is a [`host::transaction::Steered`], so its original value is recorded before the first change and restored at the
-//! end, also after a crash.
+//! **Rule:** this crate opens no file and no socket. The crate `host` does all reading and writing, and every setting
+//! is a [`host::transaction::Steered`]: its original value is recorded before the first change and restored at the end,
+//! even after a crash.
 //!
 //! [`moderation`] chooses how long the interrupt of a receive queue is delayed. [`frequency`] chooses the frequency of
 //! each core. [`guests`] carries out requests of virtual machines.

@@ -21,16 +21,17 @@ use crate::seam::{Acted, Actuator, Away, Blind, Controller, Decision, Lost, Sens
 
 /// Time for which a loop without observations keeps the setting in force.
 const BLIND_FOR: Nanos = Nanos::from_secs(1);
-/// Time from a refusal to the next attempt. It doubles after each further refusal.
+/// Time from a refusal to the next attempt. It doubles with each further refusal of the same setting.
 const SHORTEST_PATIENCE: Nanos = Nanos::from_secs(1);
-/// The longest time from a refusal to the next attempt.
+/// Upper limit of the time from a refusal to the next attempt.
 const LONGEST_PATIENCE: Nanos = Nanos::from_secs(64);
 
-/// Time between two checks whether somebody else has changed the setting. A check costs a request to the kernel. Each
-/// change begins with a check anyway.
+/// Time between two checks whether something other than Apus has changed the setting. Each check costs a system call.
+/// Every change of the setting starts with such a check anyway.
 const LOOK_EVERY: Nanos = Nanos::from_secs(1);
 
-/// A control loop.
+/// A control loop: reads its sensor periodically, asks its controller for a decision, and applies it through its
+/// actuator.
 #[derive(Debug)]
 pub struct Machine<C, S, P, A>
 where
@@ -42,11 +43,12 @@ where
     state: State<P::Setting, C>,
     /// When to read next.
     due: Instant<C>,
-    /// When to look next whether the setting was lost.
+    /// Time of the next check whether the setting was changed by others or lost.
     look: Instant<C>,
-    /// Time since which there are no observations, and whether the safe setting was applied because of that.
+    /// Time since which the sensor has failed, and whether the safe setting was applied because of that. `None` while
+    /// the sensor works.
     blind: Option<(Instant<C>, bool)>,
-    /// A setting that was refused.
+    /// The last setting, if it was refused; it is tried again.
     refused: Option<Refused<P, C>>,
     /// The setting that was applied last, or that will be applied when it is available again.
     wanted: Option<Decision<P::Setting, P::Reason>>,
@@ -68,47 +70,47 @@ struct Refused<P: Controller<C>, C> {
     patience: Nanos,
 }
 
-/// The result of a poll.
+/// What a control loop did in one poll.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step<T, F, R> {
-    /// Nothing was due.
+    /// The poll came before anything was due.
     NotDue,
-    /// The setting in force was kept.
+    /// A decision was made: the setting in force stays.
     Kept {
-        /// The reason.
+        /// Why the setting was kept.
         reason: R,
     },
-    /// A setting was applied.
+    /// A decision was made, and its setting was passed to the actuator.
     Applied {
-        /// The setting.
+        /// The requested setting.
         wanted: T,
-        /// The reason.
+        /// Why the setting was chosen.
         reason: R,
         /// The outcome.
         acted: Acted<F>,
     },
-    /// A setting that was being applied has an outcome.
+    /// A setting that was still being applied at the last poll now has an outcome, possibly [`Acted::Later`] again.
     Arrived {
-        /// The setting.
+        /// The requested setting.
         wanted: T,
         /// The outcome.
         acted: Acted<F>,
     },
-    /// Nothing could be observed. The setting in force was kept.
+    /// The sensor failed, so the setting in force was kept.
     Blind {
-        /// Why nothing could be observed.
+        /// Why the sensor failed.
         why: Blind,
     },
     /// The setting is not available now.
     Away(Away),
-    /// The setting can no longer be set. The loop has ended.
+    /// The setting can no longer be changed, for this reason. The loop has ended.
     Lost(Lost),
 }
 
-/// The steps of a loop with this controller.
+/// The steps of a loop with a given controller.
 type StepOf<P, C> = Step<<P as Controller<C>>::Setting, <P as Controller<C>>::InForce, <P as Controller<C>>::Reason>;
 
-/// A control loop of any kind, for [`run`].
+/// A control loop of any type, so that [`run`] can run different loops together.
 pub trait Poll<C> {
     /// Does what is due at `now`.
     fn poll(&mut self, now: Instant<C>);
@@ -123,7 +125,7 @@ where
     P: Controller<C, Seen = S::Seen>,
     A: Actuator<C, Setting = P::Setting, InForce = P::InForce>,
 {
-    /// Creates a loop. It begins at the first poll.
+    /// Creates a control loop. It starts at the first poll.
     pub fn new(sensor: S, controller: P, actuator: A) -> Self {
         Self {
             sensor,
@@ -139,7 +141,7 @@ where
         }
     }
 
-    /// When the loop must be polled next. `None` if the setting was lost.
+    /// When the loop must be polled next. `None` if it has ended because the setting was lost ([`Machine::lost`]).
     pub fn poll_at(&self) -> Option<Instant<C>> {
         match &self.state {
             State::Watching | State::Away => Some(self.due),
@@ -153,7 +155,8 @@ where
         &self.controller
     }
 
-    /// Continues with another controller, which begins with its first setting. Until then, the setting in force stays.
+    /// Replaces the controller. The new one starts with its [`Controller::first`] setting; until then the setting in
+    /// force stays.
     pub fn control_by(&mut self, controller: P) {
         self.controller = controller;
         self.refused = None;
@@ -161,7 +164,7 @@ where
         self.begun = false;
     }
 
-    /// Continues with another sensor.
+    /// Replaces the sensor.
     pub fn see_by(&mut self, sensor: S) {
         self.sensor = sensor;
     }
@@ -171,7 +174,7 @@ where
         &self.actuator
     }
 
-    /// Why the loop has ended. `None` if it has not.
+    /// Why the loop has ended. `None` while it runs.
     pub fn lost(&self) -> Option<&Lost> {
         match &self.state {
             State::Lost(lost) => Some(lost),
@@ -195,7 +198,8 @@ where
             }
             State::Watching | State::Away => {}
         }
-        // From now on, not from when it was due: a thread that was kept from running does not catch up.
+        // The next reading is due one interval after now, not after the planned time: a thread that was delayed does
+        // not catch up.
         self.due = now + self.controller.interval();
         if now >= self.look {
             self.look = now + LOOK_EVERY;
@@ -233,7 +237,8 @@ where
         }
     }
 
-    /// Checks the state of the setting. `Some` if there is nothing else to do.
+    /// Checks whether the setting still has the value that Apus wrote. Returns `Some` if that is all that this poll has
+    /// to do.
     fn stands(&mut self, now: Instant<C>) -> Option<StepOf<P, C>> {
         let was_away = matches!(self.state, State::Away);
         match self.actuator.stands() {
@@ -254,7 +259,7 @@ where
         }
     }
 
-    /// Schedules the next check whether the setting is available again.
+    /// Marks the setting as unavailable until the next check.
     fn be_away(&mut self) {
         self.state = State::Away;
         self.due = self.look;
@@ -273,7 +278,7 @@ where
         }
     }
 
-    /// Handles the outcome of a setting. `Some` if the setting was lost.
+    /// Handles the outcome of a setting. Returns `Some` if the setting was lost.
     fn settle(
         &mut self,
         now: Instant<C>,
@@ -312,17 +317,17 @@ where
     }
 }
 
-/// Polls all loops when they are due, until all have ended or `wait` says so.
+/// Polls each loop when it is due, until all loops have ended or `wait` breaks.
 ///
-/// `now` reads the clock. `wait` is called before each pass: it waits until the given time, which may already have
-/// passed, and breaks to end all loops (after a signal, or at the end of a duration).
+/// `now` reads the clock. `wait` is called before each pass with the time of the next poll, which may already have
+/// passed. It waits until then, or breaks to end all loops (after a signal, or at the end of the run).
 pub fn run<C>(
     loops: &mut [&mut dyn Poll<C>],
     mut now: impl FnMut() -> Instant<C>,
     mut wait: impl FnMut(Instant<C>) -> ControlFlow<()>,
 ) {
     while let Some(next) = loops.iter().filter_map(|one| one.poll_at()).min() {
-        // Also if it is due already: whoever waits may have something else to do.
+        // Call `wait` even if the poll is already due: the caller may have other work to do there.
         if wait(next).is_break() {
             return;
         }
@@ -348,7 +353,7 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    /// Sees what a test puts into it.
+    /// Sensor that returns the readings that a test queued.
     #[derive(Default)]
     struct Eye(RefCell<VecDeque<Result<i32, Blind>>>);
 
@@ -360,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Wants what it sees, unless that is 0.
+    /// Controller that requests whatever it sees, unless that is 0.
     #[derive(Default)]
     struct Echo {
         acted: Vec<Acted<i32>>,
@@ -392,7 +397,7 @@ mod tests {
         }
     }
 
-    /// Does what a test tells it to.
+    /// Actuator that returns the outcomes that a test queued.
     #[derive(Default)]
     struct Hand {
         answers: RefCell<VecDeque<Acted<i32>>>,
@@ -428,7 +433,7 @@ mod tests {
         }
     }
 
-    /// Runs for `millis`.
+    /// Runs the loop for `millis` of virtual time.
     fn during(machine: &mut Machine<Simulated, &Eye, Echo, &Hand>, millis: u64) {
         let time = std::cell::Cell::new(at(0));
         let wait = |until: Time| {
@@ -472,7 +477,7 @@ mod tests {
         hand.answers.borrow_mut().extend((0..4).map(|_| Acted::Refused { why: "busy".into() }));
         during(&mut Machine::new(&eye, Echo::default(), &hand), 60_000);
         assert_eq!(*hand.set.borrow(), [(0, 5), (1_000, 5), (3_000, 5), (7_000, 5), (15_000, 5)]);
-        // What is decided meanwhile comes first.
+        // A new decision replaces the refused setting before its next attempt.
         let (eye, hand) = (Eye::default(), Hand::default());
         eye.0.borrow_mut().extend([Ok(5), Ok(6)]);
         hand.answers.borrow_mut().push_back(Acted::Refused { why: "busy".into() });
@@ -499,7 +504,7 @@ mod tests {
         during(&mut machine, 1_000);
         assert_eq!((machine.lost(), machine.poll_at()), (Some(&theirs), None));
         assert_eq!(machine.poll(at(5_000)), Step::Lost(theirs.clone()));
-        // It is noticed although nothing is to be applied.
+        // The loss is noticed even though there is nothing to apply.
         let (eye, hand) = (Eye::default(), Hand::default());
         let mut machine = Machine::new(&eye, Echo::default(), &hand);
         during(&mut machine, 100);

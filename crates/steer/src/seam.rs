@@ -1,15 +1,15 @@
-//! The parts of a control loop: sensor, controller and actuator, and the values that they exchange.
+//! The parts of a control loop (sensor, controller and actuator), and the types that they exchange.
 
 use std::fmt;
 
 use units::{Instant, Nanos};
 
-/// An observation, and the time at which it was made.
+/// A sensor's observation, with the time at which it was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reading<S, C> {
     /// Time of the observation.
     pub taken: Instant<C>,
-    /// The observation. What the sensor cannot know is `None` in it, never zero.
+    /// The observation. Anything that the sensor cannot know is `None`, never zero.
     pub seen: S,
 }
 
@@ -35,7 +35,7 @@ pub trait Sensor<C> {
     /// Type of the observations.
     type Seen;
 
-    /// Reads once.
+    /// Makes one observation.
     fn read(&mut self, now: Instant<C>) -> Result<Reading<Self::Seen, C>, Blind>;
 }
 
@@ -47,43 +47,43 @@ impl<C, S: Sensor<C> + ?Sized> Sensor<C> for Box<S> {
     }
 }
 
-/// A setting that a controller wants, and the reason.
+/// A controller's choice of a setting, and the reason for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decision<T, R> {
-    /// The setting to apply. `None` keeps what is in force.
+    /// The setting to apply. `None` keeps the setting in force.
     pub apply: Option<T>,
-    /// The reason.
+    /// Why this setting was chosen or kept.
     pub reason: R,
 }
 
-/// Decides what the setting should be. Pure: no clock, no file, no thread.
+/// Decides what the setting should be. A controller depends only on its inputs: it uses no clock, file or thread.
 pub trait Controller<C> {
     /// Type of the observations.
     type Seen;
     /// Type of the settings.
     type Setting: Clone + PartialEq + fmt::Debug;
-    /// Type of what the machine puts in force, such as a rounded setting.
+    /// Type of the values that can be in force; they may differ from the requested setting, for example by rounding.
     type InForce: Clone + PartialEq + fmt::Debug;
-    /// Why.
+    /// Type of the reasons for a decision.
     type Reason: Clone + PartialEq + fmt::Debug;
 
     /// Time between two readings.
     fn interval(&self) -> Nanos;
 
-    /// The initial setting. `None`: the setting in force stays until the first decision.
+    /// The setting to apply when the loop starts. `None`: the setting in force stays until the first decision.
     fn first(&self) -> Option<Decision<Self::Setting, Self::Reason>>;
 
-    /// Decides from a reading. Not called while a setting is being applied.
+    /// Makes a decision from a reading. Not called while a setting is still being applied.
     fn decide(&mut self, now: Instant<C>, reading: &Reading<Self::Seen, C>) -> Decision<Self::Setting, Self::Reason>;
 
-    /// Receives the outcome of a setting that the controller wanted.
+    /// Tells the controller the outcome of a setting that it requested.
     fn acted(&mut self, now: Instant<C>, wanted: &Self::Setting, acted: &Acted<Self::InForce>);
 
-    /// Learns that another loop that shares the setting has changed what is in force.
+    /// Tells the controller that another loop, which shares the setting, has changed the value in force.
     fn shifted(&mut self, now: Instant<C>, in_force: &Self::InForce);
 
-    /// The setting that does no harm while there are no observations, and its reason. `None`: the setting in force
-    /// stays.
+    /// The setting that is harmless while the sensor cannot observe anything, and the reason. `None`: the setting in
+    /// force stays.
     fn safe(&mut self) -> Option<Decision<Self::Setting, Self::Reason>>;
 }
 
@@ -92,9 +92,9 @@ pub trait Controller<C> {
 pub enum Acted<F> {
     /// The setting is in force.
     InForce,
-    /// A different setting is in force: the machine rounded or limited the wanted one.
+    /// A different value is in force: the machine rounded or limited the requested setting.
     Rounded {
-        /// The setting in force.
+        /// The value in force.
         now: F,
         /// The reason. `None` if the machine does not report one.
         why: Option<String>,
@@ -109,12 +109,12 @@ pub enum Acted<F> {
         /// The reason.
         why: String,
     },
-    /// The setting is being applied; check again after this time.
+    /// The setting is still being applied; check the outcome after this time.
     Later {
-        /// The time until then.
+        /// Time to wait before the check.
         after: Nanos,
     },
-    /// The setting is not available now. It is applied when it is available again.
+    /// The setting is not available now. The loop applies it once it is available again.
     Away(Away),
     /// The setting can no longer be changed.
     Lost(Lost),
@@ -131,15 +131,15 @@ impl fmt::Display for Away {
     }
 }
 
-/// Why a setting can no longer be set. That is final: the loop ends.
+/// Why a setting can no longer be changed. This is final: the loop ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Lost {
-    /// Somebody else has set it. Apus leaves it at that value.
+    /// Something other than Apus has changed the setting. Apus leaves it at the new value.
     Theirs {
-        /// The value that somebody else set.
+        /// The new value.
         now: String,
     },
-    /// The device to which the setting belonged is gone.
+    /// The device or CPU to which the setting belonged no longer exists.
     Gone,
 }
 
@@ -155,9 +155,10 @@ impl fmt::Display for Lost {
 /// The state of a setting between two changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// The setting still has the value that Apus set.
+    /// The setting still has the value that Apus wrote.
     AsLeft,
-    /// The setting was unavailable for a time and now has a default value of the machine. It must be applied again.
+    /// The setting was unavailable for a time and has been reset to the machine's default, so Apus must apply its value
+    /// again.
     Fresh,
     /// The setting is not available now.
     Away(Away),
@@ -165,24 +166,25 @@ pub enum Standing {
     Lost(Lost),
 }
 
-/// Applies settings.
+/// Applies a controller's settings.
 pub trait Actuator<C> {
     /// Type of the settings.
     type Setting;
-    /// Type of what the machine puts in force, such as a rounded setting.
+    /// Type of the values that can be in force; they may differ from the requested setting, for example by rounding.
     type InForce;
 
     /// Applies a setting.
     fn set(&mut self, now: Instant<C>, setting: &Self::Setting) -> Acted<Self::InForce>;
 
-    /// Checks the outcome of a setting that was [`Acted::Later`].
+    /// Checks the outcome of a setting for which [`Actuator::set`] returned [`Acted::Later`].
     fn look(&mut self, now: Instant<C>) -> Acted<Self::InForce>;
 
-    /// The state of the setting. It is checked once a second, so that changes by somebody else are noticed even if
-    /// there is nothing to apply.
+    /// Checks whether the setting still has the value that Apus wrote. The loop calls this once a second, so that it
+    /// notices changes by others even while it has nothing to apply.
     fn stands(&mut self) -> Standing;
 
-    /// The value in force, if another loop that shares the setting has changed it since this loop last read or set it.
+    /// The value in force, if another loop that shares the setting has changed it since this loop last read or set it;
+    /// otherwise `None`.
     fn shifted(&mut self) -> Option<Self::InForce> {
         None
     }

@@ -1,4 +1,4 @@
-//! What a core's branch counters say of it.
+//! Reads the branch counters of a core.
 
 use std::vec::IntoIter;
 
@@ -9,7 +9,7 @@ use units::Instant;
 use super::CoreSeen;
 use crate::seam::{Blind, Reading, Sensor};
 
-/// Counts the branches of a core, from one reading to the next.
+/// Sensor that reads how much a core's branch counters grew between two readings.
 #[derive(Debug)]
 pub struct CounterSensor {
     source: Source,
@@ -22,17 +22,17 @@ enum Source {
 }
 
 impl CounterSensor {
-    /// Reads these counters.
+    /// Creates a sensor that reads these hardware counters.
     pub fn new(counters: BranchCounters) -> Self {
         Self { source: Source::Cpu(counters, None) }
     }
 
-    /// Gives back spans that were recorded, one with each reading.
+    /// Creates a sensor that replays recorded counts: one entry of `spans` per reading.
     pub fn recorded(spans: Vec<Branches>) -> Self {
         Self { source: Source::Recorded(spans.into_iter()) }
     }
 
-    /// What was counted since the last reading. `None` at the first one.
+    /// Counts since the previous reading. `None` at the first reading.
     pub fn span(&mut self) -> Result<Option<Branches>, Blind> {
         match &mut self.source {
             Source::Recorded(spans) => {

@@ -30,53 +30,59 @@ use units::{Hertz, Instant, Nanos};
 
 use crate::seam::{Acted, Controller, Decision, Reading};
 
-/// Time between two looks. Load and idleness must be told apart within 100 ms.
+/// Time between two readings of a core. It is short because a change between idle and loaded must be detected within
+/// 100 ms.
 pub const INTERVAL: Nanos = Nanos::from_millis(10);
-/// A core whose packets are counted is idle when it had none for this long, and has a load when it had some.
+/// Detecting idle cores: a core whose packets are counted is idle after this time without a packet, and loaded as soon
+/// as it receives one.
 const IDLE_AFTER: Nanos = Nanos::from_millis(30);
 
-/// What a sensor has seen of a core. The counters are totals that start at any value; a total that falls starts anew.
+/// One observation of a core by a sensor. Unless stated otherwise, counters are totals since an arbitrary start; a
+/// total that decreases is treated as reset.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CoreSeen {
-    /// Packets received. `None` if they are not counted.
+    /// Packets received by the core (total). `None` if they are not counted.
     pub packets: Option<u64>,
-    /// Packets that were lost because the core did not take them in time. `None` if they are not counted.
+    /// Packets lost because the core did not fetch them in time (total). `None` if they are not counted.
     pub lost: Option<u64>,
-    /// Time of useful work, as the loop itself says. `None` if it says nothing.
+    /// Time that the polling loop spent on useful work, as the loop itself reports it (total). `None` if the loop does
+    /// not report it.
     pub busy: Option<Nanos>,
-    /// Polls of the loop, and polls that found no packet.
+    /// Polls of the loop, and those of them that found no packet (totals). `None` if the loop does not report them.
     pub polls: Option<(u64, u64)>,
-    /// Time for which the loop slept or blocked.
+    /// Time that the loop spent asleep or blocked (total). `None` if the loop does not report it.
     pub slept: Option<Nanos>,
-    /// Packets whose delay was measured, and packets that were later than the goal allows.
+    /// Packets whose delay was measured, and those of them that were later than the latency goal allows (totals).
+    /// `None` if delays are not measured.
     pub late: Option<(u64, u64)>,
-    /// Counts of the core's branch counters since the last reading. They are not totals: each reading has its own span.
+    /// Growth of the core's branch counters since the previous reading; not totals. `None` if they are not read.
     pub branches: Option<Branches>,
-    /// Time since midnight.
+    /// Wall-clock time since midnight. `None` if no policy needs it.
     pub time_of_day: Option<Nanos>,
 }
 
 /// How the occupancy of a core is determined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Judge {
-    /// From the loop's own report, [`CoreSeen::busy`].
+    /// From the busy time that the polling loop reports in [`CoreSeen::busy`].
     Loop,
-    /// From its packets, with a learned cost per packet.
+    /// Arrival times of the packets in the queue, in nanoseconds, oldest first.
     Packets(PacketCost),
-    /// From its branches, with DPDK's threshold in mispredicted branches per million.
+    /// From the branch counters, by DPDK's rule: a core with fewer mispredicted branches per million than this
+    /// threshold is idle.
     Threshold(u64),
-    /// From its branches, with a learned signature.
+    /// From the branch counters, compared with a learned signature of the idle and the loaded loop.
     Signature(Box<Signature>),
-    /// Not at all: the policy does not need it.
+    /// Occupancy is not determined, because the policy does not need it.
     Nothing,
 }
 
-/// The frequency that is in force in a domain, and its limit.
+/// The frequency in force in a frequency domain (CPUs that share one frequency), and the limit on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InForce {
-    /// The last requested frequency, limited to what was granted.
+    /// The last requested frequency, lowered to `ceiling` if the request was higher.
     pub frequency: Hertz,
-    /// The highest frequency that the machine allows now.
+    /// The highest frequency that firmware and kernel allow now.
     pub ceiling: Hertz,
 }
 
@@ -90,7 +96,7 @@ units::named! {
         Idle = "idle",
         /// The core has work.
         Load = "load",
-        /// The load is uncertain.
+        /// The sensor does not show whether the core has work.
         Unsure = "unsure",
     }
 }
@@ -98,43 +104,45 @@ units::named! {
 /// Why a frequency was chosen or kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// The loop begins.
+    /// The control loop starts with the policy's initial frequency.
     Begin,
     /// The core cannot be observed, so it gets the highest frequency.
     Blind,
     /// The occupancy is unknown, so the core gets the highest frequency.
     Unsure(Unsure),
-    /// The policy's reason.
+    /// The policy chose or kept the frequency, for this reason.
     Policy(PolicyReason),
 }
 
-/// Figures of a core since its loop began.
+/// Totals for one core since its control loop started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figures {
-    /// Time that was observed.
+    /// Total time that was observed.
     pub span: Nanos,
-    /// The sum of the frequencies in force, weighted by their times, in hertz times nanoseconds.
+    /// Sum of (frequency in force x time in force), in hertz times nanoseconds. Divided by `span`, it is the mean
+    /// frequency.
     pub hertz_nanos: u128,
-    /// Time for which the occupancy was known.
+    /// Time for which the core's occupancy was known.
     pub known: Nanos,
-    /// The part of `known` that was spent on useful work.
+    /// Time spent on useful work, counted while the occupancy was known (see `known`).
     pub useful: Nanos,
-    /// Packets. `None` if they are not counted.
+    /// Packets received. `None` if they are not counted.
     pub packets: Option<u64>,
-    /// Packets whose delay was measured, and late packets among them.
+    /// Number of packets whose delay was measured, and number of late ones among them. `None` if delays are not
+    /// measured.
     pub late: Option<Late>,
-    /// Number of times that the core's request changed.
+    /// Number of times that the core's policy requested another frequency.
     pub wishes: u64,
 }
 
 impl Figures {
-    /// The mean of the frequencies in force, weighted by time. `None` before the first observation.
+    /// Mean frequency in force, weighted by time. `None` before the first observation.
     pub fn mean_frequency(&self) -> Option<Hertz> {
         let span = u128::from(self.span.as_nanos());
         u64::try_from(self.hertz_nanos.checked_div(span)?).ok().map(Hertz::new)
     }
 
-    /// The part of the figures that came after `then`.
+    /// What was added to these totals after `then`, an earlier copy of them.
     pub fn since(&self, then: &Self) -> Self {
         let late = |now: Late| {
             let then = then.late.unwrap_or_default();
@@ -151,7 +159,8 @@ impl Figures {
         }
     }
 
-    /// Share of time spent on useful work, in ppm, over the time in which it was known. `None` if it never was.
+    /// Share of time spent on useful work, in ppm of the time for which the occupancy was known. `None` if it was never
+    /// known.
     pub fn busy_ppm(&self) -> Option<u64> {
         let known = u128::from(self.known.as_nanos());
         u64::try_from((u128::from(self.useful.as_nanos()) * 1_000_000).checked_div(known)?).ok()
@@ -167,14 +176,15 @@ pub struct Pace<C> {
     before: Option<(Instant<C>, CoreSeen)>,
     occupancy: Option<Occupancy>,
     phase: Phase,
-    /// Time since which no packet, or no useful work, was observed.
+    /// Time of the first reading in a row that showed neither packets nor useful work. `None` while the core has work.
     quiet: Option<Instant<C>>,
     is_safe: bool,
     figures: Figures,
 }
 
 impl<C> Pace<C> {
-    /// Creates a controller with a policy. `judge` determines the occupancy.
+    /// Creates a controller that follows `policy`. `judge` determines the core's occupancy; `in_force` is the frequency
+    /// at the start.
     pub fn new(policy: Outside<C>, judge: Judge, in_force: InForce) -> Self {
         let figures = Figures {
             span: Nanos::ZERO,
@@ -189,12 +199,13 @@ impl<C> Pace<C> {
         Self { policy, judge, in_force, before, occupancy, phase, quiet, is_safe: false, figures }
     }
 
-    /// The frequency in force, as far as is known.
+    /// The frequency in force, as last reported by the actuator.
     pub fn in_force(&self) -> InForce {
         self.in_force
     }
 
-    /// The frequency that the policy requests.
+    /// The frequency that the policy requests for this core. A core that shares its frequency with others may run
+    /// faster.
     pub fn wish(&self) -> Hertz {
         self.policy.requested()
     }
@@ -204,22 +215,22 @@ impl<C> Pace<C> {
         self.phase
     }
 
-    /// The occupancy in the last span. `None` before the first span.
+    /// Occupancy between the last two readings. `None` before the second reading.
     pub fn occupancy(&self) -> Option<Occupancy> {
         self.occupancy
     }
 
-    /// The figures since the beginning.
+    /// Totals since the control loop started.
     pub fn figures(&self) -> Figures {
         self.figures
     }
 
-    /// How the occupancy is determined, including what was learned.
+    /// How the core's occupancy is determined, including what was learned so far.
     pub fn judge(&self) -> &Judge {
         &self.judge
     }
 
-    /// The policy, if it is the goal policy.
+    /// The goal policy. `None` if the core follows another policy.
     pub fn goal(&self) -> Option<&Goal<C>> {
         match &self.policy {
             Outside::Goal(goal) => Some(goal),
@@ -282,7 +293,7 @@ impl<C> Pace<C> {
     }
 }
 
-/// The growth of a total. `None` if it is unknown, or if the total was reset.
+/// Growth of a total. `None` if one of the readings is missing, or if the total was reset.
 fn grown(now: Option<u64>, then: Option<u64>) -> Option<u64> {
     now?.checked_sub(then?)
 }

@@ -6,7 +6,7 @@ use units::{Instant, Nanos};
 use super::CoreSeen;
 use crate::seam::{Blind, Reading, Sensor};
 
-/// The sensor that reads the packet counters of an interface which a core polls.
+/// Sensor that reads the packet counters of the network interface that a core polls.
 pub struct NicSensor {
     counted: Counted,
     /// Reads the time of day, for policies that need it.
@@ -14,7 +14,7 @@ pub struct NicSensor {
 }
 
 impl NicSensor {
-    /// Creates a sensor of these counters.
+    /// Creates a sensor that reads these packet counters.
     pub fn new(counted: Counted) -> Self {
         Self { counted, time_of_day: None }
     }

@@ -1,4 +1,4 @@
-//! Where the frequency of a core is set. Cores that share a frequency get the highest one that any of them requests.
+//! Sets the frequency of cores. Cores that share a frequency get the highest one that any of them requests.
 //!
 //! | way | setting | for |
 //! | --- | --- | --- |
@@ -21,42 +21,43 @@ units::named! {
     /// The setting that controls a frequency.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Way {
-        /// The frequency of the governor `userspace`, scaling_setspeed.
+        /// `scaling_setspeed`: the target frequency of the governor `userspace`.
         Setspeed = "setspeed",
-        /// The lowest and the highest frequency of the cpufreq policy.
+        /// `scaling_min_freq` and `scaling_max_freq` of the cpufreq policy, both set to the requested frequency.
         Limits = "limits",
-        /// The HWP request of each CPU, MSR 0x774.
+        /// The HWP request of each CPU (MSR 0x774).
         Hwp = "hwp",
-        /// The energy-performance preference of the cpufreq policy.
+        /// The energy-performance preference of the cpufreq policy, 0 (performance) to 255 (power saving).
         Epp = "epp",
     }
 }
 
-/// Performance levels of HWP are multiples of this (Intel P-state guide, 637284-001US).
+/// Frequency step of HWP's performance levels (Intel P-state guide, 637284-001US).
 const HWP_STEP: Hertz = Hertz::new(100_000_000);
-/// Steps into which a range without a list of frequencies is divided, at most.
+/// Maximum number of steps into which a frequency range is divided if the driver lists no frequencies.
 const STEPS: u64 = 16;
 
 /// CPUs that share one frequency, and the setting that controls it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The kernel's cpufreq policy of these CPUs.
+    /// The kernel's cpufreq policy for these CPUs.
     pub domain: Domain,
     /// How the frequency is set.
     pub way: Way,
     /// The frequencies that can be requested.
     pub pstates: PStates,
-    /// The settings that are written: one for each CPU with HWP requests, otherwise one.
+    /// The settings that are written: one per CPU for HWP requests, otherwise a single one.
     settings: Vec<AnySetting>,
 }
 
 impl Place {
-    /// The best way for a domain: `setspeed` if the driver supports it, else `limits`.
+    /// The best way to set a domain's frequency: `setspeed` if the driver supports it, otherwise `limits`.
     pub fn best(domain: &Domain) -> Way {
         if domain.has_userspace { Way::Setspeed } else { Way::Limits }
     }
 
-    /// Creates a place from a domain and a way. The error says why this combination is impossible.
+    /// Creates a place for a domain whose frequency is set in this way. The error says why the domain does not support
+    /// the way.
     pub fn new(domain: Domain, way: Way) -> Result<Self, String> {
         let policy = domain.policy;
         let settings: Vec<AnySetting> = match way {
@@ -76,12 +77,12 @@ impl Place {
         Ok(Self { domain, way, pstates, settings })
     }
 
-    /// The corresponding settings of the crate `host`.
+    /// The settings of the crate `host` that control this frequency.
     pub fn settings(&self) -> &[AnySetting] {
         &self.settings
     }
 
-    /// The value that requests a frequency.
+    /// The value to write in order to request a frequency.
     pub fn value(&self, frequency: Hertz) -> Value {
         match self.way {
             Way::Setspeed => Governor::set_speed(frequency),
@@ -91,13 +92,13 @@ impl Place {
         }
     }
 
-    /// 0 (performance) for the highest frequency to 255 for the lowest.
+    /// Energy-performance preference for a frequency: 0 (performance) for the highest, 255 for the lowest.
     fn epp(&self, frequency: Hertz) -> u64 {
         let (low, high) = (self.pstates.lowest().as_hertz(), self.pstates.highest().as_hertz());
         (high.saturating_sub(frequency.as_hertz()) * 255).checked_div(high - low).unwrap_or(0).min(255)
     }
 
-    /// The frequency that a value requests. `None` if it requests none.
+    /// The frequency that a written value requests. `None` if the value does not request a frequency.
     pub fn frequency(&self, value: &Value) -> Option<Hertz> {
         let khz = |text: &str| text.parse::<u64>().ok().map(|khz| Hertz::new(khz * 1_000));
         match self.way {
@@ -128,8 +129,8 @@ fn pstates(domain: &Domain, way: Way) -> Option<PStates> {
     steps(Hertz::new(low), Hertz::new(high))
 }
 
-/// At most [`STEPS`] + 2 frequencies from `low` to `high`, both included, a multiple of 100 MHz apart. `None` if `low` is
-/// above `high` or 0.
+/// At most [`STEPS`] + 2 frequencies from `low` to `high`, both included, in equal steps of a multiple of 100 MHz. `None`
+/// if `low` is above `high` or 0.
 pub(super) fn steps(low: Hertz, high: Hertz) -> Option<PStates> {
     let step = high.as_hertz().checked_sub(low.as_hertz())?.div_ceil(STEPS).next_multiple_of(HWP_STEP.as_hertz());
     let step = usize::try_from(step).ok()?.max(1);
@@ -140,24 +141,25 @@ pub(super) fn steps(low: Hertz, high: Hertz) -> Option<PStates> {
 /// The controlled settings, which all actuators share.
 pub type Shared = Arc<Mutex<Steered>>;
 
-/// A domain, and the frequencies that its cores request.
+/// A frequency domain, and the frequency that each of its cores requests. The highest request is applied.
 #[derive(Debug)]
 pub struct Highest {
     place: Place,
     access: Access,
-    /// The controlled settings, and the index of the domain's first one. `None`: nothing is changed (dry run).
+    /// The controlled settings, and the index of the domain's first setting. `None` in a dry run, which changes
+    /// nothing.
     steered: Option<(Shared, usize)>,
     wishes: Vec<Option<Hertz>>,
     asked: Option<Hertz>,
     in_force: InForce,
-    /// Number of times that a different frequency was requested.
+    /// Number of times that a different frequency was requested for the domain.
     changes: u64,
     lost: Option<Lost>,
     /// Whether the last attempt to follow the firmware's limit failed, and must be repeated.
     must_retry: bool,
 }
 
-/// The part of a [`Highest`] that belongs to one core.
+/// Actuator of one core in a domain that may have several ([`Highest`]).
 #[derive(Debug)]
 pub struct Core {
     shared: Arc<Mutex<Highest>>,
@@ -166,8 +168,8 @@ pub struct Core {
 }
 
 impl Highest {
-    /// Creates an actuator for each of `cores` cores of a domain. `steered`: the controlled settings, with the index of
-    /// the domain's first one; with `None` the actuators change nothing, but report success.
+    /// Creates an actuator for each of the `cores` cores of a domain. `steered` holds the controlled settings and the
+    /// index of the domain's first setting. With `None` (dry run) the actuators change nothing, but report success.
     pub fn of(place: Place, access: &Access, steered: Option<(Shared, usize)>, cores: usize) -> Vec<Core> {
         let ceiling = ceiling(&place, access).unwrap_or(place.pstates.highest());
         let frequency = place.domain.current(access).ok().flatten().unwrap_or(ceiling).min(ceiling);
@@ -180,7 +182,7 @@ impl Highest {
         (0..cores).map(|core| Core { shared: shared.clone(), core, known: in_force }).collect()
     }
 
-    /// Checks whether the firmware has changed its limit. Returns a message if it has.
+    /// Checks whether the firmware has changed its frequency limit. If it has, returns a message about it.
     fn look_up(&mut self) -> Option<String> {
         let ceiling = ceiling(&self.place, &self.access)?;
         if ceiling == self.in_force.ceiling {
@@ -194,7 +196,7 @@ impl Highest {
         })
     }
 
-    /// Applies the highest request.
+    /// Applies the highest request of the domain's cores.
     fn apply(&mut self) -> Acted<InForce> {
         if let Some(lost) = &self.lost {
             return Acted::Lost(lost.clone());
@@ -202,7 +204,7 @@ impl Highest {
         self.look_up();
         let Some(wish) = self.wishes.iter().flatten().max().copied() else { return Acted::InForce };
         let granted = wish.min(self.in_force.ceiling);
-        // The next one that the machine has, but not above its limit.
+        // The lowest available frequency that satisfies the request, but not above the firmware's limit.
         let all = &self.place.pstates;
         let possible = all.at_least(granted).filter(|of| *of <= self.in_force.ceiling);
         let wanted =
@@ -222,7 +224,7 @@ impl Highest {
         }
     }
 
-    /// Writes the settings. `Some` if the outcome is not as wanted.
+    /// Writes the settings. Returns `None` if the frequency is in force as requested, otherwise the outcome.
     fn move_to(&mut self, wanted: Hertz) -> Option<Acted<InForce>> {
         let Some((steered, first)) = &self.steered else {
             self.in_force.frequency = wanted;
@@ -279,14 +281,14 @@ impl Highest {
                     self.asked = None;
                     return Standing::Fresh;
                 }
-                // What cannot be read now is not lost.
+                // A setting that cannot be read now is not treated as lost.
                 Ok(Look::Ours) | Err(_) => continue,
             };
             self.lost = Some(lost.clone());
             return Standing::Lost(lost);
         }
         if self.look_up().is_some() || self.must_retry {
-            // Whoever wished for more gets it now, and whoever has more than is granted gives it back.
+            // After a change of the limit, apply again: a core may now get more of what it requested, or must get less.
             self.must_retry = matches!(self.apply(), Acted::Refused { .. });
         }
         Standing::AsLeft
@@ -299,12 +301,12 @@ impl Core {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).changes
     }
 
-    /// The place.
+    /// The frequency domain, and the setting that controls it.
     pub fn place(&self) -> Place {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).place.clone()
     }
 
-    /// The frequency that is in force, and its limit.
+    /// The frequency in force in the domain, and the limit on it.
     pub fn in_force(&self) -> InForce {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).in_force
     }

@@ -1,4 +1,4 @@
-//! Polling cores in virtual time, whose speed is the frequency in force, and the loops that steer them.
+//! Simulated polling cores in virtual time, whose speed is the frequency in force, and the control loops that set it.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -26,12 +26,13 @@ fn pstates() -> PStates {
     PStates::new(&[3_000, 2_600, 2_200, 1_800, 1_200, 800].map(mhz)).unwrap()
 }
 
-/// How packets come.
+/// Arrival pattern of packets.
 #[derive(Clone, Debug)]
 enum Traffic {
-    /// Poisson, with the rate from each time on: (seconds, packets a second).
+    /// Poisson arrivals whose rate changes at given times: (seconds, packets per second).
     Steps(Vec<(f64, f64)>),
-    /// Poisson at this rate for so many seconds, then silence for as many.
+    /// Poisson arrivals at the first number (packets per second), alternately on and off for the second number of
+    /// seconds each.
     OnOff(f64, f64),
 }
 
@@ -50,7 +51,7 @@ impl Traffic {
     }
 }
 
-/// A core that polls: packets wait in a queue, and each takes so many cycles.
+/// A core that polls. Packets wait in a queue; each takes a fixed number of cycles.
 struct World {
     traffic: Traffic,
     cycles: f64,
@@ -58,12 +59,12 @@ struct World {
     random: u64,
     now: u64,
     next: u64,
-    /// When the packet that is being worked on is done, with its arrival.
+    /// Arrival times of the packets in the queue, in nanoseconds, oldest first.
     queue: std::collections::VecDeque<u64>,
     free_at: u64,
     frequency: Hertz,
     ceiling: Hertz,
-    /// Requests that have not taken effect: the time and the frequency.
+    /// A request that has not yet taken effect: time of effect in nanoseconds, and frequency.
     pending: Option<(u64, Hertz)>,
     stalls: u64,
     goal: Nanos,
@@ -75,7 +76,7 @@ struct World {
     asked: Vec<(u64, Hertz)>,
     hertz_nanos: f64,
     is_blind: bool,
-    /// Whether the loop tells its busy time and its delays.
+    /// Whether the loop reports its busy time and its delays.
     tells: bool,
 }
 
@@ -109,7 +110,7 @@ impl World {
         Rc::new(RefCell::new(world))
     }
 
-    /// splitmix64, above 0 and at most 1.
+    /// Random number above 0 and at most 1 (splitmix64).
     fn random(&mut self) -> f64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -118,7 +119,8 @@ impl World {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64 + f64::EPSILON
     }
 
-    /// When the next packet comes: of a Poisson process at the rate of now, or 1 ms later for another look.
+    /// Gap until the next packet of a Poisson process at the present rate. At rate 0, it is 1 ms, after which the rate
+    /// is checked again.
     fn gap(&mut self) -> u64 {
         let rate = self.traffic.rate(self.now as f64 / 1e9);
         let gap = if rate > 0.0 { -self.random().ln() / rate * 1e9 } else { f64::MAX };
@@ -133,7 +135,7 @@ impl World {
             if frequency != self.frequency {
                 self.frequency = frequency;
                 self.stalls += 1;
-                // The core stands still for 12 us.
+                // The core stalls for 12 us.
                 self.free_at = self.free_at.max(when) + 12_000;
             }
         }
@@ -162,7 +164,7 @@ impl World {
             self.serve(at);
             let was = self.now;
             self.now = at;
-            // A look without a packet comes exactly 1 ms after the last one.
+            // A check without a packet comes exactly 1 ms after the previous one.
             let rate = self.traffic.rate(at as f64 / 1e9);
             if rate > 0.0 && at - was < 1_000_000 {
                 self.packets += 1;
@@ -197,7 +199,7 @@ impl Sensor<Simulated> for Rc<RefCell<World>> {
     }
 }
 
-/// Sets the world's frequency, as hardware of the 2nd generation does.
+/// Actuator that sets the simulated frequency with the delays of second-generation hardware.
 struct Hand(Rc<RefCell<World>>, Hertz);
 
 impl Actuator<Simulated> for Hand {
@@ -269,7 +271,7 @@ fn during(machine: &mut Loop, from_s: f64, to_s: f64) {
     );
 }
 
-/// Mean frequency as a part of the highest, share of late packets, and changes a second.
+/// Mean frequency as a share of the highest, share of late packets, and frequency changes per second.
 fn result(world: &Rc<RefCell<World>>) -> (f64, f64, f64) {
     let world = world.borrow();
     let seconds = world.now as f64 / 1e9;
@@ -280,7 +282,7 @@ fn result(world: &Rc<RefCell<World>>) -> (f64, f64, f64) {
     )
 }
 
-/// 30,000 cycles are 10 us at 3 GHz: 100,000 packets a second are all that it can do.
+/// 30,000 cycles take 10 us at 3 GHz, so the core handles at most 100,000 packets per second.
 const CYCLES: f64 = 30_000.0;
 const FULL: f64 = 100_000.0;
 
@@ -303,8 +305,8 @@ fn a_latency_goal_is_held_at_a_third_less_than_the_highest_frequency() {
     }
 }
 
-/// 5,000 packets a second are all that it can do, so that a span of 10 ms at half the load has 25: one that is busy all the
-/// time is often just a burst.
+/// The core handles at most 5,000 packets per second. At half the load, a span of 10 ms has 25 packets, so a span in
+/// which the core is always busy is often just a burst.
 #[test]
 fn bursts_of_few_packets_that_are_in_time_do_not_raise_the_frequency() {
     const FEW: f64 = 5_000.0;
@@ -338,7 +340,8 @@ fn steps_of_the_load_are_followed() {
     assert_eq!(at(0.0, 9.9), mhz(800));
     assert_eq!(at(9.9, 19.9), mhz(1_800));
     assert_eq!(at(19.9, 29.9), mhz(3_000));
-    // The step to 90 % came to a core at 1.8 GHz, and what it made late is paid for before another trial.
+    // The load stepped to 90 % while the core ran at 1.8 GHz. The packets that this delayed use up the goal's late
+    // budget, so the policy waits before it tries a lower frequency again.
     at(29.9, 59.9);
     let (_, late, _) = result(&world);
     assert!(late <= 0.01, "{late}");
@@ -366,7 +369,7 @@ fn idle_and_load_are_told_apart_by_packets_within_100_ms() {
             if phase != told {
                 told = phase;
             }
-            // The load is all that it has ever seen, so that nobody knows whether less than the highest would do.
+            // The core has only ever had this load, so it is unknown whether a lower frequency would suffice.
             let slow = world.borrow().frequency < mhz(3_000);
             slow_under_load += u64::from(truly == Phase::Load && since >= 100_000_000 && slow);
         }

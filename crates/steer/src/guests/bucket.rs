@@ -1,4 +1,4 @@
-//! A token bucket: limits a burst and the rate per second.
+//! A token bucket: limits the rate per second and the size of a burst.
 
 use units::{Instant, Monotonic, Nanos};
 
@@ -15,7 +15,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A bucket that holds the tokens of one second, at least one.
+    /// Creates a bucket that holds the tokens of one second, but at least one token.
     pub fn new(per_second: u32, now: Instant<Monotonic>) -> Self {
         let per_second = u64::from(per_second.max(1)) * WHOLE;
         Self { per_second, most: per_second, level: per_second, at: now }
@@ -24,7 +24,7 @@ impl Bucket {
     /// Number of whole tokens available now.
     pub fn left(&mut self, now: Instant<Monotonic>) -> u64 {
         let passed = now.since(self.at).unwrap_or(Nanos::ZERO).as_nanos();
-        // Beyond a second it is full anyway.
+        // After one second the bucket is full anyway.
         let passed = passed.min(1_000_000_000);
         let gained = u128::from(self.per_second) * u128::from(passed) / 1_000_000_000;
         if gained > 0 {
@@ -34,7 +34,7 @@ impl Bucket {
         self.level / WHOLE
     }
 
-    /// Takes a token, if there is one.
+    /// Takes one token. Returns whether there was one.
     pub fn take(&mut self, now: Instant<Monotonic>) -> bool {
         let is_there = self.left(now) > 0;
         if is_there {
@@ -49,7 +49,7 @@ impl Bucket {
         self.level -= tokens.min(left) * WHOLE;
     }
 
-    /// When `tokens` will be available, or as many as the bucket can hold.
+    /// When the bucket will hold `tokens` tokens, or be full if it can hold fewer.
     pub fn has_at(&self, tokens: u64) -> Instant<Monotonic> {
         let missing = (tokens * WHOLE).min(self.most).saturating_sub(self.level);
         self.at + Nanos::from_nanos((u128::from(missing) * 1_000_000_000).div_ceil(u128::from(self.per_second)) as u64)

@@ -1,4 +1,4 @@
-//! Processes one message: interprets it, checks whether it is allowed, applies the change and answers.
+//! Processes one message of a guest: parses it, checks whether it is allowed, applies the change and answers.
 
 use units::{Hertz, Instant, Monotonic, Nanos};
 
@@ -35,12 +35,12 @@ pub(super) struct Call<'s, O> {
     pub(super) server: &'s mut Server,
     pub(super) now: Instant<Monotonic>,
     pub(super) guest: usize,
-    /// Whether the guest's rate allows it.
+    /// Whether the message is within the guest's allowed rate.
     pub(super) is_within: bool,
     pub(super) outside: &'s mut O,
 }
 
-/// The change that a request makes to a vCPU's requests in force.
+/// How a request changes the vCPU's requests that are in force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     Level(Level),
@@ -53,9 +53,9 @@ enum Change {
 }
 
 impl Change {
-    /// Whether a request is carried out regardless of the rate. This holds for the highest frequency, so that a guest
-    /// that sends too many requests does not stay slow. Such a request changes something only if a request within the
-    /// rate made a change before, so there are at most twice as many changes as the rate allows.
+    /// Whether a request is carried out even above the allowed rate. This applies to the highest frequency, so that a
+    /// guest that sends too many requests does not stay slow. Such a request has an effect only after a change that was
+    /// within the rate, so there are at most twice as many changes as the rate allows.
     const fn is_always_allowed(self) -> bool {
         matches!(self, Self::Level(Level::Max))
     }
@@ -176,7 +176,7 @@ impl<O: Outside> Call<'_, O> {
         self.outside.frequency(cpu)
     }
 
-    /// The vCPUs 0 to n that the answer to a query must list.
+    /// The vCPUs, from 0 without gaps, that the answer to a query must list.
     fn query(&self, query: dpdk::Query, resource: u64) -> Result<Vec<u16>, String> {
         let guest = &self.server.guests[self.guest];
         if !self.is_within {
@@ -211,12 +211,12 @@ impl<O: Outside> Call<'_, O> {
         }
         let done = vcpus.iter().map(|vcpu| self.change(&asked, u16::from(*vcpu), Change::Level(level)));
         let done: Vec<Done> = done.collect();
-        // The worst of them; each of them is one of `vcpus`, of which there is at least one.
+        // The policy's outcome is the worst one of these vCPUs; there is at least one.
         let worst = done.into_iter().max_by_key(|done| done.verdict as u8);
         worst.unwrap_or_else(|| Done::refused(&asked, "it lists no vCPU".into()))
     }
 
-    /// Changes the wishes of a vCPU. Returns the outcome.
+    /// Changes the requests of a vCPU. Returns the outcome.
     fn change(&mut self, asked: &str, number: u16, change: Change) -> Done {
         let refused = |why: String| Done { vcpu: Some(number), ..Done::refused(asked, why) };
         let guest = &mut self.server.guests[self.guest];
@@ -311,7 +311,7 @@ impl<O: Outside> Call<'_, O> {
                 let wish = guest.resolved(vcpu, &self.server.domains[index]);
                 match (wish.and_then(|wish| self.server.hindrance(index, wish)), limited) {
                     (Some(why), _) => match self.server.frequencies[index].applied {
-                        // The firmware's limit, for instance: the nearest is in force.
+                        // For example, the firmware limits the frequency: the nearest possible one is in force.
                         Applied::Otherwise(_) => (Verdict::Limited, why),
                         _ => (Verdict::Held, why),
                     },

@@ -9,8 +9,8 @@
 //! (`tests/dpdk.rs` compares them where the header is installed). Numbers have the byte order of the machine, which
 //! guest and host share.
 //!
-//! The packet names a virtual machine (`vm_name`). That name is ignored: the channel on which a packet arrives decides
-//! whose it is.
+//! A packet names a virtual machine (`vm_name`). Apus ignores that name: the channel on which the packet arrives tells
+//! which guest sent it.
 
 /// Length of a request, and of the answers ACK and NACK, in bytes.
 pub const LENGTH: usize = 464;
@@ -43,7 +43,7 @@ const CAPS_LIST: u32 = 4;
 pub enum Core {
     /// A vCPU of the guest.
     Virtual(u64),
-    /// A CPU of the host. A guest knows its number only if it was configured there.
+    /// A CPU of the host. A guest knows this number only if it was configured in the guest.
     Physical(u64),
 }
 
@@ -94,22 +94,22 @@ impl Query {
 }
 
 units::named! {
-    /// Workload that a guest states for its vCPUs (`RTE_POWER_POLICY_WORKLOAD`), and the frequency that it causes.
+    /// Workload that a guest states for its vCPUs (`RTE_POWER_POLICY_WORKLOAD`), and the frequency that it leads to.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Workload {
-        /// The highest frequency.
+        /// Requests the highest frequency.
         High = "high",
-        /// The frequency in the middle of the list.
+        /// Requests the frequency in the middle of the list.
         Medium = "medium",
-        /// The lowest frequency.
+        /// Requests the lowest frequency.
         Low = "low",
     }
 }
 
-/// A policy that a guest sends.
+/// A power policy that a guest sends for its vCPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// The workload of these vCPUs.
+    /// The guest states the workload of these vCPUs.
     Workload(Workload, Vec<u8>),
     /// A kind of policy that Apus does not carry out; the text is its name.
     Unsupported(&'static str),
@@ -120,7 +120,7 @@ pub enum Policy {
 /// The meaning of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Packet {
-    /// A program has opened the channel. It sets no field but the command, and expects no answer.
+    /// A program in the guest has opened the channel. Only the packet's command is set, and no answer is expected.
     Connect,
     /// Scale a core's frequency.
     Scale(Core, Scale),
@@ -128,9 +128,9 @@ pub enum Packet {
     Policy(Policy),
     /// Remove the policy. DPDK's host program does not answer, so neither does Apus.
     RemovePolicy,
-    /// A query, with the number of the resource.
+    /// A query about a core; the number is the packet's `resource_id`.
     Query(Query, u64),
-    /// A command, or a unit of a scaling command, that DPDK 22.11 does not have.
+    /// A command, or a unit of a scaling command, that DPDK 22.11 does not define.
     Unknown {
         /// The command.
         command: u32,
@@ -140,7 +140,7 @@ pub enum Packet {
 }
 
 impl Packet {
-    /// Reads a request. A packet without a known meaning is [`Packet::Unknown`].
+    /// Parses a request. A packet without a known meaning is [`Packet::Unknown`].
     pub fn read(bytes: &[u8; LENGTH]) -> Self {
         let (command, unit, resource) = (word(bytes, COMMAND), word(bytes, UNIT), long(bytes, 0));
         match command {
@@ -193,7 +193,7 @@ fn policy(bytes: &[u8; LENGTH]) -> Policy {
     }
 }
 
-/// A request to scale a core, as librte_power sends it; for tests and for guests without DPDK.
+/// A request to scale a vCPU's frequency, as librte_power sends it. For tests, and for guests without DPDK.
 pub fn scale(vcpu: u64, scale: Scale) -> [u8; LENGTH] {
     let unit = match scale {
         Scale::Up => 1,
@@ -206,7 +206,7 @@ pub fn scale(vcpu: u64, scale: Scale) -> [u8; LENGTH] {
     request(1, unit, vcpu)
 }
 
-/// Any request without a policy.
+/// Builds any request that carries no policy.
 pub fn request(command: u32, unit: u32, resource: u64) -> [u8; LENGTH] {
     let mut bytes = [0; LENGTH];
     put(&mut bytes, 0, &resource.to_ne_bytes());
@@ -223,8 +223,8 @@ pub fn acknowledged(request: &[u8; LENGTH], is_good: bool) -> [u8; LENGTH] {
     bytes
 }
 
-/// The answer to a query of frequencies, in kHz by vCPU; 0 is unknown. `None` refuses the query: the packet then has
-/// the length that the guest expects, and the command NACK.
+/// The answer to a query of frequencies: kHz per vCPU, 0 where unknown. `None` refuses the query: the answer then has
+/// the command NACK and the length that the guest expects.
 pub fn frequencies(request: &[u8; LENGTH], known: Option<&[u32]>) -> [u8; FREQ_LIST_LENGTH] {
     let mut bytes = [0; FREQ_LIST_LENGTH];
     bytes[..HEAD].copy_from_slice(&request[..HEAD]);
@@ -238,9 +238,11 @@ pub fn frequencies(request: &[u8; LENGTH], known: Option<&[u32]>) -> [u8; FREQ_L
     bytes
 }
 
-/// The answer to a query of capabilities: for each vCPU, whether its core has a turbo frequency. `None` refuses.
+/// The answer to a query of capabilities: for each vCPU, whether its core has a turbo frequency. `None` refuses the
+/// query.
 ///
-/// No core is called a priority core: which ones have a higher base frequency (SST-BF) is not read.
+/// No core is reported as a priority core, because Apus does not read which cores have a higher base frequency
+/// (SST-BF).
 pub fn capabilities(request: &[u8; LENGTH], turbo: Option<&[bool]>) -> [u8; CAPS_LIST_LENGTH] {
     let mut bytes = [0; CAPS_LIST_LENGTH];
     bytes[..HEAD].copy_from_slice(&request[..HEAD]);

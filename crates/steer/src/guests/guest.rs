@@ -1,4 +1,4 @@
-//! A guest: its vCPUs with their requests, its channels, and its remaining allowance to send.
+//! A guest: its vCPUs with their requests, its channels, and how much it may still send.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use super::machine::{Domain, Manifest, Place};
 use super::parser::Parser;
 use super::record::Counts;
 
-/// Bytes per second that a guest may send, in addition to four DPDK packets for each allowed request.
+/// Bytes per second that a guest may send in addition to four DPDK packets for each allowed request.
 const SPARE_BYTES: u32 = 65_536;
-/// Buffer for answers that a guest has not read, in bytes per channel: eight DPDK answers.
+/// Size of the buffer for answers that a guest has not read yet, in bytes per channel: eight answers of DPDK.
 pub const OUTBOX: usize = 4096;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,14 +35,14 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    /// The requested frequency. A goal alone requests the highest one, because the host does not see how late the
-    /// guest's packets are.
+    /// The requested frequency. A latency goal without a frequency requests the highest one, because the host cannot
+    /// see how late the guest's packets are.
     pub(super) fn level(&self) -> Option<Level> {
         self.level.or(self.goal.map(|_| Level::Max))
     }
 
-    /// The idle-state limit. For a goal it is half of the latency: waking up may take one half, and the rest of the
-    /// path the other.
+    /// The idle-state limit. A latency goal sets it to half of its latency, which leaves the other half for the rest of
+    /// the path.
     pub(super) fn idle(&self) -> Option<Nanos> {
         let of_goal = self.goal.map(|goal| Nanos::from_nanos(goal.latency.as_nanos() / 2));
         self.idle.into_iter().chain(of_goal).min()
@@ -57,7 +57,7 @@ pub(super) struct Vcpu {
 }
 
 impl Vcpu {
-    /// The CPU to which its requests apply.
+    /// The CPU to which the vCPU's requests apply. The error says why there is none.
     pub(super) fn cpu(&self) -> Result<u32, String> {
         match &self.place {
             Place::Pinned(cpu) if self.cpus.contains(*cpu) => Ok(*cpu),
@@ -69,7 +69,7 @@ impl Vcpu {
         }
     }
 
-    /// Whether it may run on `cpu`. If its place is unknown, it may run on any CPU in the manifest.
+    /// Whether the vCPU may run on `cpu`. If its place is unknown, it may run on any CPU that the manifest allows.
     pub(super) fn may_be(&self, cpu: u32) -> bool {
         match self.place {
             Place::Unknown(_) => self.cpus.contains(cpu),
@@ -89,12 +89,12 @@ pub(super) struct Guest {
     pub(super) manifest: Manifest,
     pub(super) channels: Vec<Channel>,
     pub(super) vcpus: BTreeMap<u16, Vcpu>,
-    /// vCPUs that the manifest does not list.
+    /// vCPUs of the guest that the manifest does not list.
     pub(super) others: BTreeMap<u16, Place>,
     pub(super) requests: Bucket,
     pub(super) bytes: Bucket,
     pub(super) counts: Counts,
-    /// Messages above the rate that were not yet logged.
+    /// Number of messages above the allowed rate that were not logged yet.
     pub(super) untold: u64,
 }
 
@@ -116,7 +116,7 @@ impl Guest {
         }
     }
 
-    /// The lowest and the highest step that a vCPU may cause in a domain.
+    /// The lowest and the highest frequency step that the vCPU's requests may cause in a domain.
     pub(super) fn range(&self, vcpu: &Vcpu, domain: &Domain) -> (u32, u32) {
         let (least, most) = self.manifest.range(domain);
         match domain.nominal.filter(|_| vcpu.wish.is_without_turbo) {
@@ -125,7 +125,7 @@ impl Guest {
         }
     }
 
-    /// The step of a domain that a vCPU requests.
+    /// The frequency step of a domain that the vCPU requests. `None` if it requests no frequency.
     pub(super) fn resolved(&self, vcpu: &Vcpu, domain: &Domain) -> Option<u32> {
         let (least, most) = self.range(vcpu, domain);
         Some(match vcpu.wish.level()? {

@@ -1,4 +1,4 @@
-//! The machine's CPUs and their frequencies, and the manifests that state which guest may use them.
+//! The machine's CPUs and their frequencies, and the manifests that state which guest may influence them.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,18 @@ pub struct Domain {
     pub policy: u32,
     /// CPUs of the domain.
     pub cpus: CpuSet,
-    /// The frequencies that it can be fixed at, in kHz, the lowest first; not empty.
+    /// The frequencies at which the domain can be fixed, in kHz, lowest first. Never empty.
     pub steps: Vec<u32>,
-    /// The highest step that is not turbo. `None` if there is no turbo frequency, or if it is unknown.
+    /// The highest step that is not a turbo frequency, in kHz. `None` if there is no turbo frequency, or if this is
+    /// unknown.
     pub nominal: Option<u32>,
 }
 
-/// Distance between steps in kHz if the driver lists no steps (intel_pstate): the unit of its ratio.
+/// Distance in kHz between steps if the driver lists no frequencies (intel_pstate): 100 MHz, the unit of its ratio.
 const STEP: u32 = 100_000;
 
 impl Domain {
-    /// The steps between two frequencies, for drivers that list none.
+    /// The steps between two frequencies in kHz, for drivers that list no frequencies.
     pub fn steps_between(least: u32, most: u32) -> Vec<u32> {
         let between = (least / STEP + 1..most.div_ceil(STEP)).map(|ratio| ratio * STEP);
         let mut steps: Vec<u32> = std::iter::once(least).chain(between).chain([most]).collect();
@@ -40,12 +41,12 @@ impl Domain {
         self.steps.iter().rev().copied().find(|step| *step <= khz).unwrap_or_else(|| self.lowest())
     }
 
-    /// The step above `khz`.
+    /// The next step above `khz`; the highest step if there is none.
     pub fn above(&self, khz: u32) -> u32 {
         self.at_least(khz.saturating_add(1))
     }
 
-    /// The step below `khz`.
+    /// The next step below `khz`; the lowest step if there is none.
     pub fn below(&self, khz: u32) -> u32 {
         self.at_most(khz.saturating_sub(1))
     }
@@ -61,35 +62,35 @@ impl Domain {
     }
 }
 
-/// What a guest may request.
+/// What one guest may request, as the host's administrator configured it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Manifest {
     /// Name of the guest.
     pub name: String,
     /// The vCPUs for which requests are accepted, each with the host CPUs to which it may be pinned.
     pub vcpus: BTreeMap<u16, CpuSet>,
-    /// The lowest frequency that its requests may cause. `None`: the hardware's.
+    /// The lowest frequency that the guest's requests may cause. `None`: the lowest of the hardware.
     pub min_frequency: Option<Hertz>,
-    /// The highest frequency that its requests may cause. `None`: the hardware's.
+    /// The highest frequency that the guest's requests may cause. `None`: the highest of the hardware.
     pub max_frequency: Option<Hertz>,
-    /// Whether its requests may limit idle states, which keeps a core from saving power.
+    /// Whether the guest's requests may limit idle states, which keeps cores from saving power.
     pub may_limit_idle: bool,
-    /// Whether it may ask for the frequencies of its cores (DPDK's queries).
+    /// Whether the guest may query the frequencies of its cores (DPDK's queries).
     pub may_query: bool,
-    /// Maximum number of requests per second that are carried out.
+    /// Maximum number of the guest's requests per second that are carried out.
     pub requests_per_second: u32,
-    /// Number of its channels.
+    /// Number of the guest's channels.
     pub channels: usize,
 }
 
 impl Manifest {
-    /// The CPUs that its requests can have an effect on.
+    /// The CPUs that the guest's requests can affect.
     pub fn cpus(&self) -> CpuSet {
         self.vcpus.values().fold(CpuSet::new(), |all, cpus| all.union(cpus))
     }
 
-    /// The lowest and the highest step that the guest may cause. If no step lies within its limits, both are the step
-    /// above its lower limit.
+    /// The lowest and the highest step that the guest may cause in a domain, in kHz. If no step lies within the
+    /// manifest's limits, both are the next step above the lower limit.
     pub fn range(&self, domain: &Domain) -> (u32, u32) {
         let khz = |frequency: Hertz| u32::try_from(frequency.as_hertz() / 1_000).unwrap_or(u32::MAX);
         let least = self.min_frequency.map_or(domain.lowest(), |least| domain.at_least(khz(least)));
@@ -98,19 +99,19 @@ impl Manifest {
     }
 }
 
-/// Where a vCPU runs.
+/// Where a vCPU's thread runs on the host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     /// On this CPU only.
     Pinned(u32),
-    /// On any of these CPUs, as the scheduler decides.
+    /// On any of these CPUs; the scheduler decides.
     Floating(CpuSet),
     /// Unknown, for this reason.
     Unknown(String),
 }
 
 impl Place {
-    /// The place of a thread that may run on these CPUs.
+    /// The place of a thread whose affinity is these CPUs.
     pub fn of(cpus: CpuSet) -> Self {
         match (cpus.len(), cpus.first()) {
             (1, Some(cpu)) => Self::Pinned(cpu),
@@ -119,7 +120,7 @@ impl Place {
         }
     }
 
-    /// Whether it may run on `cpu`.
+    /// Whether a vCPU at this place may run on `cpu`. A vCPU at an unknown place may not.
     pub fn may_be(&self, cpu: u32) -> bool {
         match self {
             Self::Pinned(at) => *at == cpu,

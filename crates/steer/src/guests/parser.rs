@@ -14,7 +14,7 @@ use units::{Instant, Monotonic, Nanos};
 
 use super::{dpdk, protocol};
 
-/// An incomplete message is discarded after this time without a byte. Programs write a message in one piece, and DPDK
+/// Time without a byte after which an incomplete message is discarded. Programs write a message in one piece, and DPDK
 /// waits one second before its first one (DPDK 22.11, lib/power/guest_channel.c).
 const PATIENCE: Nanos = Nanos::from_secs(1);
 
@@ -23,15 +23,15 @@ const PATIENCE: Nanos = Nanos::from_secs(1);
 pub enum Message<'a> {
     /// A DPDK packet.
     Dpdk(&'a [u8; dpdk::LENGTH]),
-    /// A line of Apus's protocol, without its end.
+    /// A line of Apus's protocol, without the line end.
     Own(&'a [u8]),
     /// A line of Apus's protocol that is too long, and was skipped.
     TooLong,
-    /// A message that did not arrive completely in time; the number of bytes that did.
+    /// A message that did not arrive completely in time, with the number of bytes that did arrive.
     Incomplete(usize),
 }
 
-/// The state between two reads.
+/// State of a channel's parser between two reads.
 #[derive(Clone, Debug)]
 pub struct Parser {
     buffer: [u8; dpdk::LENGTH],
@@ -76,18 +76,18 @@ impl Parser {
         }
     }
 
-    /// When [`expire`](Self::expire) will discard the incomplete message. `None` if there is none.
+    /// When [`expire`](Self::expire) will discard the incomplete message. `None` if no message is incomplete.
     pub fn expires_at(&self) -> Option<Instant<Monotonic>> {
         (self.length > 0 || self.is_skipping).then(|| self.last + PATIENCE)
     }
 
     /// Takes at most one message from the front of `bytes`, and returns the remaining bytes.
     fn more<'b>(&mut self, bytes: &'b [u8], take: &mut impl FnMut(Message<'_>)) -> &'b [u8] {
-        // What decides between the protocols comes byte by byte.
+        // The first bytes, which tell the protocols apart, are read one by one.
         if self.length < protocol::MAGIC.len() && self.is_line() {
             self.buffer[self.length] = bytes[0];
             self.length += 1;
-            // The fifth byte cannot be a line end, if it is a line.
+            // The message is a line, whose fifth byte cannot be its end.
             return &bytes[1..];
         }
         if self.is_line() {

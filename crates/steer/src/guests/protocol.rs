@@ -14,8 +14,8 @@
 //! | `release` | withdraw all requests |
 //! | `state` | show the requests in force |
 //!
-//! An unknown field in the answer is `-`. The guest chooses ID and finds its answer by it: after a program that did not
-//! read its answers, the next one that opens the port gets them first.
+//! An unknown field in the answer is `-`. The guest chooses ID, and matches answers to requests by it. This is needed
+//! because a program may leave answers unread: the next program that opens the port gets these first.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,8 +23,8 @@ use std::str::FromStr;
 use policy::goal::{Goal, GoalError};
 use units::{Hertz, Nanos};
 
-/// Every message begins with this. A DPDK packet begins with a vCPU number, which is never as large as these bytes read
-/// as a number, so the two cannot be confused.
+/// Prefix of every message. A DPDK packet starts with a vCPU number, and no vCPU number is as large as these bytes are
+/// when read as a number, so the two protocols cannot be confused.
 pub const MAGIC: &[u8; 5] = b"apus/";
 /// Version of the protocol.
 pub const VERSION: u32 = 1;
@@ -69,34 +69,34 @@ impl fmt::Display for Id {
 /// A requested frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frequency {
-    /// The highest that the manifest allows.
+    /// The highest frequency that the manifest allows.
     Max,
-    /// The lowest that the manifest allows.
+    /// The lowest frequency that the manifest allows.
     Min,
-    /// One step higher than now.
+    /// One frequency step above the present one.
     Up,
-    /// One step lower than now.
+    /// One frequency step below the present one.
     Down,
-    /// The lowest step that is at least this.
+    /// The lowest frequency step that is at least this high.
     AtLeast(Hertz),
 }
 
-/// The content of a guest's request.
+/// What a guest asks for in a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ask {
-    /// A frequency.
+    /// Sets the vCPU's frequency.
     Frequency(Frequency),
-    /// A latency goal. `None` withdraws it.
+    /// Sets a latency goal. `None` withdraws it.
     Goal(Option<Goal>),
-    /// The longest exit latency that idle states may have. `None` withdraws the limit.
+    /// Limits the exit latency of the idle states that the core may enter. `None` withdraws the limit.
     Idle(Option<Nanos>),
-    /// Withdraws all requests.
+    /// Withdraws all requests of the vCPU.
     Release,
-    /// Asks for the requests in force.
+    /// Asks which requests are in force, and changes nothing.
     State,
 }
 
-/// Parses the ASK part of a request; the same text is typed on the command line.
+/// Parses the ASK part of a request. The command line accepts the same text.
 impl FromStr for Ask {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -135,7 +135,7 @@ impl fmt::Display for Ask {
             Self::Frequency(Frequency::AtLeast(frequency)) => write!(f, "{}Hz", frequency.as_hertz()),
             Self::Goal(Some(goal)) => write!(f, "goal={goal}"),
             Self::Goal(None) => f.write_str("goal=none"),
-            // In nanoseconds: a rounded limit would be another one.
+            // In nanoseconds, because rounding would change the limit.
             Self::Idle(Some(limit)) => write!(f, "idle={}ns", limit.as_nanos()),
             Self::Idle(None) => f.write_str("idle=none"),
             Self::Release => f.write_str("release"),
@@ -144,10 +144,10 @@ impl fmt::Display for Ask {
     }
 }
 
-/// A request.
+/// A request of a guest, for one of its vCPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Identifier that the guest chose.
+    /// Identifier that the guest chose; the answer repeats it.
     pub id: Id,
     /// Content of the request.
     pub ask: Ask,
@@ -156,7 +156,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Parses a line without its end. The error contains the ID for the answer, if it was readable.
+    /// Parses a line without its line end. The error contains the ID for the answer, or [`Id::NONE`] if it was
+    /// unreadable.
     pub fn read(line: &[u8]) -> Result<Self, (Id, String)> {
         let Ok(line) = std::str::from_utf8(line) else { return Err((Id::NONE, "the line is not text".into())) };
         let mut words = line.split(' ');
@@ -196,8 +197,8 @@ units::named! {
         Granted = "granted",
         /// The request is in force in part: the manifest or the hardware does not allow more.
         Limited = "limited",
-        /// The request is accepted but not yet in force: others share the core, or the vCPU is not pinned as the
-        /// manifest requires.
+        /// The request is accepted but not in force yet, because another vCPU shares the core, or because the vCPU is
+        /// not pinned as the manifest requires.
         Held = "held",
         /// The request was refused and has no effect.
         Refused = "refused",
@@ -205,29 +206,29 @@ units::named! {
 }
 
 impl Verdict {
-    /// Whether the request is in force, at least in part: ACK in DPDK's protocol.
+    /// Whether the request is in force, at least in part. DPDK's protocol then answers ACK, otherwise NACK.
     pub const fn is_good(self) -> bool {
         matches!(self, Self::Granted | Self::Limited)
     }
 }
 
-/// An answer.
+/// The answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// The ID of the request.
+    /// Identifier of the request.
     pub id: Id,
     /// The outcome.
     pub verdict: Verdict,
-    /// The vCPU. `None` if the request named none.
+    /// Number of the vCPU. `None` if the request named none.
     pub vcpu: Option<u16>,
     /// The frequency at which the vCPU's core is fixed, in kHz. `None` if it is not fixed.
     pub khz: Option<u32>,
-    /// The longest exit latency of idle states that the core may enter, in us. `None` if the guest sets no limit.
+    /// The longest exit latency of idle states that the core may enter, in us. `None` if no guest limits it.
     pub idle_us: Option<u64>,
     /// The lowest and the highest frequency that the guest may request for the vCPU, in kHz. `None` if the host does not
     /// say: the manifest does not allow queries, the vCPU is not pinned, or the host's Apus is older than this field.
     pub range_khz: Option<(u32, u32)>,
-    /// Why.
+    /// Why the request has this outcome.
     pub why: String,
 }
 

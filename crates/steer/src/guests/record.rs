@@ -4,16 +4,17 @@ use units::Nanos;
 
 use super::protocol::Verdict;
 
-/// The outcome of applying a setting.
+/// The outcome of applying a guest's setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Applied {
-    /// The request is in force.
+    /// The requested value is in force.
     InForce,
     /// A different value is in force, for this reason.
     Otherwise(String),
-    /// The request could not be applied, for this reason. A retry is possible.
+    /// The setting could not be applied, for this reason. The server tries again later.
     Failed(String),
-    /// Somebody else has set it, or it is gone. Apus no longer controls it.
+    /// The setting is gone or was changed by something other than Apus, which no longer controls it. The text says
+    /// which.
     Lost(String),
 }
 
@@ -26,12 +27,13 @@ impl Applied {
     }
 }
 
-/// The machine, and the log.
+/// What the server uses outside of itself: the machine's settings, and the log.
 pub trait Outside {
     /// Fixes the frequency of a domain, in kHz. `None` restores the host's own limits.
     fn fix_frequency(&mut self, policy: u32, khz: Option<u32>) -> Applied;
 
-    /// Limits the exit latency of a CPU's idle states, unless the host's own limit is lower. `None` restores that.
+    /// Limits the exit latency of a CPU's idle states, unless the host's own limit is lower. `None` restores the host's
+    /// own limit.
     fn limit_idle(&mut self, cpu: u32, limit: Option<Nanos>) -> Applied;
 
     /// The frequency of a CPU in kHz. `None` if it is not known.
@@ -47,9 +49,10 @@ units::named! {
     pub enum Event {
         /// A message of a guest.
         Request = "request",
-        /// Messages above the guest's rate since the last such record; `asked` is their number.
+        /// The guest sent messages above its allowed rate; [`Record::asked`] is their number since the last such
+        /// record.
         OverRate = "over-rate",
-        /// A vCPU was found on other CPUs than before.
+        /// A vCPU was found to run on other CPUs than before.
         Placed = "placed",
         /// All requests of a guest were dropped.
         Forgotten = "forgotten",
@@ -72,23 +75,23 @@ units::named! {
 pub struct Record<'a> {
     /// Kind of the event.
     pub event: Event,
-    /// The guest.
+    /// Name of the guest.
     pub guest: &'a str,
     /// Number of the channel, from 0. `None` if no channel is involved.
     pub channel: Option<usize>,
     /// Protocol of the message. `None` if the event is not a complete message.
     pub protocol: Option<Protocol>,
-    /// What the guest requested.
+    /// What the guest requested, in the words of its message.
     pub asked: String,
-    /// The vCPU.
+    /// Number of the vCPU. `None` if the event concerns no single vCPU.
     pub vcpu: Option<u16>,
-    /// The CPU to which the vCPU is pinned.
+    /// The CPU to which the vCPU is pinned. `None` if there is none.
     pub cpu: Option<u32>,
-    /// The frequency at which that CPU is fixed, in kHz.
+    /// The frequency at which that CPU is fixed, in kHz. `None` if it is not fixed.
     pub khz: Option<u32>,
     /// Outcome of the request. `None` if the event is not a request.
     pub verdict: Option<Verdict>,
-    /// Why.
+    /// Why the event happened, or why the request has this outcome.
     pub why: String,
 }
 
@@ -97,13 +100,13 @@ pub struct Record<'a> {
 pub struct Counts {
     /// All messages, including unreadable ones.
     pub messages: u64,
-    /// Requests by verdict.
+    /// Number of requests with the outcome [`Verdict::Granted`].
     pub granted: u64,
-    /// See [`Verdict::Limited`].
+    /// Number of requests with the outcome [`Verdict::Limited`].
     pub limited: u64,
-    /// See [`Verdict::Held`].
+    /// Number of requests with the outcome [`Verdict::Held`].
     pub held: u64,
-    /// See [`Verdict::Refused`].
+    /// Number of requests with the outcome [`Verdict::Refused`].
     pub refused: u64,
     /// Messages above the allowed rate. They are refused, except requests for the highest frequency.
     pub over_rate: u64,

@@ -1,4 +1,4 @@
-//! The host's side of all guests' channels: checks each request against the guest's manifest, and has it carried out.
+//! The host's side of all guests' channels: checks each request against the guest's manifest, and has it applied.
 //!
 //! ```text
 //!   bytes ──► Parser ──► Message ──► rate ──► manifest ──► Wish of a vCPU ──┐
@@ -6,12 +6,12 @@
 //!   pinning ──► Place of each vCPU ─────────────────────────────────────────┘                                          │
 //!   answers ◄── bounded outbox ◄── Verdict, reason ◄───────────────────────────────────────────────────────────────────┘
 //! ```
-//! Nothing that a guest sends is trusted. The server buffers one message per channel and [`OUTBOX`](super::OUTBOX)
-//! bytes of answers, never more; answers that the guest does not read are dropped. Requests affect only the CPUs in the
-//! guest's manifest, within its limits, and do not slow other guests: see [`may_read`](Server::may_read).
+//! Nothing that a guest sends is trusted. The server buffers at most one message and [`OUTBOX`](super::OUTBOX) bytes of
+//! answers per channel; answers that the guest does not read are dropped. Requests affect only the CPUs in the guest's
+//! manifest, within the manifest's limits, and do not slow other guests: see [`may_read`](Server::may_read).
 //!
-//! A domain is fixed at a frequency only if each of its CPUs belongs to vCPUs that all request one. Then the highest
-//! request wins. Otherwise the domain keeps the host's own limits.
+//! A domain is fixed at a frequency only if all of its CPUs are used by vCPUs only, and each of these vCPUs requests a
+//! frequency. The highest request wins. Otherwise the domain keeps the host's own limits.
 
 use std::collections::BTreeMap;
 
@@ -27,15 +27,15 @@ use super::parser::{Message, Parser};
 use super::protocol::{self, Id};
 use super::record::{Applied, Counts, Event, Outside, Protocol, Record};
 
-/// Maximum number of bytes that are read from a channel at once, so that no guest waits long for another.
+/// Maximum number of bytes that are read from a channel at once, so that one guest does not delay the others.
 const AT_ONCE: usize = 4096;
-/// Maximum number of vCPUs that a lookup may report for one guest: as many as KVM supports on x86 (`KVM_MAX_VCPUS`,
-/// 4096).
+/// Maximum number of vCPUs that are accepted for one guest when its vCPUs are looked up: as many as KVM supports on x86
+/// (`KVM_MAX_VCPUS`, 4096).
 const MOST_VCPUS: usize = 4096;
 /// Time until a failed setting is retried.
 const RETRY: Nanos = Nanos::from_secs(5);
 
-/// What is in force in a domain or on a CPU.
+/// The setting that was last applied to a domain or a CPU, and its outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Force<T> {
     pub(super) wanted: Option<T>,
@@ -52,26 +52,27 @@ impl<T> Force<T> {
 pub struct Standing {
     /// Number of the vCPU.
     pub vcpu: u16,
-    /// Where it runs.
+    /// Where the vCPU runs.
     pub place: Place,
-    /// The requested frequency, resolved to a step of its core, in kHz. `None` without a request, or if its core is
-    /// unknown.
+    /// The frequency that the vCPU requests, as a step of its core, in kHz. `None` if it requests none, or if its core
+    /// is unknown.
     pub wish_khz: Option<u32>,
-    /// Latency goal of the vCPU.
+    /// Latency goal that the vCPU requests. `None` if it requests none.
     pub goal: Option<Goal>,
-    /// The idle-state limit that is requested, or that its goal needs.
+    /// The limit on the exit latency of idle states that the vCPU requests, or that its latency goal needs. `None` if
+    /// there is neither.
     pub idle: Option<Nanos>,
-    /// The frequency at which its core is fixed, in kHz. `None` if it is not fixed.
+    /// The frequency at which the vCPU's core is fixed, in kHz. `None` if it is not fixed.
     pub khz: Option<u32>,
-    /// Why the request is not in force. `None` if it is, or if there is none.
+    /// Why the request for a frequency is not in force. `None` if it is in force, or if there is none.
     pub why: Option<String>,
 }
 
-/// All guests.
+/// The requests and channels of all guests, and the settings that result from them.
 #[derive(Debug)]
 pub struct Server {
     pub(super) domains: Vec<Domain>,
-    /// Index of the domain of each CPU.
+    /// Index of each CPU's frequency domain.
     pub(super) domain_of: BTreeMap<u32, usize>,
     pub(super) guests: Vec<Guest>,
     pub(super) frequencies: Vec<Force<u32>>,
@@ -79,7 +80,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates a server. The guests have no requests yet, and it is unknown where their vCPUs run.
+    /// Creates a server. At first, the guests have no requests, and it is not known where their vCPUs run.
     pub fn new(domains: Vec<Domain>, manifests: Vec<Manifest>, now: Instant<Monotonic>) -> Self {
         let all = manifests.iter().fold(CpuSet::new(), |all, one| all.union(&one.cpus()));
         let domain_of = |(index, domain): (usize, &Domain)| -> Vec<(u32, usize)> {
@@ -99,11 +100,11 @@ impl Server {
     pub fn may_read(&mut self, guest: usize, now: Instant<Monotonic>) -> usize {
         let Some(guest) = self.guests.get_mut(guest) else { return 0 };
         let left = usize::try_from(guest.bytes.left(now)).unwrap_or(AT_ONCE).min(AT_ONCE);
-        // Not byte by byte: each read costs a system call.
+        // Wait until a whole message may be read: reading it byte by byte would cost a system call for each byte.
         if left < dpdk::LENGTH { 0 } else { left }
     }
 
-    /// When [`may_read`](Self::may_read) allows a whole message again.
+    /// When a whole message may be read from the guest's channels again; see [`may_read`](Self::may_read).
     pub fn reads_at(&self, guest: usize) -> Instant<Monotonic> {
         self.guests.get(guest).map_or(Instant::ORIGIN, |guest| guest.bytes.has_at(dpdk::LENGTH as u64))
     }
@@ -120,18 +121,18 @@ impl Server {
         let Some(one) = self.guests.get_mut(guest) else { return };
         one.bytes.spend(now, bytes.len() as u64);
         let Some(entry) = one.channels.get_mut(channel) else { return };
-        // The parser is a few hundred bytes; it is taken out so that messages can change the rest.
+        // Take the parser (a few hundred bytes) out of its channel, so that handling a message can change the rest.
         let mut parser = std::mem::take(&mut entry.parser);
         parser.feed(now, bytes, |message| self.message(now, guest, channel, message, outside));
         self.guests[guest].channels[channel].parser = parser;
     }
 
-    /// The answers that are still to be sent on a channel.
+    /// The answers that still have to be sent on a channel.
     pub fn outgoing(&self, guest: usize, channel: usize) -> &[u8] {
         self.guests.get(guest).and_then(|guest| guest.channels.get(channel)).map_or(&[], |channel| &channel.out)
     }
 
-    /// Removes this many bytes from the answers, because they were sent.
+    /// Removes the first `bytes` bytes of a channel's answers, because they were sent.
     pub fn sent(&mut self, guest: usize, channel: usize, bytes: usize) {
         if let Some(channel) = self.guests.get_mut(guest).and_then(|guest| guest.channels.get_mut(channel)) {
             channel.out.drain(..bytes.min(channel.out.len()));
@@ -171,13 +172,14 @@ impl Server {
         }
     }
 
-    /// Puts the requests in force again.
+    /// Applies the requests again after [`pause`](Self::pause).
     pub fn resume(&mut self, now: Instant<Monotonic>, outside: &mut impl Outside) {
         self.settle_all(now, outside);
     }
 
-    /// Takes over the guests of another server that this one also has: their counts, and their requests for vCPUs that
-    /// their manifests still list. The requests come into force when the vCPUs are placed.
+    /// Takes over the state of an earlier server, for guests that this server also has: their counters, and their
+    /// requests for vCPUs that their manifests still list. These requests take effect once [`place`](Self::place) is
+    /// called.
     pub fn adopt(&mut self, mut before: Self) {
         for guest in &mut self.guests {
             let Some(at) = before.guests.iter().position(|other| other.manifest.name == guest.manifest.name) else {
@@ -194,7 +196,7 @@ impl Server {
         }
     }
 
-    /// Updates where the vCPUs of a guest run. The place of a vCPU that is not among them is unknown.
+    /// Updates where the vCPUs of a guest run. The place of a vCPU that is missing in `places` becomes unknown.
     pub fn place(
         &mut self,
         now: Instant<Monotonic>,
@@ -228,8 +230,8 @@ impl Server {
         }
     }
 
-    /// Does periodic work: discards incomplete messages, logs messages above the rate, and retries failed settings.
-    /// Call it about once a second.
+    /// Does periodic work: discards incomplete messages, logs the number of messages above the rate, and retries failed
+    /// settings. Call it about once a second.
     pub fn tick(&mut self, now: Instant<Monotonic>, outside: &mut impl Outside) {
         for guest in 0..self.guests.len() {
             for channel in 0..self.guests[guest].channels.len() {
@@ -351,8 +353,9 @@ impl Server {
         }
     }
 
-    /// The frequency at which the domain should be fixed: the highest request, if every CPU has only vCPUs that request
-    /// one. `Ok(None)`: there is no request. `Err`: there is one, but for this reason it is not in force.
+    /// The frequency at which a domain should be fixed: the highest request, if all of its CPUs are used by vCPUs only
+    /// and each of these requests one. `Ok(None)`: no vCPU requests a frequency. `Err`: at least one vCPU does, but its
+    /// request cannot be applied for this reason.
     fn target(&self, domain: &Domain) -> Result<Option<(u32, usize, u16)>, String> {
         let mut highest: Option<(u32, usize, u16)> = None;
         let mut in_the_way = None;
@@ -394,7 +397,7 @@ impl Server {
         }
     }
 
-    /// Why a domain is not fixed at `wish`. `None` if it is.
+    /// Why a domain is not fixed at the frequency `wish`. `None` if it is.
     pub(super) fn hindrance(&self, index: usize, wish: u32) -> Option<String> {
         let force = &self.frequencies[index];
         match self.target(&self.domains[index]) {
@@ -410,7 +413,7 @@ impl Server {
         }
     }
 
-    /// The frequency at which a domain is fixed.
+    /// The frequency at which a domain is fixed, in kHz. `None` if it is not fixed.
     pub(super) fn khz(&self, index: usize) -> Option<u32> {
         let force = &self.frequencies[index];
         force.wanted.filter(|_| force.applied == Applied::InForce)
@@ -443,8 +446,7 @@ impl Server {
         *force = Force { wanted, applied: outside.limit_idle(cpu, wanted), tried: now };
     }
 
-    /// Recomputes all settings, after guests have moved or gone. First it releases settings, so that a CPU that a vCPU
-    /// has left gets the host's limits before another CPU is fixed.
+    /// Recomputes all settings after vCPUs have moved or guests have gone.
     fn settle_all(&mut self, now: Instant<Monotonic>, outside: &mut impl Outside) {
         for index in 0..self.domains.len() {
             self.settle_domain(now, index, false, outside);

@@ -1,9 +1,10 @@
 //! Applies the requests of guests: sets the limits of cpufreq policies, and the resume latency of CPUs.
 //!
-//! A domain is fixed at a frequency by setting both of its limits to it. Every governor obeys them, and the governor
-//! itself is not changed. The original values are in the journal before the first change, and are restored when this
-//! value is dropped.
-// A failed transaction carries what was done and what is left to do; it happens once, on no hot path (as in `host`).
+//! A domain is fixed at a frequency by setting both of its cpufreq limits to it. Every governor obeys these limits, so
+//! the governor itself is not changed. The original values are recorded in the journal before the first change, and are
+//! restored when [`Settings`] is dropped.
+// The error of a failed transaction is large, because it lists what was done and what remains to be done. It is rare
+// and on no hot path (as in `host`).
 #![allow(clippy::result_large_err)]
 
 use std::collections::BTreeMap;
@@ -17,23 +18,24 @@ use units::{Hertz, Nanos};
 use super::machine::{Domain, Manifest};
 use super::record::Applied;
 
-/// The settings that the guests' manifests allow them to affect.
+/// The host's settings that guests may influence according to their manifests.
 #[derive(Debug)]
 pub struct Settings {
     access: Access,
-    /// `None` if there is nothing to set.
+    /// The controlled settings. `None` if there is nothing to set.
     steered: Option<Steered>,
-    /// Where a policy's limits are in `steered`.
+    /// Index in `steered` of each cpufreq policy's limits.
     limits: BTreeMap<u32, usize>,
-    /// Where a CPU's resume latency is in `steered`.
+    /// Index in `steered` of each CPU's resume latency.
     latencies: BTreeMap<u32, usize>,
     policy_of: BTreeMap<u32, u32>,
 }
 
 impl Settings {
-    /// Records the settings of all CPUs in the manifests, and returns the domains of these CPUs. Changes nothing yet.
+    /// Records the settings of all CPUs in the manifests, and returns the frequency domains of these CPUs. Changes
+    /// nothing yet.
     ///
-    /// Domains whose frequencies are unknown are left out, and so is the resume latency if the kernel has no PM QoS.
+    /// Leaves out domains whose frequencies are unknown, and the resume latency if the kernel has no PM QoS.
     pub fn new(
         access: &Access,
         manifests: &[Manifest],
@@ -75,7 +77,7 @@ impl Settings {
         Ok((Self { access: access.clone(), steered, limits, latencies, policy_of }, domains))
     }
 
-    /// No settings: nothing can be changed.
+    /// Creates an empty set of settings: nothing can be changed.
     pub fn none(access: &Access) -> Self {
         let (limits, latencies, policy_of) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { access: access.clone(), steered: None, limits, latencies, policy_of }
@@ -87,8 +89,8 @@ impl Settings {
             return Applied::Failed(format!("CPU policy {policy} has no limits to set"));
         };
         let Some(khz) = khz else { return self.restore(place) };
-        // A frequency above the firmware's limit would not come into force, and finding that out takes half a second, in
-        // which other guests would wait.
+        // A frequency above the firmware's limit would not take effect. Finding that out takes half a second, during
+        // which other guests would have to wait.
         let (khz, above) = match knob::firmware_limit(&self.access, policy) {
             Ok(Some(limit)) if limit < u64::from(khz) => {
                 let why = format!("the firmware limits the frequency to {limit} kHz (bios_limit)");
@@ -104,7 +106,8 @@ impl Settings {
         }
     }
 
-    /// Limits the exit latency of a CPU's idle states, unless its original limit is lower. `None` restores that.
+    /// Limits the exit latency of a CPU's idle states, unless its original limit is lower. `None` restores the original
+    /// limit.
     pub fn limit_idle(&mut self, cpu: u32, limit: Option<Nanos>) -> Applied {
         let Some(place) = self.latencies.get(&cpu).copied() else {
             return Applied::Failed(format!(

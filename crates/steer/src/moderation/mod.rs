@@ -1,4 +1,5 @@
-//! Chooses how long the interrupt of a receive queue is delayed after a packet, so that packets gather.
+//! Chooses how long the interrupt of a receive queue is delayed after a packet, so that several packets share one
+//! interrupt.
 //!
 //! A packet that an application reads from a socket is delayed twice:
 //!
@@ -6,13 +7,14 @@
 //!   arrival ──── timer: at most T ────► reception (NAPI) ──── softirq, socket, wake-up ────► the application's read
 //!                [a bound]                                       [measured]
 //! ```
-//! The first part is not measured: few NICs stamp arrivals. Its upper bound is the moderation timer `T` (NAPI's
-//! `gro_flush_timeout`, a NIC's `rx-usecs`): no packet waits longer for its reception, as long as the CPU serves
-//! interrupts. (The wait behind a poll that used up its budget is measured, as if that poll had received the packet.)
-//! The other moderation on the path, which Apus does not set, may have a longer timer (the NIC's `rx-usecs` while Apus
-//! sets NAPI deferral, or the reverse). Then the bound is that timer. The second part is measured. The policy sees the
-//! sum of the bound and the measured part. The timer that meets the goal is therefore the goal less the measured part
-//! at the goal's quantile. If the measured part alone exceeds the goal, moderation is not the cause, and is turned off.
+//! The first part is not measured, because few NICs timestamp arrivals. Its upper bound is the moderation timer `T`
+//! (NAPI's `gro_flush_timeout`, a NIC's `rx-usecs`): no packet waits longer for its reception, provided that the CPU
+//! serves interrupts. (If a poll uses up its budget, the packets behind it wait longer; their delay is measured from
+//! that poll.) A second kind of moderation on the path, which Apus does not set, may have a longer timer: the NIC's
+//! `rx-usecs` while Apus sets NAPI deferral, or the reverse. Then that longer timer is the bound. The second part of
+//! the delay is measured. The policy sees the sum of the bound and the measured part. So the longest timer that meets
+//! the goal is the goal minus the measured part, at the goal's quantile. If the measured part alone exceeds the goal,
+//! moderation is not the cause, and the policy turns it off.
 //!
 //! Each queue has its own [`Moderate`], with any of the policies of [`policy::moderation`], and its own actuator
 //! ([`place`]). If all queues of a device share one timer, each queue states the longest timer that it accepts
@@ -31,28 +33,31 @@ use units::{Instant, Nanos, Quantile};
 
 use crate::seam::{Acted, Controller, Decision, Reading};
 
-/// Time between two readings. A burst must be answered within 10 ms.
+/// Time between two readings. It is short because the loop must react to a burst within 10 ms.
 const INTERVAL: Nanos = Nanos::from_millis(5);
-/// Figures are shown for spans of this length. A queue without a packet for so long is idle.
+/// Length of the spans for which figures are shown. A queue that receives no packet for a whole span counts as idle.
 const FIGURES_EVERY: Nanos = Nanos::from_secs(1);
 
-/// The observation of a receive queue. The counters are totals that start at any value.
+/// One observation of a receive queue by its sensor. Unless stated otherwise, counters are totals since an arbitrary
+/// start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueueSeen {
     /// Packets received. `None` if they are not counted.
     pub packets: Option<u64>,
     /// Bytes received. `None` if they are not counted.
     pub bytes: Option<u64>,
-    /// Number of polls of the queue by the kernel, caused by an interrupt or the timer. `None` if they are not counted;
-    /// then they are estimated.
+    /// Number of times that the kernel polled the queue, after an interrupt or a timer (total). `None` if polls are not
+    /// counted; then the controller estimates them.
     pub polls: Option<u64>,
-    /// Polls that used up their budget, so that more packets were waiting. `None` if they are not counted.
+    /// Number of polls that used up their packet budget, so that more packets were probably waiting (total). `None` if
+    /// they are not counted.
     pub full_polls: Option<u64>,
-    /// The delays from reception to the application's read, of packets that were read since the previous reading.
-    /// `None` if they are not measured.
+    /// Delays from reception to the application's read, of the packets that were read since the previous reading.
+    /// `None` if delays are not measured.
     pub after: Option<Vec<Delays>>,
-    /// The longest time for which the other moderation, which Apus does not set, delays a packet. `None` if it has no
-    /// bound, such as adaptive moderation by the NIC.
+    /// The longest time for which the moderation that Apus does not set can delay a packet: the NIC's coalescing while
+    /// Apus sets NAPI deferral, or the reverse. `None` if this time is unknown or unlimited, as with adaptive
+    /// moderation by the NIC.
     pub beside: Option<Nanos>,
 }
 
@@ -61,64 +66,66 @@ pub struct QueueSeen {
 pub struct Wish {
     /// The profile that is best for this queue alone.
     pub profile: Profile,
-    /// The longest profile that the queue accepts if all queues share one. `None`: it accepts any, because it receives
-    /// no packets.
+    /// The longest profile with which the queue still meets its goal, used if all queues of a device share one profile.
+    /// `None`: the queue accepts any profile, because it receives no packets.
     pub most: Option<Profile>,
 }
 
 /// Why a profile was chosen or kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// The loop begins.
+    /// The control loop starts with the policy's initial profile.
     Begin,
-    /// The queue cannot be observed, so its packets are not delayed.
+    /// The sensor cannot observe the queue, so its packets are not delayed.
     Blind,
-    /// Nothing is measured, and the policy needs no measurement.
+    /// The policy is a fixed timer, which needs no measurement, and nothing is measured.
     Unmeasured,
-    /// The policy's reason.
+    /// The policy chose or kept the profile, for this reason.
     Policy(PolicyReason),
 }
 
-/// Figures of a queue over the last span of about a second.
+/// What a queue did in the last full span of about one second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figures {
     /// The length of the span.
     pub span: Nanos,
-    /// Packets received in it.
+    /// Packets received in the span.
     pub packets: u64,
-    /// Number of polls of the queue by the kernel. `None` if they are not counted.
+    /// Number of times that the kernel polled the queue in the span. `None` if polls are not counted.
     pub polls: Option<u64>,
-    /// Polls that used up their budget. `None` if they are not counted.
+    /// Number of polls in the span that used up their packet budget. `None` if they are not counted.
     pub full_polls: Option<u64>,
-    /// The delay from reception to the application's read at the goal's quantile. `None` if no packet was measured.
+    /// The delay from reception to the application's read at the goal's quantile, in the span. `None` if no packet was
+    /// measured.
     pub after: Option<Nanos>,
-    /// Number of packets that were measured.
+    /// Number of packets in the span whose delay was measured.
     pub measured: u64,
 }
 
-/// The lateness of a queue's packets since the loop began. It is the time from a packet's arrival to the application's
-/// read. The time before reception is not measured: the longest time that the timer in force allows is assumed.
+/// How many packets of a queue were later than the goal since the loop began. The lateness is judged by the time from a
+/// packet's arrival to the application's read. The time before reception is not measured; it is assumed to be the
+/// longest that the timer in force allows.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Lateness {
-    /// Number of packets that were measured while there was a bound.
+    /// Number of packets whose delay was measured while the time before reception had an upper bound.
     pub packets: u64,
-    /// Number of those that may have been later than the goal. Packets are assumed to be spread evenly within a bucket
-    /// of delays.
+    /// Estimated number of those packets that were later than the goal, assuming that delays are spread evenly within a
+    /// histogram bucket.
     pub late: f64,
 }
 
-/// A call of the policy, as `apus dim replay` takes it.
+/// One call of the DIM policy, recorded in the form that `apus dim replay` reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<C> {
-    /// Whether the machine had applied the last profile before this call.
+    /// Whether the machine had applied the previous profile before this call.
     pub applied: bool,
-    /// The policy's input.
+    /// Input of the policy.
     pub sample: Sample<C>,
     /// DIM's state after the call.
     pub after: DimState,
 }
 
-/// The controller of one receive queue: sets its moderation by a policy.
+/// The controller of one receive queue: chooses its moderation by a policy.
 #[derive(Clone, Debug)]
 pub struct Moderate<C> {
     policy: Moderation<C>,
@@ -132,12 +139,12 @@ pub struct Moderate<C> {
     is_safe: bool,
     /// Whether a packet came in the last full span.
     is_busy: bool,
-    /// The counters at the beginning of the span, and the delays in it by their upper bound.
+    /// Time and counters at the start of the present span, for [`Figures`].
     since: Option<(Instant<C>, QueueCounts)>,
     delays: BTreeMap<Nanos, u64>,
     figures: Option<Figures>,
     lateness: Lateness,
-    /// The bound in the last reading.
+    /// Upper bound of the time from arrival to reception, as of the last reading. `None` if there is no bound.
     bound: Option<Nanos>,
     /// Whether the machine has applied a profile since the last call of the policy.
     applied: bool,
@@ -145,14 +152,14 @@ pub struct Moderate<C> {
     estimate: Estimate<C>,
 }
 
-/// Estimates the polls that a setting would have needed. It is used when polls are not counted, or when the setting is
-/// not in force.
+/// Estimates how many polls a timer would have needed. Used when polls are not counted, or when the timer is not in
+/// force (dry run).
 #[derive(Clone, Debug)]
 struct Estimate<C> {
     polls: f64,
-    /// Whether each timer ends with a poll that finds nothing.
+    /// Whether a timer that ends without a packet costs one empty poll, as NAPI deferral does.
     ends_empty: bool,
-    /// The packets until the last reading.
+    /// Time and packet total of the last reading.
     at: Option<(Instant<C>, u64)>,
 }
 
@@ -165,8 +172,8 @@ struct QueueCounts {
 }
 
 impl<C> Moderate<C> {
-    /// Creates a controller with a policy. Its figures refer to `goal`. `in_force`: the profile in force at the
-    /// beginning. `is_shared`: whether the queues of the device share one timer.
+    /// Creates a controller that follows `policy`. Its figures are judged against `goal`. `in_force` is the profile at
+    /// the start. `is_shared` says whether all queues of the device share one timer.
     pub fn new(policy: Moderation<C>, goal: Goal, in_force: Profile, is_shared: bool) -> Self {
         Self {
             policy,
@@ -187,14 +194,14 @@ impl<C> Moderate<C> {
         }
     }
 
-    /// If polls are estimated, includes the empty poll with which each timer of NAPI deferral ends.
+    /// Counts one empty poll at the end of each timer when polls are estimated, as with NAPI deferral.
     #[must_use]
     pub fn ending_empty(mut self) -> Self {
         self.estimate.ends_empty = true;
         self
     }
 
-    /// The call of the policy in the last reading. `None` if the policy is not DIM, or was not called.
+    /// The policy's call for the last reading. `None` if the policy is not DIM, or was not called for that reading.
     pub fn call(&self) -> Option<&Call<C>> {
         self.call.as_ref()
     }
@@ -204,27 +211,28 @@ impl<C> Moderate<C> {
         self.is_shared
     }
 
-    /// The goal.
+    /// The latency goal against which lateness is judged.
     pub fn goal(&self) -> Goal {
         self.goal
     }
 
-    /// The profile in force, as far as is known.
+    /// The profile in force, as last reported by the actuator.
     pub fn in_force(&self) -> Profile {
         self.in_force
     }
 
-    /// What the queue did in the last full span. `None` during the first.
+    /// What the queue did in the last full span of about one second. `None` during the first span.
     pub fn figures(&self) -> Option<Figures> {
         self.figures
     }
 
-    /// How late its packets were since the beginning.
+    /// How many packets were later than the goal since the loop began.
     pub fn lateness(&self) -> Lateness {
         self.lateness
     }
 
-    /// The longest time from a packet's arrival to its reception. `None` if that has no bound.
+    /// Upper bound of the time from a packet's arrival to its reception, as of the last reading. `None` if there is
+    /// none.
     pub fn bound(&self) -> Option<Nanos> {
         self.bound
     }
@@ -240,7 +248,7 @@ impl<C> Moderate<C> {
         if span < FIGURES_EVERY {
             return;
         }
-        // Another watch counts from zero again.
+        // The total has decreased: a new watch counts from zero again.
         if now.packets < then.packets {
             self.since = Some((taken, now));
             self.delays.clear();
@@ -262,11 +270,11 @@ impl<C> Moderate<C> {
         self.delays.clear();
     }
 
-    /// Estimates the number of polls that the timer in force would have needed for the packets until now. Within a
-    /// reading, arrivals are assumed to be a Poisson process, with `n` more packets on average within the timer after a
-    /// packet. A poll then returns `1 + n` packets. With deferral, a timer that ran without a packet ends with an empty
-    /// poll, and the next packet is polled at once; so packets cost `(1 + e^-n) / (n + e^-n)` polls each, as
-    /// [`policy::moderation::GoalModerationConfig::ends_empty`] has it.
+    /// Estimates how many polls the timer in force would have needed for the packets up to now. Within a reading,
+    /// arrivals are assumed to be a Poisson process, with `n` further packets on average during the timer that a packet
+    /// starts. A poll then returns `1 + n` packets. With deferral, a timer that ran without a packet ends with an empty
+    /// poll, and the next packet is polled at once; so each packet costs `(1 + e^-n) / (n + e^-n)` polls, as in
+    /// [`policy::moderation::GoalModerationConfig::ends_empty`].
     fn estimated(&mut self, taken: Instant<C>, packets: u64) -> u64 {
         let timer = self.in_force.timer().unwrap_or(Nanos::ZERO).as_nanos() as f64;
         if let Some((before, then)) = self.estimate.at.replace((taken, packets)) {
@@ -283,20 +291,20 @@ impl<C> Moderate<C> {
         self.estimate.polls.round() as u64
     }
 
-    /// The profile that the policy wants now.
+    /// The profile that the policy requests now, and the longest one that the queue accepts.
     fn wish(&self) -> Wish {
         Wish { profile: self.policy.profile(), most: self.is_busy.then(|| self.policy.longest()) }
     }
 }
 
-/// How many of these packets are later than `goal`.
+/// Estimated number of these packets that are later than `goal`.
 fn late(delays: &Delays, goal: Nanos) -> f64 {
     let spread = delays.longest.saturating_sub(delays.shortest).as_nanos().max(1) as f64;
     let over = delays.longest.saturating_sub(goal).as_nanos() as f64;
     f64::from(delays.packets) * (over / spread).min(1.0)
 }
 
-/// The upper bound of the delay that the quantile's share of the packets does not exceed.
+/// Upper bound of the delay at `quantile`: that share of the packets was not delayed longer.
 fn quantile(delays: &BTreeMap<Nanos, u64>, all: u64, quantile: Quantile) -> Option<Nanos> {
     let above = all * u64::from(quantile.above_ppm()) / 1_000_000;
     let mut seen = 0;
@@ -375,7 +383,7 @@ impl<C> Controller<C> for Moderate<C> {
             Acted::Later { .. } => return,
             Acted::Ignored { .. } | Acted::Refused { .. } | Acted::Away(_) | Acted::Lost(_) => {}
         }
-        // The safe profile is not one that the policy wanted.
+        // The safe profile was not the policy's choice, so the policy does not learn about it.
         if !self.is_safe {
             self.applied = true;
             self.policy.applied(now, self.in_force);

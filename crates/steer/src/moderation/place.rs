@@ -1,5 +1,5 @@
-//! Where the moderation of a queue is set: in its NAPI instance, in the coalescing of the queue, or in that of the
-//! device.
+//! The settings that control a queue's moderation: those of its NAPI instance, the NIC's coalescing for the queue, or
+//! the NIC's coalescing for the whole device.
 //!
 //! | place | timer | frames | who has it |
 //! | --- | --- | --- | --- |
@@ -9,12 +9,12 @@
 //! | coalescing of a queue | `rx-usecs` | `rx-max-frames` | drivers with `ethtool --per-queue` |
 //! | coalescing of the device | `rx-usecs` | `rx-max-frames` | drivers with `ethtool -C`; the strictest queue decides |
 //!
-//! NAPI deferral acts after the first packet: the first packet raises an interrupt at once, and the packets that follow
-//! within the timer are processed together (Linux, net/core/dev.c, `napi_complete_done`). One empty poll ends it
-//! ([`EMPTY_POLLS`]).
+//! NAPI deferral starts with the first packet: this packet raises an interrupt at once, and the packets that follow
+//! within the timer are processed together (Linux, net/core/dev.c, `napi_complete_done`). Deferral ends after one empty
+//! poll ([`EMPTY_POLLS`]).
 //!
-//! While Apus sets a device's coalescing, adaptive moderation by the driver or the kernel (DIM) is off. This setting is
-//! restored with all others.
+//! While Apus sets a device's coalescing, it turns off adaptive moderation by the NIC, the driver or the kernel (DIM).
+//! This setting is restored with all others.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,13 +26,14 @@ use units::{Instant, Nanos};
 use super::Wish;
 use crate::seam::{Acted, Actuator, Away, Lost, Standing};
 
-/// Number of empty polls after which the interrupt is enabled again (`defer-hard-irqs`). With 1, an idle queue costs
-/// one poll more than without deferral. A larger number would keep the core busy after the last packet.
+/// Number of empty polls after which the queue's interrupt is enabled again (`defer-hard-irqs`). With 1, a queue that
+/// becomes idle costs one poll more than without deferral. A larger number would keep the core busy after the last
+/// packet.
 pub const EMPTY_POLLS: u32 = 1;
 
-/// The shortest `rx-usecs` other than 0 that a driver interprets as a time. Returns 0 for drivers that interpret every
-/// number as a time. Intel's drivers treat shorter values as modes in which the driver itself adapts the timer (1 and
-/// 3), or as invalid.
+/// The shortest `rx-usecs` other than 0 that a driver takes as a time. Returns 0 for drivers that take every number as
+/// a time. Intel's drivers take smaller numbers as modes in which the driver itself adapts the timer (1 and 3), or
+/// reject them.
 ///
 /// Source: Linux, drivers/net/ethernet/intel: `e1000_set_coalesce` (e1000/e1000_ethtool.c, e1000e/ethtool.c),
 /// `igb_set_coalesce`, `igbvf_set_coalesce`, `igc_ethtool_set_coalesce` with their `…_MIN_ITR_USECS` of 10;
@@ -45,48 +46,49 @@ pub fn least_usecs(driver: &str) -> u32 {
     }
 }
 
-/// A place where moderation is set.
+/// A place where moderation can be set: one row of the [module](self)'s table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// The NAPI instance of a queue.
+    /// NAPI deferral of one queue.
     Deferral {
         /// The interface's name.
         interface: String,
         /// The number of the receive queue.
         queue: u32,
-        /// Whether an application that busy-polls with epoll may suspend the interrupts, for as long as the timer runs
-        /// (`irq-suspend-timeout`). So no packet waits longer than the timer, however late the application polls again.
+        /// Whether an application that busy-polls with epoll may suspend the queue's interrupts while it is busy. Apus
+        /// then sets `irq-suspend-timeout` to the timer, so that no packet waits longer than the timer, however late
+        /// the application polls again.
         suspends: bool,
     },
-    /// All NAPI instances of a device.
+    /// NAPI deferral of all queues of a device.
     DeviceDeferral {
         /// The interface's name.
         interface: String,
     },
-    /// The coalescing of a queue.
+    /// The NIC's coalescing for one queue (`ethtool --per-queue`).
     Queue {
         /// The interface's name.
         interface: String,
         /// The number of the queue.
         queue: u32,
-        /// The shortest `rx-usecs` that the driver interprets as a time ([`least_usecs`]).
+        /// The shortest `rx-usecs` that the driver takes as a time ([`least_usecs`]), in microseconds.
         least_usecs: u32,
     },
-    /// The coalescing of a device.
+    /// The NIC's coalescing for a whole device (`ethtool -C`).
     Device {
         /// The interface's name.
         interface: String,
-        /// The shortest `rx-usecs` that the driver interprets as a time ([`least_usecs`]).
+        /// The shortest `rx-usecs` that the driver takes as a time ([`least_usecs`]), in microseconds.
         least_usecs: u32,
-        /// Whether the driver knows `adaptive-rx`, which must then be off.
+        /// Whether the driver supports `adaptive-rx`. If so, Apus turns it off.
         has_adaptive: bool,
-        /// Whether the driver knows `rx-max-frames`.
+        /// Whether the driver supports `rx-max-frames`.
         counts_frames: bool,
     },
 }
 
 impl Place {
-    /// The corresponding setting of the crate `host`.
+    /// The setting of the crate `host` that controls this moderation.
     pub fn setting(&self) -> AnySetting {
         match self {
             Self::Deferral { interface, queue, .. } => Napi::new(interface, *queue).into(),
@@ -96,16 +98,16 @@ impl Place {
         }
     }
 
-    /// The setting, and those of its fields that Apus changes.
+    /// The setting of the crate `host`, limited to the fields that Apus changes.
     pub fn target(&self) -> Target {
         let Value::Fields(fields) = self.value(Profile::IMMEDIATE) else { return self.setting().into() };
         Target::fields(self.setting(), fields.into_keys())
     }
 
-    /// Another setting, and the value that it must have while Apus controls this place.
+    /// A second setting, and the value that it must have while Apus controls this place. `None` if none is needed.
     pub fn beside(&self) -> Option<(AnySetting, Value)> {
         match self {
-            // Without a timeout, this number alone defers nothing.
+            // This number of deferred interrupts has no effect while the timeout is 0.
             Self::DeviceDeferral { interface } => {
                 let polls = DeviceDeferral::new(interface).empty_polls;
                 Some((polls.into(), Value::text(EMPTY_POLLS.to_string())))
@@ -114,13 +116,13 @@ impl Place {
         }
     }
 
-    /// Whether all queues of the device share it.
+    /// Whether all queues of the device share the setting.
     pub fn is_of_device(&self) -> bool {
         matches!(self, Self::DeviceDeferral { .. } | Self::Device { .. })
     }
 
-    /// The profile nearest to `wanted` that this place supports. A time that is too short for the driver becomes no
-    /// timer, so that packets are not delayed longer than wanted.
+    /// The profile nearest to `wanted` that this place supports. A time that the driver does not support because it is
+    /// too short becomes 0 (no timer), so that packets are never delayed longer than wanted.
     fn possible(&self, wanted: Profile) -> Profile {
         match self {
             Self::Queue { least_usecs, .. } | Self::Device { least_usecs, .. } if wanted.usecs < *least_usecs => {
@@ -130,7 +132,7 @@ impl Place {
         }
     }
 
-    /// The value that sets `profile`, or the nearest profile that is possible.
+    /// The value to write for `profile`, or for the nearest supported profile.
     pub fn value(&self, profile: Profile) -> Value {
         let profile = self.possible(profile);
         match self {
@@ -156,7 +158,7 @@ impl Place {
         }
     }
 
-    /// The profile that a value corresponds to. `None` if the value has no timer.
+    /// The profile that a value of the setting means. `None` if the value has no timer field.
     pub fn profile(&self, value: &Value) -> Option<Profile> {
         let number = |field: &str| value.field(field)?.parse::<u64>().ok();
         let usecs = match self {
@@ -170,7 +172,8 @@ impl Place {
     }
 }
 
-/// Frames at which the NIC interrupts. Without a timer it must be at least one, or it would never interrupt.
+/// Number of frames after which the NIC interrupts. Without a timer it must be at least 1, otherwise the NIC would
+/// never interrupt.
 fn frames(profile: Profile) -> u32 {
     if profile.usecs == 0 { profile.frames.max(1) } else { profile.frames }
 }
@@ -178,17 +181,17 @@ fn frames(profile: Profile) -> u32 {
 /// The controlled settings. The actuators of all queues share them.
 pub type Shared = Arc<Mutex<Steered>>;
 
-/// Writes the moderation of one place.
+/// Actuator that writes the moderation of one place.
 #[derive(Debug)]
 pub struct Setter {
     steered: Shared,
-    /// Index of its setting in the list of controlled settings.
+    /// Index of the place's setting in the list of controlled settings.
     number: usize,
     place: Place,
 }
 
 impl Setter {
-    /// Creates a setter for `place`, whose setting has the index `number` in `steered`.
+    /// Creates an actuator for `place`. `number` is the index of its setting in `steered`.
     pub fn new(steered: Shared, number: usize, place: Place) -> Self {
         Self { steered, number, place }
     }
@@ -199,7 +202,7 @@ impl Setter {
     }
 }
 
-/// A place with a label and a value.
+/// What [`Strictest`] needs from an actuator: apply a profile, and check that it still stands.
 trait One: std::fmt::Debug {
     fn apply(&self, profile: Profile) -> Acted<Profile>;
     fn standing(&self) -> Standing;
@@ -219,7 +222,7 @@ impl One for Setter {
                 Some(now) => Acted::Rounded { now, why },
                 None => Acted::Ignored { why: Some(format!("it reads as {now}")) },
             },
-            // What is in force counts, and not what it was taken for at the beginning.
+            // Report what is in force now, which may differ from what was read at the beginning.
             Ok(Moved::Unmoved { now, why }) => match self.place.profile(&now) {
                 Some(now) => Acted::Rounded { now, why: why.or_else(|| Some("the driver changed nothing".into())) },
                 None => Acted::Ignored { why },
@@ -237,7 +240,7 @@ impl One for Setter {
             Ok(Look::Gone) => Standing::Lost(Lost::Gone),
             Ok(Look::Away) => Standing::Away(away()),
             Ok(Look::Fresh) => Standing::Fresh,
-            // What cannot be read now is not lost.
+            // A setting that cannot be read now is not treated as lost.
             Ok(Look::Ours) | Err(_) => Standing::AsLeft,
         }
     }
@@ -255,7 +258,7 @@ impl<C> Actuator<C> for Setter {
         self.apply(wish.profile)
     }
 
-    /// Never called for a pending setting: the kernel answers at once.
+    /// Never called, because no setting of moderation is pending: the kernel answers at once.
     fn look(&mut self, _: Instant<C>) -> Acted<Profile> {
         Acted::InForce
     }
@@ -265,8 +268,8 @@ impl<C> Actuator<C> for Setter {
     }
 }
 
-/// A place that several queues share. Of the queues that receive packets, the one that needs the shortest timer
-/// decides.
+/// Actuator for a place that several queues share. Among the queues that receive packets, the one that needs the
+/// shortest timer decides.
 #[derive(Debug)]
 pub struct Strictest {
     setter: Box<dyn One + Send>,
@@ -277,7 +280,7 @@ pub struct Strictest {
 }
 
 impl Strictest {
-    /// An actuator for each of `queues` queues.
+    /// Creates an actuator for each of the `queues` queues that share this setting.
     pub fn of(setter: Setter, queues: usize) -> Vec<StrictestOf> {
         Self::by(Box::new(setter), queues)
     }
@@ -288,7 +291,7 @@ impl Strictest {
         (0..queues).map(|queue| StrictestOf { shared: shared.clone(), queue, known: None }).collect()
     }
 
-    /// The longest profile that all queues accept, and the queue that accepts no longer one. `None` if no queue
+    /// The longest profile that all queues accept, and the number of the queue that limits it. `None` if no queue
     /// receives packets.
     fn strictest(&self) -> Option<(usize, Profile)> {
         let most = |(queue, wish): (usize, &Option<Wish>)| Some((queue, (*wish)?.most?));
@@ -298,7 +301,8 @@ impl Strictest {
     fn set(&mut self, queue: usize, wish: Wish) -> Acted<Profile> {
         self.wishes[queue] = Some(wish);
         let strictest = self.strictest();
-        // If no queue has packets, it stays as it is; at the beginning, as this queue wants it.
+        // If no queue receives packets, the profile stays as it is; at the start, it is the one that this queue
+        // requests.
         let wanted = match (strictest, &self.asked) {
             (Some((_, most)), _) => most,
             (None, Some((asked, _))) => *asked,
@@ -331,12 +335,12 @@ impl Strictest {
     }
 }
 
-/// The actuator of one queue of a [`Strictest`].
+/// Actuator of one queue that shares its moderation with others ([`Strictest`]).
 #[derive(Debug)]
 pub struct StrictestOf {
     shared: Arc<Mutex<Strictest>>,
     queue: usize,
-    /// The profile in force as this queue's loop knows it.
+    /// The profile in force, as last reported to this queue's loop.
     known: Option<Profile>,
 }
 

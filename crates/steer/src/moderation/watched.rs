@@ -1,10 +1,10 @@
-//! The sensor of a receive queue: [`host::watch`] on its NAPI instance.
+//! The sensor of a receive queue: it uses [`host::watch`] on the queue's NAPI instance.
 //!
 //! Once a second, [`Queues`] also reads which NAPI instance serves each queue (an interface that went down and up has
-//! new ones), and the settings of the other moderation: the one that Apus does not set.
+//! new ones), and the moderation that Apus does not set: the NIC's coalescing or NAPI deferral.
 //!
 //! Without BPF, or on a kernel that does not list its NAPI instances, a queue is not measured ([`Queues::unmeasured`]).
-//! Its sensor then sees only the other moderation, which is enough for a fixed timer.
+//! Its sensor then only reads the moderation that Apus does not set, which is enough for a fixed timer.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,39 +19,40 @@ use units::{Instant, Nanos};
 use super::QueueSeen;
 use crate::seam::{Blind, Reading, Sensor};
 
-/// Time between two looks at the NAPI instances. One look costs two requests to the kernel for each interface.
+/// Time between two checks of the NAPI instances. Each check costs two system calls per interface.
 const LOOK_EVERY: Nanos = Nanos::from_secs(1);
 
-/// The time that GRO held a packet is known when it is delivered; its delay is known when it is read. If it is not read
-/// within this many readings, it never will be.
+/// How long to keep the times for which GRO held packets, in readings. The kernel reports such a time when GRO delivers
+/// the packet; the packet's delay is known only when the application reads it. A packet that is not read within this
+/// many readings is taken as never read.
 const HELD_READINGS: usize = 20;
 
-/// A receive queue.
+/// A receive queue that a [`Queues`] watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Queue {
     /// The interface's name.
     pub interface: String,
     /// The number of the queue.
     pub queue: u32,
-    /// The kernel's ID of its NAPI instance. `None` if the kernel does not report it.
+    /// The kernel's ID of the queue's NAPI instance. `None` if the kernel does not report it.
     pub napi: Option<u32>,
-    /// The other moderation, which also delays packets but which Apus does not set.
+    /// Which moderation also delays packets although Apus does not set it.
     pub beside: Beside,
 }
 
-/// The other moderation, which also delays packets but which Apus does not set.
+/// The moderation that also delays packets although Apus does not set it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beside {
     /// The NIC's coalescing, while Apus sets NAPI deferral.
     Card {
-        /// The shortest `rx-usecs` that the driver interprets as a time ([`super::place::least_usecs`]).
+        /// The shortest `rx-usecs` that the driver takes as a time ([`super::place::least_usecs`]), in microseconds.
         least_usecs: u32,
     },
     /// NAPI deferral, while Apus sets the NIC's coalescing.
     Deferral,
 }
 
-/// The queues that one watch sees, which their sensors share.
+/// All watched queues: one kernel watch that their sensors share.
 #[derive(Debug)]
 pub struct Queues {
     access: Access,
@@ -61,14 +62,14 @@ pub struct Queues {
     looked: Option<Nanos>,
 }
 
-/// A queue, and the bound of the moderation beside.
+/// A queue, and the upper bound of the delay by the moderation that Apus does not set.
 #[derive(Debug)]
 struct Seen {
     queue: Queue,
-    /// The number of its interface, which stays when it is renamed.
+    /// The kernel's index of the queue's interface, which does not change when the interface is renamed.
     index: Option<u32>,
     beside: Option<Nanos>,
-    /// Whether it has an instance now.
+    /// Whether the queue has a NAPI instance now.
     is_there: bool,
 }
 
@@ -78,14 +79,14 @@ impl Queues {
         Self { access: access.clone(), watch: NapiWatch::new(&[]), queues: Vec::new(), looked: None }
     }
 
-    /// Why `queue` cannot be measured. `None` if it can.
+    /// Why `queue` cannot be measured. `None` if it can be measured.
     pub fn unmeasured(&self, queue: &Queue) -> Option<String> {
         let unlisted = || "the kernel does not list its NAPI instances, which Linux does from 6.8 on".to_owned();
         let failed = self.watch.as_ref().err().map(ToString::to_string);
         failed.or_else(|| queue.napi.is_none().then(unlisted))
     }
 
-    /// Adds a queue. Returns its index.
+    /// Adds a queue to the watch. Returns the queue's index for the other methods.
     pub fn add(&mut self, queue: Queue) -> Result<usize, Error> {
         let free = self.queues.iter().position(Option::is_none);
         let place = free.unwrap_or(self.queues.len());
@@ -102,18 +103,18 @@ impl Queues {
         Ok(place)
     }
 
-    /// Removes the queue with this index.
+    /// Removes the queue with this index from the watch.
     pub fn remove(&mut self, place: usize) {
         if let Some(seen) = self.queues.get_mut(place) {
             *seen = None;
             if let Ok(watch) = &self.watch {
-                // What is not forgotten is counted in vain.
+                // If this fails, the kernel keeps counting for a queue that nobody reads, which does no harm.
                 let _ = watch.forget(place);
             }
         }
     }
 
-    /// The watch. The error says why nothing is measured.
+    /// The kernel watch. The error says why nothing is measured.
     pub fn watch(&self) -> Result<&NapiWatch, &Error> {
         self.watch.as_ref()
     }
@@ -123,13 +124,13 @@ impl Queues {
         self.watch.as_ref().ok()?.read(place).ok()
     }
 
-    /// The queue with this index, and its present NAPI instance.
+    /// The queue with this index, with its present NAPI instance. `None` if it was removed.
     pub fn queue(&self, place: usize) -> Option<&Queue> {
         Some(&self.queues.get(place)?.as_ref()?.queue)
     }
 
-    /// Reads the instances and the other moderation, if that is due. If an instance cannot be read now, it stays as it
-    /// was; if the other moderation cannot be read, its bound is unknown.
+    /// Reads the NAPI instances and the moderation that Apus does not set, if that is due. An instance that cannot be
+    /// read now is kept as it was; if the moderation cannot be read, its bound becomes unknown.
     fn look(&mut self, now: Nanos) {
         if self.looked.is_some_and(|looked| now.saturating_sub(looked) < LOOK_EVERY) {
             return;
@@ -163,7 +164,7 @@ impl Queues {
         }
     }
 
-    /// The present state of the interface with this index, even if it was renamed.
+    /// What one check finds about the interface with this index, even if the interface was renamed.
     fn known(&self, index: Option<u32>) -> Known {
         let Some(name) = index.and_then(|index| interface_name(&self.access, index)) else {
             return Known { index, name: None, napis: Vec::new(), card: None };
@@ -189,7 +190,7 @@ struct Known {
     card: Option<Nanos>,
 }
 
-/// The bound of the NIC's moderation: zero for a NIC without moderation, and none for adaptive moderation.
+/// Upper bound of the delay by the NIC's moderation: zero if the NIC has none, `None` if it is adaptive or unreadable.
 fn card(value: &Result<Option<Value>, Error>, least_usecs: u32) -> Option<Nanos> {
     let Ok(Some(value)) = value else { return value.as_ref().ok().map(|_| Nanos::ZERO) };
     if adapts(value, least_usecs) {
@@ -198,15 +199,15 @@ fn card(value: &Result<Option<Value>, Error>, least_usecs: u32) -> Option<Nanos>
     Some(Nanos::from_micros(value.field("rx-usecs").map_or(Some(0), |usecs| usecs.parse().ok())?))
 }
 
-/// Whether a NIC with this coalescing adapts its timer: it reports so, or its `rx-usecs` is a mode of the driver
-/// ([`super::place::least_usecs`]).
+/// Whether a NIC with this coalescing adapts its timer itself: either it reports so (`adaptive-rx`), or its `rx-usecs`
+/// is one of the driver's modes ([`super::place::least_usecs`]).
 pub fn adapts(coalescing: &Value, least_usecs: u32) -> bool {
     let usecs = coalescing.field("rx-usecs").and_then(|usecs| usecs.parse::<u32>().ok());
     coalescing.field("adaptive-rx").is_some_and(|on| on != "0")
         || usecs.is_some_and(|usecs| usecs > 0 && usecs < least_usecs)
 }
 
-/// The bound of NAPI's deferral.
+/// Upper bound of the delay by NAPI deferral.
 fn deferral(value: &Result<Option<Value>, Error>) -> Option<Nanos> {
     let Ok(Some(value)) = value else { return value.as_ref().ok().map(|_| Nanos::ZERO) };
     let number = |field: &str| value.field(field).map_or(Some(0), |text| text.parse::<u64>().ok());
@@ -219,20 +220,21 @@ pub struct Watched {
     queues: Arc<Mutex<Queues>>,
     place: usize,
     last: Option<NapiCounts>,
-    /// Times for which GRO held packets that were not yet read.
+    /// Times for which GRO held packets that the application has not read yet, oldest reading first.
     held: VecDeque<Vec<Delays>>,
     counts_polls: bool,
 }
 
 impl Watched {
-    /// Creates the sensor of the queue with index `place`.
+    /// Creates the sensor of the queue with the index `place` in `queues`.
     pub fn new(queues: Arc<Mutex<Queues>>, place: usize) -> Self {
-        // What was counted at this place before is another queue's.
+        // The counts so far may belong to a queue that had this index before.
         let last = queues.lock().unwrap_or_else(PoisonError::into_inner).counts(place);
         Self { queues, place, last, held: VecDeque::new(), counts_polls: true }
     }
 
-    /// Does not report polls: in a dry run, the counted polls do not show what a setting would save.
+    /// Makes the sensor leave out polls. Used in a dry run, where the counted polls do not show what a setting would
+    /// save.
     #[must_use]
     pub fn without_polls(self) -> Self {
         Self { counts_polls: false, ..self }
@@ -263,8 +265,8 @@ impl<C> Sensor<C> for Watched {
     }
 }
 
-/// The counters, and the delays since the last reading. `held`: times for which GRO held packets that may still be
-/// read, oldest reading first.
+/// Builds an observation from the counters and the delays since the last reading. `held` has the times for which GRO
+/// held packets that may still be read, oldest reading first.
 fn seen(
     last: Option<&NapiCounts>,
     now: &NapiCounts,
@@ -286,7 +288,7 @@ fn seen(
     }
 }
 
-/// The packets of each bucket that came since the last time, the longest times first.
+/// Number of new packets in each histogram bucket since the last reading, longest delays first.
 fn grown(last: Option<&[u64; BUCKETS]>, now: &[u64; BUCKETS]) -> Vec<Delays> {
     let of = |bucket: usize| {
         let before = last.map_or(0, |last| last[bucket]);
@@ -297,9 +299,9 @@ fn grown(last: Option<&[u64; BUCKETS]>, now: &[u64; BUCKETS]) -> Vec<Delays> {
     (0..BUCKETS).rev().filter_map(of).collect()
 }
 
-/// The delays with the times that GRO held packets. Which packet was held for how long is not known: those that were
-/// held longest are taken to be the latest. What is left over in `held` belongs to packets that are read later, or
-/// never.
+/// Adds the times for which GRO held packets to the delays. Which packet was held for how long is not known: the
+/// packets held longest are taken to be those with the longest delays. Times left over in `held` belong to packets that
+/// are read later, or never.
 fn together(delays: Vec<Delays>, held: &mut VecDeque<Vec<Delays>>) -> Vec<Delays> {
     let mut all = Vec::with_capacity(delays.len());
     for mut delay in delays {
