@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
- * Queues are enabled and disabled here. */
+ * Enables and disables queues. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,14 +12,14 @@
 
 #include "lcore.h"
 
-/* How long a block lasts at most, if the configuration does not say: as apus.h. */
+/* Default maximum length of a block in ns, as in apus.h. */
 #define LONGEST_NS 100000000
-/* Packets of full polls that follow each other within this time are told to libapus together, because each telling costs
- * about 0.2 us. It is the most that libapus reserves for what it cannot see. */
+/* Packets of full polls within this time are reported to libapus together, because each report costs about 0.2 us.
+ * libapus reserves at most this time for delays that it cannot see. */
 #define GATHER_US 10
 
-static pthread_mutex_t control = PTHREAD_MUTEX_INITIALIZER; /* who enables or disables */
-static struct queue *known;                                 /* all that were ever enabled */
+static pthread_mutex_t control = PTHREAD_MUTEX_INITIALIZER; /* held while queues are enabled or disabled */
+static struct queue *known;                                 /* all queues that were ever enabled */
 static __thread char said[256];
 
 int failed(int code, const char *format, ...)
@@ -53,7 +53,7 @@ const char *apus_dpdk_strerror(int code)
 	}
 }
 
-/* Waits until the lcore is in no callback. It may block in one. */
+/* Waits until the lcore has left its callback, in which it may be blocked. */
 static void take(struct lcore *lcore)
 {
 	while (!rte_spinlock_trylock(&lcore->lock))
@@ -97,7 +97,7 @@ static struct queue *find(uint16_t port, uint16_t number)
 	return queue;
 }
 
-/* Makes the lcore's policy, at its first queue. */
+/* Creates the lcore's policy, when its first queue is enabled. */
 static int begin(struct lcore *lcore, unsigned int id, uint16_t port, const apus_config *config)
 {
 	apus_config own = {.size = sizeof(own)};
@@ -128,7 +128,7 @@ static int begin(struct lcore *lcore, unsigned int id, uint16_t port, const apus
 	return 0;
 }
 
-/* Takes the queue off its lcore. With the last one the policy ends. */
+/* Removes the queue from its lcore. With the last queue, frees the policy. */
 static void leave(struct queue *queue)
 {
 	struct lcore *lcore = queue->lcore;
@@ -150,7 +150,7 @@ static void leave(struct queue *queue)
 	rte_spinlock_unlock(&lcore->lock);
 }
 
-/* A port is closed: its queues go with it. */
+/* Called when a port is closed: disables its queues. */
 static int on_destroy(uint16_t port, enum rte_eth_event_type type, void *arg, void *ret)
 {
 	(void)type, (void)arg, (void)ret;
@@ -252,7 +252,7 @@ static int remove_queue(unsigned int id, uint16_t port, uint16_t number)
 	if (queue->lcore->id != id)
 		return failed(APUS_DPDK_E_LCORE, "queue %u of port %u is enabled on lcore %u, not on %u", number, port,
 			      queue->lcore->id, id);
-	/* DPDK leaves the memory of a callback to the caller. It is not freed: a thread may be in it. */
+	/* DPDK leaves freeing the callback to its caller. It is never freed, because a thread may still run in it. */
 	rte_eth_remove_rx_callback(port, number, queue->callback);
 	leave(queue);
 	return 0;
@@ -313,7 +313,7 @@ int apus_dpdk_lcore_counts(unsigned int id, apus_dpdk_counts *counts)
 		return failed(APUS_E_NULL, "counts is NULL");
 	if (counts->size != sizeof(*counts))
 		return failed(APUS_E_SIZE, "counts.size is %zu, but apus_dpdk_counts has %zu bytes", counts->size, sizeof(*counts));
-	/* Without the lock: who looks does not wait for the end of a block. */
+	/* Without the lock, so that the reader does not wait for the end of a block. */
 	*counts = lcores[id].counts;
 	counts->queues = lcores[id].count;
 	counts->size = sizeof(*counts);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
- * The frequency of an lcore, through rte_power. */
+ * Sets the frequency of an lcore, through rte_power. */
 #include <rte_cycles.h>
 #if __has_include(<rte_power_cpufreq.h>) /* since DPDK 24.11 */
 #include <rte_power_cpufreq.h>
@@ -9,9 +9,9 @@
 
 #include "lcore.h"
 
-/* How often the load is judged: as often as l3fwd-power at most lowers a frequency, ten times. */
+/* Time between two judgements of the load: a tenth of the time between two reductions in l3fwd-power. */
 #define JUDGED_EVERY_MS 10
-/* The share of time for which the lcore is busy at the frequency that is chosen, in per cent. */
+/* Highest share of time for which the lcore may be busy at the chosen frequency, in per cent. */
 #define BUSY_PERCENT 75
 
 int frequency_begin(struct lcore *lcore)
@@ -49,13 +49,13 @@ static void set(struct lcore *lcore, uint32_t at)
 {
 	if (at == lcore->at)
 		return;
-	/* Not tried again for each packet if it fails. */
+	/* Recorded before the call, so that a failure is not repeated for each packet. */
 	lcore->at = at;
 	if (rte_power_set_freq(lcore->id, at) >= 0)
 		lcore->counts.khz = lcore->khz[at];
 }
 
-/* rte_power lists the frequencies from the highest on. */
+/* Chooses the frequency. rte_power lists frequencies highest first. */
 void frequency_judge(struct lcore *lcore, uint64_t ticks)
 {
 	uint64_t span = ticks - lcore->judged, needed;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
- * An lcore: what its polls found is told to libapus, and what libapus decides is carried out. */
+ * An lcore: reports to libapus what its polls found, and carries out what libapus decides. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -17,11 +17,12 @@
 #include "lcore.h"
 
 #define NS_PER_SECOND 1000000000ull
-/* A block that nothing can end: as in Apus's own loop. */
+/* Length in ns of a block that no packet can end; the same as in Apus's own loop. */
 #define UNWAKEABLE_NS 1000000
-/* Less is no wait: a system call takes as long. */
+/* Shortest wait in ns. A system call takes as long, so a shorter wait is useless. */
 #define LEAST_NS 2000
-/* So many blocks that end for no packet say that the interrupts are others now: the port was started anew. */
+/* After this many blocks in a row that ended without a packet, the port was probably restarted and its interrupts
+ * changed. */
 #define SPURIOUS 16
 
 struct lcore lcores[RTE_MAX_LCORE];
@@ -40,7 +41,7 @@ static uint64_t ticks_of(uint64_t ns)
 	return ns / NS_PER_SECOND * hz + ns % NS_PER_SECOND * hz / NS_PER_SECOND;
 }
 
-/* The end of a wait, unless the other work comes before. */
+/* The end of a wait: `until_ns`, or the time of the other work if that is earlier. */
 static uint64_t earlier(uint64_t until_ns, uint64_t free_ns)
 {
 	uint64_t now_ns = apus_now();
@@ -48,7 +49,7 @@ static uint64_t earlier(uint64_t until_ns, uint64_t free_ns)
 	return free_ns < until_ns && until_ns - free_ns > now_ns ? now_ns + free_ns : until_ns;
 }
 
-/* The lcore waits no more. */
+/* Makes the lcore stop waiting for good. */
 static void give_up(struct lcore *lcore, int code)
 {
 	lcore->counts.error = code;
@@ -74,7 +75,7 @@ static bool begun(struct lcore *lcore, const apus_queue *queues, apus_decision *
 	return code >= 0;
 }
 
-/* Tells libapus of packets. The application has processed all, or all but those of this poll. */
+/* Reports packets to libapus. The application has processed all of them, or all but those of this poll. */
 static void tell(struct lcore *lcore)
 {
 	apus_queue seen[APUS_MAX_QUEUES];
@@ -88,7 +89,7 @@ static void tell(struct lcore *lcore)
 		if (queue->received == 0)
 			continue;
 		seen[i].received = queue->received;
-		/* There will be another poll before any wait: this one does not ask for a decision. */
+		/* This report does not ask for a wait: the loop polls again before any wait. */
 		seen[i].fill = queue->received + 1;
 		seen[i].picked_up_ns = now_ns - ns_of(ticks - queue->picked_up);
 		seen[i].first_ns = queue->before == 0 ? seen[i].picked_up_ns : now_ns - ns_of(ticks - queue->before);
@@ -103,7 +104,7 @@ static void tell(struct lcore *lcore)
 
 /* ---- interrupts ---- */
 
-/* A driver may map the interrupt and have nothing to enable: that of net_tap is its file. */
+/* Some drivers provide an interrupt that need not be enabled: with net_tap, it is the device's file descriptor. */
 static int enable(const struct queue *queue)
 {
 	int code = rte_eth_dev_rx_intr_enable(queue->port, queue->queue);
@@ -127,7 +128,7 @@ static void disarm(struct lcore *lcore)
 	drain(lcore);
 }
 
-/* Takes back an armed block. */
+/* Cancels an armed block. */
 static void retreat(struct lcore *lcore)
 {
 	disarm(lcore);
@@ -161,7 +162,7 @@ void lcore_forget_wakes(struct lcore *lcore)
 	lcore->woken = false;
 }
 
-/* Whether all queues have a receive interrupt. They are in `epoll` then. */
+/* Adds the receive interrupts of all queues to `epoll`. Returns whether each queue has one. */
 static bool add_interrupts(struct lcore *lcore)
 {
 	uint32_t added = 0;
@@ -188,7 +189,8 @@ static bool add_interrupts(struct lcore *lcore)
 	return false;
 }
 
-/* Level-triggered, on the descriptors themselves: an edge may come before the frame can be read (net_tap). */
+/* Waits for the descriptors themselves, level-triggered, because an edge may come before the frame can be read
+ * (net_tap). */
 static void block(struct lcore *lcore, uint64_t free_ns)
 {
 	struct pollfd set[APUS_MAX_QUEUES];
@@ -216,7 +218,7 @@ static void block(struct lcore *lcore, uint64_t free_ns)
 
 /* ---- waits that keep the core ---- */
 
-/* The condition on which each queue gets a packet. */
+/* Gets the condition that shows a packet in each queue. */
 static bool conditions(const struct lcore *lcore, struct rte_power_monitor_cond *conditions)
 {
 	for (uint32_t i = 0; i < lcore->count; i++)
@@ -265,13 +267,13 @@ static void sleep_until(uint64_t until_ns)
 {
 	struct timespec until = {.tv_sec = until_ns / NS_PER_SECOND, .tv_nsec = until_ns % NS_PER_SECOND};
 
-	/* A signal ends it early: then the loop polls, and libapus decides anew. */
+	/* If a signal ends the sleep early, the loop polls, and libapus decides again. */
 	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
 }
 
 /* ---- rounds ---- */
 
-/* Finds out what can end a block. Before the port runs, nobody knows. */
+/* Finds out what can end a block. This is known only while the port runs. */
 static void find_wakes(struct lcore *lcore)
 {
 	struct rte_cpu_intrinsics cpu;
@@ -318,7 +320,7 @@ static void decide(struct lcore *lcore, uint64_t free_ns)
 			drain(lcore);
 			for (uint32_t i = 0; i < lcore->count; i++)
 				enable(lcore->queues[i]);
-			return; /* until all have been polled once more */
+			return; /* the block begins when all queues were polled once more */
 		}
 		if (lcore->counts.wakes == APUS_DPDK_MONITOR) {
 			monitor(lcore, until_ns);

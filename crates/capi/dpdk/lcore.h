@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
- * What the files of libapus-dpdk share: the queues of an lcore, and their state.
+ * Shared by the files of libapus-dpdk: the queues of an lcore, and their state.
  *
  *            a queue has packets ◄───────────────────────────┐
  *              │ restarts the round                           │
@@ -28,34 +28,35 @@ struct queue {
 	struct lcore *lcore; /* NULL: disabled */
 	const struct rte_eth_rxtx_callback *callback;
 	uint16_t port, queue;
-	bool closed; /* its port is being closed, and has no interrupts any more */
+	bool closed; /* its port is being closed, and no longer has interrupts */
 	uint32_t round;    /* the last round in which it was empty */
-	uint32_t received; /* packets that libapus was not told of yet */
+	uint32_t received; /* packets not yet reported to libapus */
 	uint64_t polled;   /* time stamp counter at the last poll; 0: none yet */
-	uint64_t before;   /* at the poll before the first of `received` */
-	uint64_t picked_up; /* at the poll that returned the first of them */
+	uint64_t before;   /* time stamp counter at the poll before the one that returned the first of `received` */
+	uint64_t picked_up; /* time stamp counter at the poll that returned the first of `received` */
 };
 
 struct __rte_cache_aligned lcore {
-	rte_spinlock_t lock; /* for all below. The lcore never waits for it: it is held while queues are added or removed */
+	/* For all fields below. The lcore never waits for it; other threads hold it while they add or remove queues. */
+	rte_spinlock_t lock;
 	unsigned int id;
 	uint32_t count;
 	struct queue *queues[APUS_MAX_QUEUES];
 	apus_waiter *waiter; /* NULL: no queue */
-	apus_config config;  /* as the first queue's was given */
-	bool interrupts;     /* may be used */
+	apus_config config;  /* configuration given for the first queue */
+	bool interrupts;     /* the configuration allows interrupts and monitoring */
 	bool can_pause;      /* the CPU has rte_power_pause */
-	uint64_t longest_ns; /* of a block */
+	uint64_t longest_ns; /* maximum length of a block */
 
-	uint32_t round, empty; /* the round, and the number of queues that were empty in it */
-	uint64_t pending;      /* time stamp counter when the first packets came that libapus was not told of; 0: none */
-	uint64_t gather;       /* ticks for which packets are gathered before libapus is told, while polls return some */
-	bool full;             /* the last poll with packets returned as many as the application takes */
+	uint32_t round, empty; /* number of the round, and how many queues were empty in it */
+	uint64_t pending;      /* time stamp counter when the first unreported packets came; 0: none */
+	uint64_t gather;       /* ticks for which packets are gathered before they are reported to libapus */
+	bool full;             /* the last poll with packets returned a full burst */
 	bool armed;
-	bool open;             /* libapus still waits for the end of a block that was taken back by another thread */
-	uint64_t until_ns;     /* the end of the armed block; APUS_NEVER */
-	int epoll;             /* what reads the interrupts' events; -1: none */
-	uint32_t spurious;     /* blocks in a row that ended early and for no packet */
+	bool open;             /* another thread cancelled a block, and its end was not reported to libapus yet */
+	uint64_t until_ns;     /* the end of the armed block; APUS_NEVER: none */
+	int epoll;             /* epoll descriptor that reads the interrupts' events; -1: none */
+	uint32_t spurious;     /* blocks in a row that ended early, but not because of a packet */
 	bool woken;            /* the last block ended early, and no packet has come since */
 
 	apus_dpdk_work *work;
@@ -64,16 +65,16 @@ struct __rte_cache_aligned lcore {
 
 	bool scaled; /* its frequency follows its load */
 	uint32_t khz[64];
-	uint32_t frequencies, at; /* their number, and the index of the one that is set */
+	uint32_t frequencies, at; /* number of entries in `khz`, and the index of the frequency that is set */
 	uint64_t busy, busy_since, judged; /* ticks; time stamp counters, 0: idle */
 	bool hurry;
 };
 
 extern struct lcore lcores[RTE_MAX_LCORE];
 
-/* What the callback does, with the lock held. */
+/* Handles one poll, on the lcore, with the lock held. Called by the receive callback. */
 void lcore_polled(struct lcore *lcore, struct queue *queue, uint32_t received, bool full);
-/* Forgets what ends a block: the queues change. From any thread. */
+/* Forgets what can end a block, because the queues change. May be called from any thread. */
 void lcore_forget_wakes(struct lcore *lcore);
 
 /* Sets the text of an error and returns the code. */

@@ -48,12 +48,12 @@ extern "C" {
 /* Maximum number of queues in a call, and of descriptors that a waiter watches. */
 #define APUS_MAX_QUEUES 32
 
-/* Error codes. apus_strerror returns a sentence for each. */
+/* Error codes. apus_strerror describes each in one sentence. */
 enum {
     APUS_OK = 0,
     APUS_E_NULL = -1,        /* a pointer that must not be NULL is NULL */
     APUS_E_HANDLE = -2,      /* not a handle, or a freed one */
-    APUS_E_BUSY = -3,        /* the handle is in use by another call at this moment */
+    APUS_E_BUSY = -3,        /* another call is using the handle right now */
     APUS_E_THREAD = -4,      /* the waiter belongs to another thread or process */
     APUS_E_SIZE = -5,        /* config.size is wrong, or the configuration has fields that this older library lacks */
     APUS_E_CONFIG = -6,      /* a mode, goal, name or number in the configuration is invalid */
@@ -62,15 +62,15 @@ enum {
     APUS_E_TIME = -9,        /* a time went backwards, or is out of range */
     APUS_E_ORDER = -10,      /* apus_wait_end without apus_wait_begin, or two apus_wait_begin in a row */
     APUS_E_LIMIT = -11,      /* the maximum number of handles, descriptors or queues is reached */
-    APUS_E_UNSUPPORTED = -12, /* this CPU or kernel does not support the request */
-    APUS_E_SYSTEM = -13,     /* a system call failed: for the telemetry folder, a descriptor or a clock */
+    APUS_E_UNSUPPORTED = -12, /* this CPU or kernel does not support the requested feature */
+    APUS_E_SYSTEM = -13,     /* a system call failed: on the telemetry folder, a descriptor or a clock */
     APUS_E_INTERNAL = -14    /* a bug in libapus. The handle can only be freed */
 };
 
 /* Kinds of waits: what to do until the next poll, or what was done. */
 enum {
     APUS_POLL = 0,  /* poll again at once */
-    APUS_PAUSE = 1, /* keep the core, in its cheapest state that is not idle */
+    APUS_PAUSE = 1, /* keep the core, and execute pause or tpause instructions */
     APUS_SLEEP = 2, /* give up the core until a given time */
     APUS_BLOCK = 3  /* arm the interrupt, poll once more, and give up the core until a packet arrives or a given time */
 };
@@ -91,24 +91,24 @@ enum {
 /* What ended a wait. */
 enum {
     APUS_WOKEN_NOT = 0,      /* there was no wait */
-    APUS_WOKEN_BY_TIME = 1,  /* its end was reached, or a signal arrived */
+    APUS_WOKEN_BY_TIME = 1,  /* the requested end was reached, or a signal arrived */
     APUS_WOKEN_BY_DEVICE = 2, /* a watched descriptor is readable, or the watched memory changed */
     APUS_WOKEN_BY_ERROR = 3  /* a watched descriptor has an error, was hung up or closed: read it, or call apus_unwatch */
 };
 
 /* apus_config.wakes: what can end a block. */
 enum {
-    APUS_WAKES_WATCHED = 0, /* whatever apus_watch and apus_watch_memory watch; if they watch nothing, only timed waits
-                               are used. With apus_policy_new, it means that the caller can block. */
+    APUS_WAKES_WATCHED = 0, /* the descriptors and memory given to apus_watch and apus_watch_memory; without any, only
+                               timed waits are used. With apus_policy_new, it means that the caller can block. */
     APUS_WAKES_CALLER = 1,  /* the caller carries out blocks itself, between apus_wait_begin and apus_wait_end */
     APUS_WAKES_NOTHING = 2  /* nothing: only timed waits are used */
 };
 
-/* apus_queue.stamped: how the arrival times of packets are known. */
+/* apus_queue.stamped: whether packets have time stamps of their arrival, and of which clock. */
 enum {
     APUS_STAMPED_NOT = 0,       /* there are no time stamps: it is only known that packets arrived after first_ns. With a
                                    waiter, first_ns may then be 0, because the waiter knows the time of the previous poll */
-    APUS_STAMPED_MONOTONIC = 1, /* time stamps of CLOCK_MONOTONIC. With apus_decide: of the clock that now_ns is from */
+    APUS_STAMPED_MONOTONIC = 1, /* time stamps of CLOCK_MONOTONIC; with apus_decide, of the same clock as now_ns */
     APUS_STAMPED_REALTIME = 2   /* time stamps of CLOCK_REALTIME, such as the kernel's own (SO_TIMESTAMPNS). With waiters
                                    only */
 };
@@ -126,12 +126,12 @@ typedef struct apus_config {
     size_t size;
     const char *mode;          /* "adaptive" (default), "poll", "interrupt", "backoff=100us", "hybrid300" */
     const char *goal;          /* latency goal of "adaptive", such as "p99.9=50us". Default: p99=100us */
-    uint64_t peak_pps;         /* highest packet rate of a receive ring. If it and ring_descriptors are set, no wait is so
-                                  long that the ring could overflow. Set both or neither */
-    uint32_t ring_descriptors; /* size of the smallest receive ring */
+    uint64_t peak_pps;         /* highest packet rate that one receive ring gets, in packets per second. Set it together
+                                  with ring_descriptors, or neither: then no wait is so long that a ring overflows */
+    uint32_t ring_descriptors; /* size of the smallest receive ring, in descriptors */
     uint32_t wakes;            /* APUS_WAKES_ */
-    const char *profile;       /* content of a platform profile (`apus probe all -o FILE`), from which "adaptive" starts */
-    const char *profile_path;  /* or the path of the profile */
+    const char *profile;       /* content of a platform profile (`apus probe all -o FILE`): wait costs for "adaptive" */
+    const char *profile_path;  /* path of a platform profile, instead of `profile` */
     /* The fields below are used by waiters only. */
     const char *name;          /* instance name in telemetry, like `apus run --name`. NULL: no telemetry */
     const char *app;           /* name of the application in telemetry. Default: "libapus" */
@@ -139,20 +139,20 @@ typedef struct apus_config {
     const char *telemetry_root; /* telemetry folder. Default: /dev/shm/apus; /dev/shm/apus-UID for users other than root */
     uint64_t longest_block_ns; /* maximum length of a block. Default: 100 ms */
     uint32_t worker;           /* number of this loop, if several loops have the same name */
-    uint32_t burst;            /* maximum number of packets that the loop takes in one poll: after so many, more may be
-                                  waiting. Default: a poll takes all packets that there are */
+    uint32_t burst;            /* maximum number of packets that the loop takes in one poll: after so many,
+                                  more may be waiting. Default: a poll takes all waiting packets */
     uint32_t flags;            /* APUS_KEEP_TIMER_SLACK */
     uint32_t reserved;
 } apus_config;
 
 /* The result of polling one queue. */
 typedef struct apus_queue {
-    uint64_t first_ns;     /* stamped: arrival of the oldest packet. Otherwise: time of the previous poll of the queue */
-    uint64_t last_ns;      /* stamped: arrival of the newest packet. Otherwise: ignored */
-    uint64_t picked_up_ns; /* time at which the packets were taken. With a waiter, 0 means the end of the last wait */
+    uint64_t first_ns;     /* with time stamps: arrival of the oldest packet. Without: time of the queue's previous poll */
+    uint64_t last_ns;      /* with time stamps: arrival of the newest packet. Without: ignored */
+    uint64_t picked_up_ns; /* when the loop took the packets. With a waiter, 0 means the end of the last wait */
     uint32_t received;     /* number of packets */
     uint32_t fill;         /* packets that were in the ring, including those received; 0: same as received */
-    uint32_t stamped;      /* APUS_STAMPED_: which clock the two times are of */
+    uint32_t stamped;      /* APUS_STAMPED_: clock of first_ns and last_ns */
     uint32_t reserved;     /* 0 */
 } apus_queue;
 
@@ -161,8 +161,8 @@ typedef struct apus_ended {
     uint64_t began_ns;
     uint64_t ended_ns;
     uint64_t until_ns;  /* requested end; APUS_NEVER: none */
-    uint64_t spent_ns;  /* cost of the wait: CPU time; or energy, expressed as the time for which a polling core uses as
-                           much energy. APUS_UNKNOWN if not measured */
+    uint64_t spent_ns;  /* cost of the wait: CPU time, or energy as the time in which a polling core uses the same energy.
+                           APUS_UNKNOWN if not measured */
     uint64_t idle_ns;   /* the part of spent_ns that the idle state caused; 0 if only CPU time is known */
     uint32_t kind;      /* APUS_PAUSE, APUS_SLEEP or APUS_BLOCK */
     uint32_t reserved;  /* 0 */
@@ -205,7 +205,8 @@ uint64_t apus_now(void);
 int apus_policy_new(const apus_config *config, apus_policy **policy);
 int apus_policy_free(apus_policy *policy);
 /* Decides how to wait. Call it after all queues were polled and their packets processed; `now_ns` is the time of the
- * call. `ended` is the wait before the poll, or NULL if the previous decision was APUS_POLL. On error, nothing changes. */
+ * call. `ended` is the wait before the poll, or NULL if the previous decision was APUS_POLL. On error, nothing
+ * changes. */
 int apus_decide(apus_policy *policy, uint64_t now_ns, const apus_queue *queues, uint32_t count,
                 const apus_ended *ended, apus_decision *decision);
 
@@ -216,19 +217,20 @@ int apus_waiter_new(const apus_config *config, apus_waiter **waiter);
 int apus_waiter_free(apus_waiter *waiter);
 
 /* From now on, blocks end when `fd` is readable (poll(2), POLLIN). The descriptor still belongs to the caller: call
- * apus_unwatch before closing it. Call apus_watch before the first wait, because the first descriptor resets the
+ * apus_unwatch before closing it. Call apus_watch before the first wait, because adding the first descriptor resets the
  * policy. */
 int apus_watch(apus_waiter *waiter, int fd);
 int apus_unwatch(apus_waiter *waiter, int fd);
-/* From now on, blocks end when (*address & mask) != value. They use umonitor and umwait: the thread keeps its core, which
- * uses less power meanwhile. Returns APUS_E_UNSUPPORTED on a CPU without waitpkg. An address of NULL stops the watch. */
+/* From now on, blocks end when (*address & mask) != value. The wait uses umonitor and umwait: the thread keeps its
+ * core, which uses less power meanwhile. Returns APUS_E_UNSUPPORTED on a CPU without waitpkg. An address of NULL stops
+ * the watch. */
 int apus_watch_memory(apus_waiter *waiter, const volatile uint64_t *address, uint64_t mask, uint64_t value);
 
-/* Sets what can end a block, APUS_WAKES_, for callers that learn it only after apus_waiter_new. A change resets the policy.
- * Not between the two halves of a wait. */
+/* Sets what can end a block (APUS_WAKES_), for callers that learn it only after apus_waiter_new. A change resets the
+ * policy. Must not be called between apus_wait_begin and apus_wait_end. */
 int apus_set_wakes(apus_waiter *waiter, uint32_t wakes);
 
-/* Waits as the policy decides. Call it after a poll that returned `received` packets, when all of them are processed.
+/* Waits as the policy decides. Call it when all of the `received` packets that the last poll returned are processed.
  * Returns the kind of wait (APUS_POLL to APUS_BLOCK). `done` may be NULL. A descriptor that is still readable ends a
  * block at once, so no packet is missed. */
 int apus_wait(apus_waiter *waiter, uint32_t received, apus_done *done);

@@ -14,8 +14,7 @@ use crate::types::{APUS_KEEP_TIMER_SLACK, Config, Wakes};
 
 /// Default maximum length of a blocking wait, the same as in `apus run`.
 const LONGEST_BLOCK: Nanos = live::worker::HEALTH_INTERVAL;
-/// Largest value that a configuration can set for the maximum length of a blocking wait. Longer waits would save
-/// nothing.
+/// Longest blocking wait that a configuration can allow. Longer waits would not save more CPU time.
 const LONGEST_BLOCK_MOST: Nanos = Nanos::from_secs(3600);
 
 /// An `apus_config` that has been checked.
@@ -25,11 +24,11 @@ pub struct Settings {
     pub mode: Mode,
     /// What can end a blocking wait early.
     pub wakes: Wakes,
-    /// What waiting costs on this host, from the platform profile. `None` if the configuration names no profile.
+    /// What waiting costs on this host, from the platform profile. `None` if the configuration has no profile.
     pub costs: Option<WakeCosts>,
     /// Maximum length of a blocking wait.
     pub longest_block: Nanos,
-    /// Maximum number of packets that the loop takes in one poll. 0: no limit.
+    /// Maximum number of packets that the loop takes in one poll. 0: no limit, a poll takes all waiting packets.
     pub burst: u32,
     /// Whether to leave the thread's timer slack unchanged.
     pub keep_slack: bool,
@@ -37,7 +36,7 @@ pub struct Settings {
     pub shown: Option<Shown>,
 }
 
-/// How the loop appears in telemetry.
+/// Names under which the loop appears in telemetry.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // as in `apus_config`
 pub struct Shown {
@@ -49,8 +48,8 @@ pub struct Shown {
 }
 
 impl Settings {
-    /// Creates a policy. The only wait costs that it knows are those of the platform profile, if there is one.
-    /// `interrupts` says whether an arriving packet can end a blocking wait.
+    /// Creates a policy. The only wait costs that it knows at the start are those of the platform profile, if there is
+    /// one. `interrupts` says whether an arriving packet can end a blocking wait.
     pub fn policy<C>(&self, interrupts: bool) -> Policy<C> {
         let mode = match self.mode {
             Mode::Adaptive(config) => Mode::Adaptive(policy::wait::AdaptiveConfig { interrupts, ..config }),
@@ -137,7 +136,7 @@ unsafe fn copied(config: *const Config) -> Result<Config, Code> {
     if config.is_null() {
         return Err(fail(Code::Null, "config is NULL"));
     }
-    // SAFETY: not NULL, so it points to at least its first field. Nothing says that it is aligned.
+    // SAFETY: not NULL, so it points to at least its first field. Its alignment is unknown.
     let size = unsafe { ptr::read_unaligned(config.cast::<usize>()) };
     if !(OURS..=MOST).contains(&size) {
         return Err(fail(

@@ -1,4 +1,4 @@
-//! The low level: a policy that decides how to wait from what the caller observed. It reads no clock, allocates no
+//! The low level: a policy that decides how to wait, based on what the caller observed. It reads no clock, allocates no
 //! memory and makes no system call.
 
 use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue, WaitKind, WaitPolicy};
@@ -10,9 +10,11 @@ use crate::types::{APUS_MAX_QUEUES, APUS_NEVER, APUS_UNKNOWN, DecisionOut, Ended
 
 /// Latest time that callers may pass, in ns: 146 years. Beyond it, sums of times could overflow.
 pub const LATEST: u64 = 1 << 62;
-/// Maximum number of packets per poll that are reported to the policy. Rings have at most a few thousand entries.
+/// Upper limit on the number of packets per poll that is reported to the policy. Rings have at most a few thousand
+/// entries.
 const MOST_PACKETS: u32 = 1 << 16;
-/// A longer wait is reported to the policy as this long, because the machine was suspended or the process was stopped.
+/// Upper limit on the length of a wait that is reported to the policy. A longer wait means that the machine was
+/// suspended or the process was stopped.
 const LONGEST: Nanos = Nanos::from_secs(3600);
 
 /// Marker for times of the caller's clock, which can be any clock that never goes backwards.
@@ -20,7 +22,7 @@ const LONGEST: Nanos = Nanos::from_secs(3600);
 pub enum Callers {}
 impl Clock for Callers {}
 
-/// A policy, and the time of its last decision.
+/// A policy, with the time of its last decision.
 #[derive(Debug)]
 pub struct Decider {
     policy: Policy<Callers>,
@@ -33,7 +35,7 @@ impl Decider {
         Self { policy: settings.policy(settings.wakes != Wakes::Nothing), now: Instant::ORIGIN }
     }
 
-    /// Decides how to wait after a poll of all queues. If it returns an error, the policy is unchanged.
+    /// Decides how to wait, after all queues were polled. If it returns an error, the policy is unchanged.
     pub fn decide(&mut self, now_ns: u64, queues: &[QueueIn], ended: Option<&EndedIn>) -> Result<DecisionOut, Code> {
         let now = instant(now_ns, "now_ns")?;
         if now < self.now {
@@ -55,7 +57,7 @@ impl Decider {
     }
 }
 
-/// What one poll observed on all queues, in fixed memory.
+/// What one round of polls found on all queues, in fixed memory.
 #[derive(Debug)]
 pub struct Seen<C> {
     queues: [Queue<C>; APUS_MAX_QUEUES],
@@ -73,8 +75,8 @@ impl<C> Seen<C> {
         &self.queues[..self.count]
     }
 
-    /// Adds the observation of a queue. `polls` are the times of the previous poll and of this one, for callers that do
-    /// not state them.
+    /// Adds what a poll found on one queue. `polls` has the times of the previous poll and of this one; they are used
+    /// if the caller leaves the times in `queue` at 0.
     pub fn add(
         &mut self,
         number: usize,
@@ -118,7 +120,7 @@ fn arrivals<C>(
     if picked_up > now {
         return Err((Code::Time, "picked_up_ns is after the decision"));
     }
-    // What lay longer has lain for ever: the process was stopped.
+    // Limit the age of packets: if they waited longer, the process was stopped.
     let oldest = now.before(LONGEST).unwrap_or(Instant::ORIGIN);
     let picked_up = picked_up.max(oldest);
     if queue.stamped == 0 {
@@ -137,7 +139,7 @@ fn arrivals<C>(
     if queue.first_ns > queue.last_ns {
         return Err((Code::Observation, "first_ns is after last_ns"));
     }
-    // A stamp of the future is a fault of the device's clock. It counts as no lateness.
+    // A time stamp in the future is an error of the device's clock. Such a packet counts as not late.
     let at = |ns| Instant::from_nanos(ns).clamp(oldest, picked_up);
     Ok(Arrivals { first: at(queue.first_ns), last: at(queue.last_ns), picked_up, stamped: true })
 }
@@ -157,7 +159,7 @@ fn wait<C>(ended: &EndedIn, now: Instant<C>) -> Result<Ended<C>, Code> {
     let kind = kind_of(kind).filter(|kind| *kind != WaitKind::Poll);
     let kind = kind.ok_or_else(|| wrong(Code::Observation, &"kind is not APUS_PAUSE, APUS_SLEEP or APUS_BLOCK"))?;
     let end = Instant::from_nanos(ended_ns);
-    // Not longer than any wait: the machine slept.
+    // Limit the length of the wait: if it was longer, the machine was suspended.
     let began = Instant::from_nanos(began_ns).max(end.before(LONGEST).unwrap_or(Instant::ORIGIN));
     let until = (until_ns != APUS_NEVER).then(|| Instant::from_nanos(until_ns.min(LATEST)));
     let action = action(kind, began, until).ok_or_else(|| wrong(Code::Observation, &"until_ns is APUS_NEVER"))?;
@@ -165,7 +167,7 @@ fn wait<C>(ended: &EndedIn, now: Instant<C>) -> Result<Ended<C>, Code> {
     Ok(Ended { action, began, ended: end, spent, idle: Nanos::from_nanos(idle_ns).min(spent.unwrap_or(Nanos::ZERO)) })
 }
 
-/// The wait of this kind that began at `began` and was due to end at `until`. `None` if this kind needs an end and
+/// The wait of kind `kind` that began at `began` and was to end at `until`. `None` if this kind needs an end but
 /// `until` is `None`.
 pub fn action<C>(kind: WaitKind, began: Instant<C>, until: Option<Instant<C>>) -> Option<Action<C>> {
     Some(match kind {

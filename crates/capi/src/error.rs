@@ -27,7 +27,7 @@ units::named! {
         Observation = "observation",
         /// Time went backwards, or is out of range.
         Time = "time",
-        /// The two halves of a wait, `apus_wait_begin` and `apus_wait_end`, were not called alternately.
+        /// `apus_wait_begin` and `apus_wait_end` were not called alternately.
         Order = "order",
         /// The maximum number of handles, descriptors or queues is reached.
         Limit = "limit",
@@ -68,7 +68,7 @@ impl Code {
         }
     }
 
-    /// The error code for a returned number. `None` if the number is not an error.
+    /// The error code that belongs to a function's return value. `None` if the value does not mean an error.
     pub fn of(returned: c_int) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.returned() == returned)
     }
@@ -85,7 +85,7 @@ struct Text {
 
 impl fmt::Write for Text {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // A zero would end the text.
+        // A zero byte would end the text.
         for byte in text.bytes().map(|byte| if byte == 0 { b' ' } else { byte }) {
             if self.len == ROOM - 1 {
                 return Err(fmt::Error);
@@ -104,7 +104,7 @@ thread_local! {
 /// Stores the message of a failed call for the calling thread, and returns the code.
 pub fn fail(code: Code, text: impl fmt::Display) -> Code {
     LAST.with(|last| {
-        // Borrowed already: a `Display` that fails itself. The first text stays.
+        // The message is already borrowed if `Display` itself failed with an error. The first message is kept.
         let Ok(mut last) = last.try_borrow_mut() else { return };
         last.len = 0;
         let _ = write!(last, "{text}");
@@ -117,7 +117,7 @@ pub fn fail(code: Code, text: impl fmt::Display) -> Code {
     code
 }
 
-/// The message of the calling thread's last failure; empty before the first one.
+/// The message of the calling thread's last failure; empty if no call has failed yet.
 pub fn last() -> *const c_char {
     LAST.with(|last| last.try_borrow().map_or(c"".as_ptr(), |last| last.bytes.as_ptr().cast()))
 }

@@ -1,4 +1,4 @@
-//! The functions of `apus.h`. Each checks its pointers, and turns errors into codes.
+//! The functions of `apus.h`. Each checks its pointers, and returns errors as codes.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -49,7 +49,7 @@ unsafe fn listed<'a>(queues: *const QueueIn, count: u32) -> Result<&'a [QueueIn]
 /// `to` is NULL or points to a `T` that can be written.
 unsafe fn write<T>(to: *mut T, value: T) {
     if !to.is_null() {
-        // SAFETY: as the caller promises. Nothing says that it is aligned.
+        // SAFETY: as the caller promises. Its alignment is unknown.
         unsafe { to.write_unaligned(value) };
     }
 }
@@ -88,7 +88,7 @@ pub extern "C" fn apus_error() -> *const c_char {
 
 macro_rules! c_names {
     ($of:ident: $($name:literal),* $(,)?) => {
-        // Each name stands once more here, because C's texts end in a zero; a test compares them.
+        // The names are repeated here because C strings end in a zero; a test compares them with the originals.
         const $of: &[&CStr] = &[$($name),*];
     };
 }
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn apus_decide(
         if decision.is_null() {
             return Err(null("decision"));
         }
-        // SAFETY: as the caller promises. Nothing says that it is aligned.
+        // SAFETY: as the caller promises. Its alignment is unknown.
         let ended = (!ended.is_null()).then(|| unsafe { ended.read_unaligned() });
         let decided = policy.decide(now_ns, queues, ended.as_ref())?;
         // SAFETY: as the caller promises.

@@ -5,9 +5,9 @@
 //!    ▲        │
 //!    └────────┘ freed                 a place is used again only after all others
 //! ```
-//! C code can pass anything as a handle. A pointer into the table is checked by its address and by the state of its
-//! slot; any other pointer is never dereferenced. A freed handle is recognised until its slot is used again. All other
-//! free slots are used before that one.
+//! C code can pass anything as a handle. If the pointer lies in the table, its address and the state of its slot are
+//! checked; any other pointer is never dereferenced. A freed handle is recognised until its slot is reused, which
+//! happens only after all other free slots were used.
 
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ const IDLE: u32 = 1;
 const BUSY: u32 = 2;
 const BROKEN: u32 = 3;
 
-/// One slot of a [`Table`]. The handle is the slot's address.
+/// One slot of a [`Table`]. Its address is the handle that C code gets.
 #[derive(Debug)]
 pub struct Place<T> {
     state: AtomicU32,
@@ -50,7 +50,7 @@ impl<T> Table<T> {
         Self { places, next: AtomicUsize::new(0) }
     }
 
-    /// Stores `item` and returns its handle.
+    /// Stores `item` in a free slot and returns its handle. Fails if all slots are in use.
     pub fn insert(&self, item: T) -> Result<*mut Place<T>, Code> {
         let from = self.next.load(Relaxed);
         for step in 0..PLACES {
@@ -58,7 +58,7 @@ impl<T> Table<T> {
             let place = &self.places[index];
             if place.state.compare_exchange(FREE, BUSY, AcqRel, Relaxed).is_ok() {
                 self.next.store(index + 1, Relaxed);
-                // SAFETY: the state is BUSY by this call, so nobody else touches the item.
+                // SAFETY: this call set the state to BUSY, so nothing else accesses the item.
                 unsafe { *place.item.get() = Box::into_raw(Box::new(item)) };
                 place.state.store(IDLE, Release);
                 return Ok(ptr::from_ref(place).cast_mut());
@@ -67,15 +67,15 @@ impl<T> Table<T> {
         Err(fail(Code::Limit, format_args!("all {PLACES} handles are in use: free some")))
     }
 
-    /// Calls `f` with the handle's item. If `f` panics, the handle can only be freed afterwards.
+    /// Calls `f` with the handle's item. If `f` panics, the handle becomes unusable and can only be freed.
     #[inline]
     pub fn with<R>(&self, handle: *mut Place<T>, f: impl FnOnce(&mut T) -> Result<R, Code>) -> Result<R, Code> {
         let place = self.place(handle)?;
         if let Err(state) = place.state.compare_exchange(IDLE, BUSY, Acquire, Relaxed) {
             return Err(refused(state));
         }
-        // SAFETY: the state is BUSY by this call, so nobody else touches the item; it was made by `Box::into_raw` and is
-        // freed only by `remove`, which takes the state first.
+        // SAFETY: this call set the state to BUSY, so nothing else accesses the item. It was made by `Box::into_raw`,
+        // and is freed only by `remove`, which sets the state first.
         let item = unsafe { &mut **place.item.get() };
         match catch_unwind(AssertUnwindSafe(|| f(item))) {
             Ok(result) => {
@@ -94,7 +94,7 @@ impl<T> Table<T> {
         let place = self.place(handle)?;
         let taken = place.state.compare_exchange(IDLE, BUSY, Acquire, Relaxed);
         taken.or_else(|_| place.state.compare_exchange(BROKEN, BUSY, Acquire, Relaxed)).map_err(refused)?;
-        // SAFETY: as in `with`; the pointer is replaced, so nobody makes a second box of it.
+        // SAFETY: as in `with`; the pointer is replaced, so no second box is made from it.
         let item = unsafe { Box::from_raw(ptr::replace(place.item.get(), ptr::null_mut())) };
         place.state.store(FREE, Release);
         Ok(item)
@@ -134,7 +134,7 @@ fn broken() -> Code {
     fail(Code::Internal, "a bug in libapus broke this handle: free it, and report the message that libapus printed")
 }
 
-/// Calls `f`, and turns a panic into [`Code::Internal`].
+/// Calls `f`, and turns a panic into the error [`Code::Internal`].
 pub fn guarded<R>(f: impl FnOnce() -> Result<R, Code>) -> Result<R, Code> {
     catch_unwind(AssertUnwindSafe(f))
         .unwrap_or_else(|_| Err(fail(Code::Internal, "a bug in libapus: please report it")))
@@ -156,7 +156,7 @@ mod tests {
         }
         assert_eq!(table.remove(handle).map(|item| *item), Ok("a".into()));
         assert_eq!(table.remove(handle).map(|_| ()), Err(Code::Handle), "freed twice");
-        // It is another's only after all others.
+        // The slot is reused only after all others.
         for _ in 1..PLACES {
             let other = table.insert("b".into()).unwrap();
             assert_ne!(other, handle);

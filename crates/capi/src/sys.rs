@@ -12,13 +12,14 @@ use units::{Instant, Monotonic, Nanos};
 use crate::error::{Code, fail};
 use crate::types::{APUS_MAX_QUEUES, QueueIn, Stamped, Woken};
 
-/// A number that identifies the calling process: after fork(2), the child gets another one. Unlike getpid(2), this
-/// needs no system call: the number is in a page that the kernel clears for the child (madvise(2), `MADV_WIPEONFORK`).
+/// A number that identifies the calling process: after fork(2), the child process gets another number. Unlike
+/// getpid(2), this needs no system call: the number is in a memory page that the kernel clears in the child
+/// (madvise(2), `MADV_WIPEONFORK`).
 #[inline]
 pub fn process() -> u32 {
     static PAGE: OnceLock<Option<Shared>> = OnceLock::new();
     let Some(page) = PAGE.get_or_init(Shared::wiped_on_fork) else { return std::process::id() };
-    // SAFETY: mapped for good, by `wiped_on_fork`, and atomic.
+    // SAFETY: `wiped_on_fork` mapped the page and never unmaps it; the access is atomic.
     let number = unsafe { page.0.as_ref() };
     match number.load(Ordering::Relaxed) {
         0 => {
@@ -30,7 +31,7 @@ pub fn process() -> u32 {
     }
 }
 
-/// Reads the clock and waits through libc only. The counterparts in the crate `live` do not run under valgrind (see
+/// Reads the clock and waits through libc only. The crate `live` uses other ways that do not run under valgrind (see
 /// `live::telemetry`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LibcCpu;
@@ -38,13 +39,13 @@ pub struct LibcCpu;
 impl LibcCpu {
     fn clock(id: libc::clockid_t) -> Option<u64> {
         let mut time = timespec(0);
-        // SAFETY: `time` lives through the call.
+        // SAFETY: `time` is valid during the call.
         let read = unsafe { libc::clock_gettime(id, &mut time) };
         (read == 0).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 
-    /// Converts the queue's time stamps from `CLOCK_REALTIME` to `CLOCK_MONOTONIC`: each stamp keeps its age. If the
-    /// real-time clock was set after a packet was stamped, its result is off by that step.
+    /// Converts the queue's time stamps from `CLOCK_REALTIME` to `CLOCK_MONOTONIC`; the age of each stamp stays the
+    /// same. If the real-time clock was set after a packet was stamped, the packet's time is off by that change.
     pub fn monotonic_stamps(mut queue: QueueIn) -> QueueIn {
         if queue.stamped == Stamped::Realtime as u32
             && let Some(real) = Self::clock(libc::CLOCK_REALTIME)
@@ -76,7 +77,7 @@ impl Cpu for LibcCpu {
             if now >= until {
                 return now;
             }
-            // Fewer clock reads than pauses: the clock costs more than the pause does.
+            // Read the clock only after several pauses, because reading it costs more than a pause.
             (0..4).for_each(|_| std::hint::spin_loop());
         }
     }
@@ -84,8 +85,8 @@ impl Cpu for LibcCpu {
     #[inline]
     fn sleep_until(&mut self, until: Instant<Monotonic>) {
         let time = timespec(until.as_nanos());
-        // SAFETY: `time` lives through the call, and the rest is not asked for. Ends early on a signal, which is as good
-        // as late: the loop polls and decides anew.
+        // SAFETY: `time` is valid during the call, and the remaining time is not requested. If a signal ends the sleep
+        // early, the loop polls and decides again.
         unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &time, std::ptr::null_mut()) };
     }
 
@@ -109,13 +110,13 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// `None` on a kernel before 4.14.
+    /// Maps a page that the kernel clears in child processes. `None` on kernels before 4.14.
     fn wiped_on_fork() -> Option<Self> {
         const SIZE: usize = 4096;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let page = unsafe { mmap_anonymous(std::ptr::null_mut(), SIZE, access, MapFlags::PRIVATE).ok()? };
-        // SAFETY: the whole of the mapping just made, which holds nothing.
+        // SAFETY: this is exactly the mapping made above, which holds no data yet.
         unsafe { madvise(page, SIZE, Advice::LinuxWipeOnFork).ok()? };
         NonNull::new(page.cast()).map(Self)
     }
@@ -161,7 +162,7 @@ impl Watched {
         Ok(())
     }
 
-    /// Removes a file descriptor.
+    /// Removes a file descriptor from the set.
     pub fn remove(&mut self, fd: i32) -> Result<(), Code> {
         let at = self.set[..self.count].iter().position(|at| at.fd == fd);
         let at = at.ok_or_else(|| fail(Code::Config, format_args!("descriptor {fd} is not watched")))?;
@@ -174,8 +175,8 @@ impl Watched {
     pub fn block(&mut self, span: Nanos) -> Woken {
         let time = timespec(span.as_nanos());
         let set = &mut self.set[..self.count];
-        // SAFETY: `set` and `time` live through the call, and no signal mask is given. A closed number is reported, not
-        // followed.
+        // SAFETY: `set` and `time` are valid during the call, and no signal mask is passed. The kernel reports a closed
+        // descriptor and does not use it.
         let ready = unsafe { libc::ppoll(set.as_mut_ptr(), set.len() as libc::nfds_t, &time, std::ptr::null()) };
         let failed = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
         match ready {
@@ -188,7 +189,7 @@ impl Watched {
     }
 }
 
-/// A word of memory that a device or another thread writes.
+/// A word of memory that a device or another thread writes, and whose change ends a wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     address: *const AtomicU64,
@@ -196,14 +197,14 @@ pub struct Memory {
     value: u64,
 }
 
-// SAFETY: the word is only read, atomically, and whoever gave its address keeps it valid for every thread.
+// SAFETY: the word is only read, atomically, and the caller who passed its address keeps it valid for all threads.
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Watches the memory at `address`. A wait ends when `(*address & mask) != value`.
+    /// Watches the word at `address`. A wait ends when `(*address & mask) != value`.
     ///
     /// # Safety
-    /// `address` stays readable as long as the waiter uses it.
+    /// `address` must stay readable while the waiter uses it.
     pub unsafe fn new(address: *const u64, mask: u64, value: u64) -> Result<Self, Code> {
         if !address.is_aligned() {
             return Err(fail(Code::Config, "the watched memory is not aligned to 8 bytes"));
@@ -212,24 +213,25 @@ impl Memory {
     }
 
     fn changed(&self) -> bool {
-        // SAFETY: readable and aligned, as `new` was promised and has checked. Whoever writes it may be a device.
+        // SAFETY: the address is readable, as the caller of `new` promised, and aligned, as `new` checked. A device may
+        // write it.
         let word = unsafe { &*self.address }.load(Ordering::Acquire);
         word & self.mask != self.value
     }
 }
 
 /// The instructions umonitor, umwait and tpause (Intel SDM volume 2, "WAITPKG"), on CPUs that support them and report
-/// the rate of their time stamp counter. No test machine of the project supports them, so this code is checked by
-/// review only.
+/// the frequency of their time stamp counter. None of the project's test machines supports them, so this code was never
+/// run; it is checked by review only.
 #[derive(Clone, Copy, Debug)]
 pub struct Waitpkg {
-    /// Rate of the time stamp counter.
+    /// Frequency of the time stamp counter, in Hz.
     hertz: u64,
 }
 
 impl Waitpkg {
-    /// Checks whether this CPU has the instructions. `None` if it lacks them, or does not report the rate of its time
-    /// stamp counter (CPUID leaf 15h).
+    /// Checks whether this CPU has the instructions. `None` if it lacks them, or does not report the frequency of its
+    /// time stamp counter (CPUID leaf 15h).
     #[cfg(target_arch = "x86_64")]
     pub fn here() -> Option<Self> {
         use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -271,13 +273,13 @@ impl Waitpkg {
             let (low, high) = (end as u32, (end >> 32) as u32);
             match memory {
                 None => {
-                    // SAFETY: `here` found the instruction. It changes flags alone, and ends at the latest at `end`.
+                    // SAFETY: `here` found the instruction. It changes only flags, and ends at `end` at the latest.
                     unsafe { asm!("tpause {0:e}", in(reg) C0_2, in("eax") low, in("edx") high, options(nostack)) };
                 }
                 Some(memory) => {
                     // SAFETY: `here` found the instruction; the address is readable.
                     unsafe { asm!("umonitor {0}", in(reg) memory.address, options(nostack, readonly)) };
-                    // What was written before the monitor was armed does not end the wait.
+                    // A write before the monitor was armed does not end the wait, so check the word again.
                     if memory.changed() {
                         return (Woken::ByDevice, now());
                     }
@@ -340,7 +342,7 @@ mod tests {
     fn the_cpus_answer_is_that_of_the_kernel() {
         let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let has = flags.split_ascii_whitespace().any(|flag| flag == "waitpkg");
-        // It may have them and not say its rate.
+        // A CPU may have the instructions but not report the frequency of its time stamp counter.
         assert!(has || Waitpkg::here().is_none());
     }
 }

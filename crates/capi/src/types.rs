@@ -4,9 +4,9 @@ use std::ffi::c_char;
 
 /// The ABI version: the number in the library's soname.
 pub const APUS_ABI: u32 = 0;
-/// A time that never comes: only an event ends the wait.
+/// As the end of a wait: no end, so only an event ends the wait.
 pub const APUS_NEVER: u64 = u64::MAX;
-/// Marks a cost that was not measured.
+/// As a time or cost: it was not measured.
 pub const APUS_UNKNOWN: u64 = u64::MAX;
 /// Maximum number of queues per call, and of file descriptors that a waiter can watch.
 pub const APUS_MAX_QUEUES: usize = 32;
@@ -18,9 +18,9 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u32)]
     pub enum Wakes {
-        /// The descriptors and the memory that the waiter watches. If it watches none, it uses only timed waits.
+        /// The descriptors and the memory that the waiter watches. While it watches none, only timed waits are used.
         Watched = "watched",
-        /// The caller carries out blocking waits itself.
+        /// Any event, because the caller carries out blocking waits itself.
         Caller = "caller",
         /// Nothing: only timed waits are used.
         Nothing = "nothing",
@@ -48,16 +48,16 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u32)]
     pub enum Stamped {
-        /// No time stamps. The packets arrived after the previous poll of the queue.
+        /// Packets have no time stamps. It is only known that they arrived after the previous poll of the queue.
         Not = "not",
-        /// Time stamps of the loop's clock.
+        /// Packets have time stamps of the loop's own clock (`CLOCK_MONOTONIC` for waiters).
         Monotonic = "monotonic",
-        /// Time stamps of `CLOCK_REALTIME`.
+        /// Packets have time stamps of `CLOCK_REALTIME`.
         Realtime = "realtime",
     }
 }
 
-/// `apus_config`. The header says what the fields mean.
+/// The C structure `apus_config`. `apus.h` describes the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // the header has them
@@ -107,7 +107,7 @@ impl Default for Config {
     }
 }
 
-/// `apus_queue`. The header says what the fields mean.
+/// The C structure `apus_queue`. `apus.h` describes the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 #[allow(missing_docs)] // the header has them
@@ -121,7 +121,7 @@ pub struct QueueIn {
     pub reserved: u32,
 }
 
-/// `apus_ended`. The header says what the fields mean.
+/// The C structure `apus_ended`. `apus.h` describes the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 #[allow(missing_docs)] // the header has them
@@ -135,7 +135,7 @@ pub struct EndedIn {
     pub reserved: u32,
 }
 
-/// `apus_decision`. The header says what the fields mean.
+/// The C structure `apus_decision`. `apus.h` describes the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // the header has them
@@ -145,7 +145,7 @@ pub struct DecisionOut {
     pub reason: u32,
 }
 
-/// `apus_done`. The header says what the fields mean.
+/// The C structure `apus_done`. `apus.h` describes the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // the header has them

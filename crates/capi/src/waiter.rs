@@ -4,9 +4,10 @@
 //!   Ready ──begin: clock, observe, decide──► Begun ──end: clock, cost, telemetry──► Ready
 //!             apus_wait does both, and carries out the decision between them
 //! ```
-//! **Times.** The waiter sees only its own calls. It assumes that the loop polls right after a wait, picks up its
-//! packets at that time, and has processed them when it waits again. The packets arrived after the previous poll.
-//! Unless the device stamps packets with their arrival time, nothing more is known about how late they were picked up.
+//! **Times.** The waiter sees only its own calls. It assumes that the loop polls immediately after a wait, takes the
+//! packets from the queue at that time, and has processed them when it calls the waiter again. It also assumes that the
+//! packets arrived after the previous poll. Unless the device stamps packets with their arrival time, nothing more is
+//! known about their delay.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,12 +27,12 @@ use crate::types::{APUS_NEVER, DecisionOut, Done, QueueIn, Wakes, Woken};
 
 type At = Instant<Monotonic>;
 
-/// While a loop polls, telemetry shows one choice in this many, and the first choice of each kind.
+/// While a loop polls without waiting, telemetry shows one decision in this many, and the first decision of each kind.
 const PUBLISHED_EVERY: u32 = 1024;
-/// At most this many packets of a poll are counted one by one in the histogram of lateness.
+/// Maximum number of packets per poll that are counted individually in the histogram of pick-up delays.
 const COUNTED: u32 = 256;
 
-/// A loop's policy, clock, waits and telemetry.
+/// Everything that one loop needs to wait: policy, clock, waits and telemetry.
 #[derive(Debug)]
 pub struct Waiter {
     settings: Settings,
@@ -42,23 +43,23 @@ pub struct Waiter {
     watched: Watched,
     memory: Option<Memory>,
     telemetry: Option<Telemetry>,
-    /// The process that created the waiter, and the first thread that used it to wait.
+    /// Identifies the process that created the waiter. `owner` identifies the first thread that waited with it.
     process: u32,
     owner: Option<u64>,
     /// Times of the second-to-last poll and of the last poll.
     polls: (At, At),
     ended: Option<Ended<Monotonic>>,
     begun: Option<Begun>,
-    /// Kind and reason of the last published choice, and the number of choices since then that were not published.
+    /// Kind and reason of the last published decision, and the number of unpublished decisions since then.
     published: (Option<(WaitKind, Reason)>, u32),
 }
 
-/// A wait between its two halves.
+/// A wait for which [`Waiter::begin`] was called, but not yet [`Waiter::end`].
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     at: At,
     decision: Decision<Monotonic>,
-    /// The thread's CPU time, if this wait is measured.
+    /// The thread's CPU time before the wait. `None` if the cost of this wait is not measured.
     before: Option<Nanos>,
 }
 
@@ -105,7 +106,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// Adds a file descriptor. A blocking wait ends when it becomes readable.
+    /// Adds a file descriptor. A blocking wait ends when the descriptor becomes readable.
     pub fn watch(&mut self, fd: i32) -> Result<(), Code> {
         self.watchable()?;
         self.watched.add(fd)?;
@@ -145,7 +146,7 @@ impl Waiter {
         }
     }
 
-    /// Resets the policy, which must know from the start whether a packet can end a block.
+    /// Resets the policy, because a policy must know from the start whether a packet can end a blocking wait.
     fn watches_changed(&mut self, anew: bool) {
         if anew {
             self.policy = self.settings.policy(!self.watched.is_empty() || self.memory.is_some());
@@ -164,7 +165,7 @@ impl Waiter {
                 (None, Woken::ByTime)
             }
             WaitKind::Sleep => {
-                // Bounded as blocks are; a policy that asked for longer decides anew.
+                // Limit a sleep like a blocking wait; a policy that wanted a longer one decides again.
                 let until = until.min(self.polls.1 + self.settings.longest_block);
                 self.cpu.sleep_until(until);
                 (None, Woken::ByTime)
@@ -187,7 +188,7 @@ impl Waiter {
         let mut seen = Seen::none();
         for (number, queue) in queues.iter().enumerate() {
             let fill = match self.settings.burst {
-                // As many as the loop takes at once: there may be more.
+                // The poll returned as many packets as the loop takes at once, so more may be waiting.
                 burst @ 1.. if queue.fill == 0 && queue.received >= burst => queue.received.saturating_add(1),
                 _ => queue.fill,
             };
@@ -281,13 +282,13 @@ impl Waiter {
         let now = self.cpu.now();
         let until = until.min(now + longest);
         match (&self.memory, self.waitpkg) {
-            // The thread keeps the core, so it looks at the descriptors at each end.
+            // The thread keeps its core in this wait, and checks the descriptors whenever the wait ends.
             (Some(memory), Some(waitpkg)) => waitpkg.rest(Some(memory), until, || LibcCpu.now()).0,
             _ => self.watched.block(until.since(now).unwrap_or(Nanos::ZERO)),
         }
     }
 
-    /// Makes the calling thread the owner, if there is none yet.
+    /// Makes the calling thread the waiter's owner, if it has none yet.
     #[cold]
     fn adopt(&mut self) -> Result<(), Code> {
         if !self.settings.keep_slack {
@@ -335,12 +336,12 @@ impl Waiter {
         let service = now.since(self.polls.1).unwrap_or(Nanos::ZERO);
         telemetry.served(service);
         telemetry.busy(service);
-        // The caller says how long it worked. What its polls of frames cost besides is not known.
+        // The caller reports how long it worked. How much of this time its polls took is not known.
         telemetry.useful(service);
         telemetry.touch(now);
     }
 
-    /// Publishes what the policy expected of a choice, for `apus top`.
+    /// Publishes the decision and what the policy expected from it, for `apus top`.
     fn publish(&mut self, now: At, decision: &Decision<Monotonic>) {
         let Some(telemetry) = &self.telemetry else { return };
         let (kind, reason) = (decision.action.kind(), decision.reason);
@@ -361,7 +362,7 @@ impl Drop for Waiter {
     fn drop(&mut self) {
         let Some(telemetry) = self.telemetry.take() else { return };
         if self.process != process() {
-            // The file is the parent's.
+            // The telemetry file belongs to the parent process.
             std::mem::forget(telemetry);
             return;
         }
@@ -369,9 +370,9 @@ impl Drop for Waiter {
     }
 }
 
-/// How late the packets of a poll were picked up. If they are not stamped, the oldest may have arrived just after the
-/// previous poll, so the time since then is an upper bound. `None` if the packets ended a block: the bound is then
-/// useless.
+/// How late the packets of a poll were picked up. Without time stamps, the oldest packet may have arrived just after
+/// the previous poll, so the time since then is an upper bound. `None` if a packet ended a blocking wait: the bound
+/// would then be the length of the wait, which says nothing.
 fn lateness(came: &Arrivals<Monotonic>, ended: Option<&Ended<Monotonic>>) -> Option<Nanos> {
     let by_device =
         ended.is_some_and(|wait| matches!(wait.action, Action::BlockUntil(_)) && wait.overshoot().is_none());

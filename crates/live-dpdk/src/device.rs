@@ -1,4 +1,4 @@
-//! One queue of a DPDK port, used by one worker.
+//! One receive and transmit queue of a DPDK port, used by one worker.
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,11 +14,11 @@ use crate::sys::{self, BURST, FRESH, OWN, Packet, RawPool};
 
 /// Maximum number of frames that one poll can take: as many as a worker requests at once (`live::worker::BURST`).
 pub const LONGEST_BURST: u16 = BURST as u16;
-/// Number of slots that DPDK's mempool should have outside of its caches. A refill takes one cache (256 slots) and a
-/// batch of the driver (512 slots in `net_af_xdp`).
+/// Number of free slots that DPDK's mempool should have outside of its caches. A refill takes the slots of one cache
+/// (256) and of one batch of the driver (512 in `net_af_xdp`).
 pub(crate) const IDLE_TARGET: usize = 1024;
-/// If fewer slots than this are idle, the worker's pool lends more to the mempool. If more than twice the target are
-/// idle, it reclaims some.
+/// If fewer slots than this are free, the worker's pool lends more to the mempool. If more than twice `IDLE_TARGET` are
+/// free, the pool takes some back.
 const IDLE_LOW: usize = 512;
 
 /// A queue of a DPDK port. Frames are received into the worker's pool and sent from it without copying. Only frames
@@ -30,16 +30,16 @@ pub struct DpdkDevice {
     slots: Arc<RawPool>,
     burst: usize,
     packets: [Packet; BURST],
-    /// Epoll descriptor for the receive interrupt, if the driver has one.
+    /// Epoll descriptor with which the receive interrupt is armed, if the driver has one.
     epoll: OwnedFd,
     interrupt: OnceCell<Option<sys::Interrupt>>,
     armed: bool,
-    /// Whether the driver can report how many frames are in the ring.
+    /// Whether the driver can report how many frames wait in the receive ring.
     counts_backlog: Cell<bool>,
     thread: Thread,
-    /// Frames that this device itself lost.
+    /// Counters of frames that this device itself lost.
     own: Statistics,
-    /// Frames that the driver did not accept. Virtual drivers also count them as errors.
+    /// Number of frames that the driver did not accept for sending. Virtual drivers also count them as errors.
     refused: u64,
     port_counts: sys::PortStats,
 }
@@ -47,11 +47,11 @@ pub struct DpdkDevice {
 /// Whether the worker's thread is registered with DPDK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Thread {
-    /// Not known before the first poll.
+    /// Not known yet, because the worker has not polled.
     Unknown,
     /// Not registered by this device: the thread already had a DPDK number, or no number was free.
     AsIs,
-    /// This device registered it.
+    /// This device registered the thread, and must unregister it.
     Registered,
 }
 
@@ -76,8 +76,8 @@ impl DpdkDevice {
         })
     }
 
-    /// Number of slots that the worker's pool has lent to DPDK's mempool, and how many of these are idle. The mempool
-    /// is shared by all devices of the worker.
+    /// Number of slots that the worker's pool has lent to DPDK's mempool, and how many of them are free there. All
+    /// devices of the worker share the mempool.
     pub fn occupancy(&self) -> (usize, usize) {
         (self.slots.lent(), self.slots.idle())
     }
@@ -92,7 +92,7 @@ impl DpdkDevice {
         };
     }
 
-    /// Copies a frame that is not in a slot of the pool into one.
+    /// Copies a frame that is not in a slot of the pool into a slot.
     #[cold]
     fn copy_in(&mut self, packet: Packet, pool: &mut Pool, out: &mut Vec<Frame>) {
         let Some(mut frame) = pool.take() else {
@@ -110,7 +110,7 @@ impl DpdkDevice {
         }
     }
 
-    /// The queue's receive interrupt. `None` if the driver has none.
+    /// The queue's receive interrupt. `None` if the driver does not support one.
     fn interrupt(&self) -> Option<sys::Interrupt> {
         if !self.port.started() {
             return None;
@@ -152,7 +152,7 @@ impl Device for DpdkDevice {
                     out.push(frame);
                     own += 1;
                 }
-                // The driver named a slot that it does not have, or a length beyond the slot's.
+                // The driver reported a slot that does not exist, or a length beyond the slot's end.
                 None => self.own.rx_invalid += 1,
             }
         }
@@ -229,7 +229,7 @@ impl Device for DpdkDevice {
         if sys::port_removed(self.port.id) {
             return Err(self.lost("its device was removed"));
         }
-        // DPDK's drivers over a kernel interface do not notice when it goes.
+        // DPDK's drivers for kernel interfaces do not notice when the interface is removed.
         if let Some(link) = &self.port.link {
             return link.health();
         }

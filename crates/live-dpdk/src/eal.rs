@@ -26,7 +26,7 @@ pub(crate) struct Eal {
     jobs: Mutex<Sender<Job>>,
 }
 
-/// Why the EAL did not start. Starting it cannot be retried.
+/// Why the EAL could not be started, after which arguments. It cannot be started a second time in a process.
 type Failed = (Vec<String>, String);
 
 static EAL: OnceLock<Result<Eal, Failed>> = OnceLock::new();
@@ -38,8 +38,8 @@ pub fn is_virtual(device: &str) -> bool {
 }
 
 impl Eal {
-    /// Starts DPDK unless it is already running. `user` are the user's EAL arguments. `huge` says whether DPDK's own
-    /// memory uses huge pages.
+    /// Starts DPDK unless it is already running. `user` contains the user's EAL arguments. `huge` says whether DPDK's
+    /// own memory uses huge pages.
     pub(crate) fn start(user: &[String], huge: bool) -> Result<&'static Self, Error> {
         let arguments = arguments(user, huge, &allowed_cpus());
         let lacking = |why: String| {
@@ -86,7 +86,7 @@ impl Eal {
         }
     }
 
-    /// Runs `work` in DPDK's main thread, in the network namespace of the calling thread. Waits for the result.
+    /// Runs `work` in DPDK's main thread, in the network namespace of the calling thread, and waits for the result.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
         let system = |what: &str, source| Error::System { what: what.into(), source };
         let namespace = File::open("/proc/thread-self/ns/net")
@@ -94,7 +94,7 @@ impl Eal {
         self.run_in(namespace, work)
     }
 
-    /// Like [`run`](Self::run), in the given network namespace.
+    /// Like [`run`](Self::run), but in the given network namespace.
     pub(crate) fn run_in<T: Send + 'static>(
         &self,
         namespace: File,
@@ -120,7 +120,7 @@ impl Eal {
     }
 }
 
-/// Moves the calling thread into the namespace, unless it is already there, because moving needs a privilege.
+/// Moves the calling thread into the namespace, unless it is already there (moving needs a privilege).
 fn enter(namespace: &File) -> std::io::Result<()> {
     use std::os::unix::fs::MetadataExt as _;
     let (here, there) = (std::fs::metadata("/proc/thread-self/ns/net")?, namespace.metadata()?);
@@ -141,7 +141,7 @@ fn arguments(user: &[String], huge: bool, cpus: &[usize]) -> Vec<String> {
     let given = |options: &[&str]| {
         user.iter().any(|word| {
             let name = word.split('=').next().unwrap_or_default();
-            // A short option may have its value in the same word: -l1.
+            // A short option may be joined with its value: -l1.
             options.iter().any(|option| name == *option || (option.len() == 2 && word.starts_with(option)))
         })
     };
@@ -152,20 +152,21 @@ fn arguments(user: &[String], huge: bool, cpus: &[usize]) -> Vec<String> {
         }
     };
     let word = |text: &str| text.to_owned();
-    // No files that other DPDK processes could find or lock. (EAL refuses --in-memory with --no-huge.)
+    // Create no files that other DPDK processes could find or lock. (The EAL rejects --in-memory with --no-huge.)
     let huge = huge || given(&["--huge-dir", "--in-memory"]);
     let private = if huge && !given(&["--no-huge"]) { "--in-memory" } else { "--no-shconf" };
     add(&["--in-memory", "--file-prefix", "--proc-type", "--huge-dir", "--no-shconf"], &[word(private)]);
     add(&["--no-telemetry", "--telemetry"], &[word("--no-telemetry")]);
     add(&["--log-level"], &[word("--log-level=*:warning")]);
-    // One thread, which may run on any CPU. Workers are Apus's threads. DPDK would start and pin one on each CPU.
+    // One thread, which may run on any CPU, because the workers are Apus's own threads. By default DPDK would start and
+    // pin one thread per CPU.
     let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
     add(&["-l", "-c", "--lcores", "-s", "-S"], &[format!("--lcores=0@({})", list.join(","))]);
-    // No device but those that are named. DPDK would take all that it has drivers for. (No NIC is at this address: it is
-    // the host bridge's.)
+    // Use only devices that are named. By default DPDK would take all devices for which it has drivers. (The address
+    // 0000:00:00.0 is that of the host bridge, so no NIC has it.)
     add(&["-a", "-b", "--allow", "--block", "--no-pci"], &[word("--allow=0000:00:00.0")]);
     if !huge {
-        // Frames are in the workers' pools; this is for queues and tables.
+        // Frames are in the workers' pools; DPDK's own memory only holds queues and tables.
         add(&["--no-huge"], &[word("--no-huge")]);
         add(&["-m", "--socket-mem"], &[word("-m"), word("64")]);
     }

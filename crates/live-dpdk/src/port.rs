@@ -18,8 +18,8 @@ use crate::device::{DpdkDevice, IDLE_TARGET, LONGEST_BURST};
 use crate::eal::{Eal, is_virtual};
 use crate::sys::{self, RawPool};
 
-/// The smallest slot, in bytes. It has room for DPDK's headers, an offset that spreads slots over the CPU cache, and
-/// the 2048 bytes of data that `net_af_xdp` requires.
+/// Size of the smallest slot, in bytes. It has room for DPDK's headers, for an offset that spreads the headers over the
+/// CPU cache, and for the 2048 bytes of data that `net_af_xdp` requires.
 pub const FRAME_SIZE: u32 = 4096;
 
 /// Configuration of a port of a DPDK driver.
@@ -32,14 +32,14 @@ pub struct DpdkPort {
     /// Whether DPDK's own memory uses huge pages, which hardware devices need. Must be the same for all ports of a
     /// process.
     pub huge_pages: bool,
-    /// Whether the slots for frames are in huge pages.
+    /// Whether the memory with the slots for frames uses huge pages.
     pub huge_slots: bool,
     /// Maximum number of frames that one poll takes, from 1 to [`LONGEST_BURST`].
     pub burst: u16,
 }
 
 impl DpdkPort {
-    /// A port for `device` with default settings: no arguments for the EAL, and the largest bursts.
+    /// A port for `device` with default settings: no additional EAL arguments, and the largest bursts.
     pub fn new(device: impl Into<String>) -> Self {
         let device = device.into();
         let huge_pages = !is_virtual(&device);
@@ -62,10 +62,10 @@ pub(crate) struct Port {
     /// The kernel's interface behind the port. `None` if there is none.
     pub(crate) link: Option<Link>,
     eal: &'static Eal,
-    /// The network namespace in which the port was opened, and in which it is closed.
+    /// The network namespace in which the port was opened, and in which it must be closed.
     namespace: File,
     started: AtomicBool,
-    /// The pools whose slots the driver of the port may hold.
+    /// The pools of all workers, kept because the port's driver may still hold slots of them.
     pools: Mutex<Vec<Arc<RawPool>>>,
 }
 
@@ -79,7 +79,7 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         let id = self.id;
-        // Whatever DPDK says then, there is nobody left to do anything about it.
+        // A failure is ignored here: the port is being dropped, so nothing could be done about it.
         if let Ok(namespace) = self.namespace.try_clone() {
             let _ = self.eal.run_in(namespace, move || sys::port_close(id));
         }
@@ -135,7 +135,7 @@ impl Backend for DpdkPort {
         }
         let speed = u64::from(port.info.speed_mbps) * 1_000_000;
         let speed = (speed > 0).then(|| BitRate::new(speed));
-        // Nobody sends to these: they make frames as they are polled.
+        // These drivers generate frames when they are polled; nobody sends frames to them.
         let supplies = ["net_null", "net_pcap"].contains(&port.info.driver().as_str());
         let peak = if supplies { opening.stated_peak() } else { Some(opening.peak(speed)) };
         Ok(Box::new(Open {
@@ -185,7 +185,7 @@ impl OpenPort for Open {
 
     fn slots(&self, _worker: usize) -> u32 {
         let (rx, tx) = self.port.descriptors;
-        // The caches of this thread, the worker and DPDK's main thread.
+        // Three threads may have caches: this one, the worker, and DPDK's main thread.
         u32::from(rx) + u32::from(tx) + IDLE_TARGET as u32 + 3 * sys::reserve()
     }
 
@@ -205,7 +205,7 @@ impl OpenPort for Open {
             });
         }
         let (pool, slots) = share.context(|pool| {
-            // With physical addresses for all: virtual devices do not look at them.
+            // Look up physical addresses for all devices; virtual devices ignore them.
             let made = RawPool::new(pool, self.huge_slots);
             made.map(Arc::new)
                 .map_err(|source| Error::System { what: "create a DPDK mempool for the frame slots".into(), source })
@@ -233,7 +233,7 @@ impl OpenPort for Open {
     }
 
     fn learn(&self, device: &dyn Device, report: &mut PortReport) {
-        // Known once all queues are set up: what the last device says stands.
+        // Known only when all queues are set up, so the report of the last device applies.
         if let Some(driver) = &mut report.driver {
             driver.wakes = Some(device.capabilities().wakes);
         }

@@ -16,7 +16,8 @@ pub const BURST: usize = 64;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Packet {
-    /// Offset of the data from the start of the pool. For a packet outside of the pool, the address of its mbuf.
+    /// Offset of the packet's data from the start of the pool. For a packet outside of the pool, the address of its
+    /// mbuf.
     pub at: u64,
     /// Length of the data in bytes.
     pub len: u32,
@@ -36,7 +37,7 @@ pub const COPIED: u32 = 3;
 #[derive(Clone, Copy, Debug)]
 pub struct PortInfo {
     driver: [c_char; 64],
-    /// The port's MAC address.
+    /// MAC address of the port.
     pub mac: [u8; 6],
     is_virtual: u8,
     by_physical: u8,
@@ -56,7 +57,7 @@ impl PortInfo {
         let bytes: Vec<u8> = self.driver.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
-    /// Whether a CPU copies the frames, instead of DMA.
+    /// Whether a CPU copies the frames, so that there is no DMA.
     pub fn is_virtual(&self) -> bool {
         self.is_virtual != 0
     }
@@ -66,7 +67,7 @@ impl PortInfo {
     }
 }
 
-/// A port's counters since it was started (`struct apus_port_stats`).
+/// Counters of a port since it was started (`struct apus_port_stats`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PortStats {
@@ -125,10 +126,10 @@ fn result(code: c_int) -> io::Result<c_int> {
 
 /// Starts DPDK in the calling thread, which becomes its main thread. Called once, by `eal`.
 pub fn eal_init(arguments: &[CString]) -> io::Result<()> {
-    // DPDK keeps some of these pointers (a device's arguments, for one), so they live as long as the process.
+    // DPDK keeps some of these pointers (a device's arguments, for example), so the strings are never freed.
     let leaked = arguments.iter().map(|argument| argument.clone().into_raw());
     let argv = Box::leak(leaked.chain([std::ptr::null_mut()]).collect::<Box<[_]>>());
-    // SAFETY: `argv` holds that many strings and a null pointer, all of which live from now on; rte_eal_init(3) may
+    // SAFETY: `argv` holds that many strings and a null pointer, and none of them is ever freed; rte_eal_init(3) may
     // reorder them.
     result(unsafe { apus_eal_init(arguments.len() as c_int, argv.as_mut_ptr()) }).map(|_| ())
 }
@@ -148,15 +149,16 @@ pub fn thread_begin() -> io::Result<bool> {
 
 /// Undoes [`thread_begin`] in the same thread.
 pub fn thread_end() {
-    // SAFETY: as above; it does nothing in a thread that is not registered.
+    // SAFETY: as above; the call does nothing in a thread that is not registered.
     unsafe { apus_thread_end() }
 }
 
-/// A DPDK mempool whose packet buffers are the slots of a worker's pool. It keeps the pool's memory mapped.
+/// A DPDK mempool whose packet buffers are the slots of a worker's pool. It keeps the pool's memory mapped while it
+/// exists.
 #[derive(Debug)]
 pub struct RawPool {
     raw: NonNull<RawSlots>,
-    /// Number of slots that the worker's pool has lent. They are idle or in a driver's ring.
+    /// Number of slots that the worker's pool has lent to the mempool. They are free there, or in a driver's ring.
     lent: AtomicUsize,
     memory: PoolMemory,
 }
@@ -173,17 +175,17 @@ impl RawPool {
         let memory = pool.memory();
         let (base, _) = memory.range();
         let len = pool.frames() as usize * pool.frame_size() as usize;
-        // SAFETY: the range is mapped, and stays so as long as `memory`, which the result keeps.
+        // SAFETY: the range is mapped, and stays mapped while `memory` exists, which the result keeps.
         let raw = unsafe { apus_slots_new(base.cast(), len, pool.frame_size(), c_int::from(physical)) };
         match NonNull::new(raw) {
             Some(raw) => Ok(Self { raw, lent: AtomicUsize::new(0), memory }),
-            // SAFETY: returns a number of this thread.
+            // SAFETY: returns the calling thread's error number.
             None => Err(io::Error::from_raw_os_error(unsafe { apus_errno() })),
         }
     }
 
-    /// Panics unless the mempool belongs to `pool`. A frame of another pool would refer to memory that may not exist in
-    /// this one.
+    /// Panics unless the mempool belongs to `pool`. A frame of another pool could refer to memory that this pool does
+    /// not have.
     #[inline]
     #[track_caller]
     pub fn check(&self, pool: &Pool) {
@@ -196,7 +198,7 @@ impl RawPool {
         let mut lent = 0;
         while lent < count {
             let Some(slot) = pool.lend() else { break };
-            // SAFETY: the pool lent the slot, so nobody else uses it, and it is one of the mempool's.
+            // SAFETY: the pool has lent the slot, so nothing else uses it, and the slot belongs to the mempool.
             unsafe { apus_slots_lend(self.raw.as_ptr(), &(slot as u64), 1) };
             lent += 1;
         }
@@ -204,7 +206,7 @@ impl RawPool {
         lent
     }
 
-    /// Returns up to `count` idle slots from the mempool to `pool`.
+    /// Returns up to `count` free slots from the mempool to `pool`. Returns the number of slots moved.
     pub fn reclaim(&self, pool: &mut Pool, count: usize) -> usize {
         let mut offsets = [0; BURST];
         let count = count.min(BURST) as u32;
@@ -218,26 +220,27 @@ impl RawPool {
         taken as usize
     }
 
-    /// Adds `change` to the number of lent slots. Sent frames increase it, received frames decrease it.
+    /// Adds `change` to the number of lent slots. Each sent frame increases it by one, each received frame decreases
+    /// it.
     ///
-    /// It uses a plain load and store, because only the worker's thread calls it.
+    /// Uses a plain load and store, because only the worker's thread calls this.
     #[inline]
     pub fn count(&self, change: isize) {
         self.lent.store(self.lent.load(Relaxed).wrapping_add_signed(change), Relaxed);
     }
 
-    /// Number of lent slots.
+    /// Number of slots that the pool has lent to the mempool.
     pub fn lent(&self) -> usize {
         self.lent.load(Relaxed)
     }
 
-    /// Number of slots in the mempool and in its caches.
+    /// Number of free slots in the mempool and in its caches.
     pub fn idle(&self) -> usize {
-        // SAFETY: `raw` is valid as long as `self`.
+        // SAFETY: `raw` is valid while `self` exists.
         unsafe { apus_slots_idle(self.raw.as_ptr()) as usize }
     }
 
-    /// Moves the slots in the calling thread's cache to the mempool.
+    /// Moves the free slots in the calling thread's cache to the mempool.
     pub fn flush(&self) {
         // SAFETY: as above.
         unsafe { apus_slots_flush(self.raw.as_ptr()) }
@@ -253,26 +256,26 @@ impl RawPool {
 impl Drop for RawPool {
     fn drop(&mut self) {
         if self.idle() >= self.lent() {
-            // SAFETY: all lent slots are back, so no driver can name one any more.
+            // SAFETY: all lent slots were returned, so no driver can use one any more.
             unsafe { apus_slots_delete(self.raw.as_ptr()) }
         } else {
-            // Another port still has a frame of ours: one end of a net_ring, when only the other is closed. Then mempool
-            // and memory stay until the process ends.
+            // Another port still has a frame of this pool, for example one end of a net_ring when only the other end is
+            // closed. Mempool and memory then stay until the process ends.
             std::mem::forget(self.memory.clone());
         }
     }
 }
 
-/// Number of slots that the caches of one thread can hold.
+/// Maximum number of free slots that the caches of one thread can hold back.
 pub fn reserve() -> u32 {
     // SAFETY: returns a constant.
     unsafe { apus_slots_reserve() }
 }
 
-/// Probes the device. Returns DPDK's number of its port.
+/// Probes the device. Returns the number that DPDK gave to its port.
 pub fn port_open(devargs: &CStr) -> io::Result<u16> {
     let mut port = 0;
-    // SAFETY: a string, and a place for the result, that live through the call.
+    // SAFETY: the string and the place for the result are valid during the call.
     result(unsafe { apus_port_open(devargs.as_ptr(), &raw mut port) }).map(|_| port)
 }
 
@@ -288,24 +291,24 @@ pub fn port_info(port: u16) -> io::Result<PortInfo> {
         max_rx_queues: 0,
         max_tx_queues: 0,
     };
-    // SAFETY: the place lives through the call, and its layout is that of the C struct.
+    // SAFETY: the place is valid during the call, and has the layout of the C struct.
     result(unsafe { apus_port_info(port, &raw mut info) }).map(|_| info)
 }
 
-/// Configures the port for `queues` queues in each direction. `(rx, tx)` are the wanted numbers of descriptors. Returns
-/// the numbers that the driver accepts.
+/// Configures the port for `queues` queues in each direction. `(rx, tx)` are the requested numbers of descriptors per
+/// queue. Returns the numbers that the driver accepts.
 pub fn port_configure(port: u16, queues: u16, (mut rx, mut tx): (u16, u16)) -> io::Result<(u16, u16)> {
-    // SAFETY: places that live through the call.
+    // SAFETY: both places are valid during the call.
     result(unsafe { apus_port_configure(port, queues, &raw mut rx, &raw mut tx) }).map(|_| (rx, tx))
 }
 
-/// Sets up a receive and a transmit queue with `(rx, tx)` descriptors. They use the buffers in `slots`.
+/// Sets up a receive and a transmit queue with `(rx, tx)` descriptors. Their packet buffers are those in `slots`.
 pub fn port_queue(port: u16, queue: u16, (rx, tx): (u16, u16), slots: &RawPool) -> io::Result<()> {
     // SAFETY: the mempool outlives the port: `port::Port` keeps it.
     result(unsafe { apus_port_queue(port, queue, rx, tx, slots.raw.as_ptr()) }).map(|_| ())
 }
 
-/// Lets the port's device reach the slots by DMA.
+/// Gives the port's device access to the slots by DMA.
 pub fn port_map(port: u16, slots: &RawPool) -> io::Result<()> {
     // SAFETY: as above.
     result(unsafe { apus_port_map(port, slots.raw.as_ptr()) }).map(|_| ())
@@ -338,25 +341,25 @@ pub fn port_removed(port: u16) -> bool {
 /// The port's counters.
 pub fn port_stats(port: u16) -> io::Result<PortStats> {
     let mut stats = PortStats::default();
-    // SAFETY: the place lives through the call, and its layout is that of the C struct.
+    // SAFETY: the place is valid during the call, and has the layout of the C struct.
     result(unsafe { apus_port_stats(port, &raw mut stats) }).map(|_| stats)
 }
 
-/// File descriptor of a queue's receive interrupt. It belongs to the driver.
+/// File descriptor of a queue's receive interrupt. The driver owns and closes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Interrupt(RawFd);
 
 impl Interrupt {
-    /// The descriptor for poll(2). It can be used while `_port` is open.
+    /// The descriptor for poll(2). Valid while `_port` is open.
     pub fn fd<T>(self, _port: &T) -> BorrowedFd<'_> {
-        // SAFETY: the driver closes it with the port, which the device keeps open.
+        // SAFETY: the driver closes the descriptor together with the port, which the device keeps open.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
 
 /// Adds the queue's receive interrupt to the epoll descriptor. Fails if the driver has no receive interrupt.
 pub fn queue_wakes(port: u16, queue: u16, epoll: BorrowedFd<'_>) -> io::Result<Interrupt> {
-    // SAFETY: DPDK checks the numbers; the descriptor is open.
+    // SAFETY: DPDK checks the numbers; the epoll descriptor is open.
     result(unsafe { apus_queue_wakes(port, queue, epoll.as_raw_fd()) }).map(Interrupt)
 }
 
@@ -374,36 +377,36 @@ pub fn queue_disarm(port: u16, queue: u16, epoll: BorrowedFd<'_>) {
 
 /// Number of frames in the receive ring. Fails if the driver cannot report it.
 pub fn queue_backlog(port: u16, queue: u16) -> io::Result<usize> {
-    // SAFETY: the device calls it for its own started queue.
+    // SAFETY: the device calls this for its own queue, which is started.
     result(unsafe { apus_queue_backlog(port, queue) }).map(|count| count as usize)
 }
 
-/// Receives packets into `out`. Returns the number of packets, and the number of slots that the mempool has outside of
-/// its caches.
+/// Receives packets into `out`. Returns the number of packets, and the number of free slots that the mempool has
+/// outside of its caches.
 #[inline]
 pub fn rx(port: u16, queue: u16, slots: &RawPool, out: &mut [Packet; BURST], room: usize) -> (usize, usize) {
     let mut idle = 0;
     let room = room.min(BURST) as u16;
-    // SAFETY: `out` has room for that many; the queue is a started one of the device that calls this, and of no other
-    // thread.
+    // SAFETY: `out` has room for that many. The queue is started; it belongs to the device that calls this, and no
+    // other thread uses it.
     let count = unsafe { apus_rx(port, queue, slots.raw.as_ptr(), out.as_mut_ptr(), room, &raw mut idle) };
     (count as usize, idle as usize)
 }
 
-/// Sends the packets in `packets`, which are frames of `pool`, in order. Returns how many of them the driver accepted.
+/// Sends `packets`, which are frames of `pool`, in order. Returns how many of them the driver accepted.
 #[inline]
 pub fn tx(port: u16, queue: u16, slots: &RawPool, pool: &Pool, packets: &mut [Packet]) -> usize {
     slots.check(pool);
     let count = packets.len().min(BURST) as u16;
-    // SAFETY: as for `rx`; each packet lies within a slot of the pool (it was a `Frame`), and its slot stays the
-    // driver's if it is sent: the device lends it.
+    // SAFETY: as for `rx`. Each packet lies within a slot of the pool, because it was a `Frame`. The slot of a sent
+    // packet belongs to the driver from then on, because the device lends it.
     unsafe { apus_tx(port, queue, slots.raw.as_ptr(), packets.as_mut_ptr(), count) as usize }
 }
 
-/// Copies the data of a packet outside of the pool into `data`, as far as it fits, and frees its mbufs.
+/// Copies the data of a packet outside of the pool into `data`, at most as much as fits, and frees the packet's mbufs.
 pub fn foreign_take(packet: Packet, data: &mut [u8]) {
     let len = (packet.len as usize).min(data.len()) as u32;
-    // SAFETY: `at` is the address of an mbuf that `rx` returned, and the device calls this once for it; `data` has room
-    // for `len` bytes.
+    // SAFETY: `at` is the address of an mbuf that `rx` returned, and the device calls this once per mbuf; `data` has
+    // room for `len` bytes.
     unsafe { apus_foreign_take(packet.at, data.as_mut_ptr().cast(), len) }
 }

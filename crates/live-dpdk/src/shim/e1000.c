@@ -1,7 +1,7 @@
 /* Receive interrupts of Intel's 8254x to 8257x and their successors in chipsets (I217, I219), which DPDK drives with
  * net_e1000_em. The driver sets the register ITR so that 16.8 ms pass between two interrupts (DPDK 22.11,
- * drivers/net/e1000/em_ethdev.c, eth_em_start). Here, none need pass: a wait ends with its first interrupt, and how long to
- * wait is the policy's choice. */
+ * drivers/net/e1000/em_ethdev.c, eth_em_start). Here the interval is set to zero: a wait ends with its first
+ * interrupt, and the policy chooses how long to wait. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,12 +20,12 @@
 #include "shim.h"
 
 #define DEVICES "/sys/bus/pci/devices"
-/* Offset of the register in BAR 0 (82574 GbE Controller Family Datasheet), and what is mapped of BAR 0. */
+/* Offset of the register in BAR 0 (82574 GbE Controller Family Datasheet), and how many bytes of BAR 0 are mapped. */
 #define ITR 0xc4
 #define MAPPED 4096
 
 /* With MSI-X, the 82574 raises receive interrupts for a cause that the driver does not enable (RxQ0), through a vector
- * that it does not assign (IVAR). They would never come. */
+ * that it does not assign (IVAR). So they would never arrive. */
 static int uses_msix(const char *name)
 {
 	char path[PATH_MAX], kind[8] = "";
@@ -53,7 +53,7 @@ static int uses_msix(const char *name)
 	return msix;
 }
 
-/* The device's file of vfio, and in `at` where its BAR 0 begins. */
+/* The device's vfio file descriptor. Sets `at` to the offset of BAR 0 in it. */
 static int open_vfio(const char *name, off_t *at)
 {
 	struct vfio_region_info region = { .argsz = sizeof(region), .index = VFIO_PCI_BAR0_REGION_INDEX };

@@ -29,13 +29,13 @@ const char *apus_version(void)
 	return rte_version();
 }
 
-/* Why the last call of this thread failed that has no other way to say so. */
+/* Error number of this thread's last failed call, for functions that do not return it. */
 int apus_errno(void)
 {
 	return rte_errno;
 }
 
-/* Gives the calling thread an lcore's number, and with it a cache of the mempool. */
+/* Registers the calling thread as an lcore, which gives it a cache of the mempool. */
 int apus_thread_begin(void)
 {
 	if (rte_lcore_id() != LCORE_ID_ANY)
@@ -48,7 +48,7 @@ void apus_thread_end(void)
 	rte_thread_unregister();
 }
 
-/* The first port of the device with this name. (A net_ring names its ports otherwise.) */
+/* The first port of the device with this name. (The ports of a net_ring have other names than the device.) */
 static int find(const char *name, uint16_t *port)
 {
 	struct rte_eth_dev_info known;
@@ -97,7 +97,7 @@ int apus_port_info(uint16_t port, struct apus_port_info *info)
 		memcpy(info->mac, mac.addr_bytes, sizeof(info->mac));
 	info->is_virtual = strcmp(bus_name(known.device), "vdev") == 0;
 	info->by_physical = !info->is_virtual && rte_eal_iova_mode() == RTE_IOVA_PA;
-	/* What a virtual device calls its speed is a constant of its source. */
+	/* The speed of a virtual device is only a constant in its source, so it is not reported. */
 	if (!info->is_virtual && rte_eth_link_get_nowait(port, &link) == 0 && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN)
 		info->speed_mbps = link.link_speed;
 	info->if_index = known.if_index;
@@ -119,12 +119,12 @@ int apus_port_configure(uint16_t port, uint16_t queues, uint16_t *rx_descriptors
 		config.rx_adv_conf.rss_conf.rss_hf =
 			known.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_TCP);
 	}
-	/* A queue's frames all come from the pool of its worker, and none is shared. */
+	/* All frames of a queue come from its worker's pool, and no mbuf is shared. */
 	config.txmode.offloads = known.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
 	config.intr_conf.rxq = 1;
 	result = rte_eth_dev_configure(port, queues, queues, &config);
 	if (result < 0) {
-		/* A driver may refuse what it does not have. apus_queue_wakes then says so. */
+		/* A driver without receive interrupts may reject this. apus_queue_wakes then reports it. */
 		config.intr_conf.rxq = 0;
 		result = rte_eth_dev_configure(port, queues, queues, &config);
 	}
@@ -142,7 +142,7 @@ int apus_port_queue(uint16_t port, uint16_t queue, uint16_t rx_descriptors, uint
 	return result < 0 ? result : rte_eth_tx_queue_setup(port, queue, tx_descriptors, socket, NULL);
 }
 
-/* Lets a device reach the pool by DMA. */
+/* Gives a device access to the pool by DMA. */
 int apus_port_map(uint16_t port, struct apus_slots *slots)
 {
 	struct rte_eth_dev_info known;
@@ -157,7 +157,8 @@ int apus_port_map(uint16_t port, struct apus_slots *slots)
 	rte_errno = 0;
 	if (rte_dev_dma_map(known.device, slots->base, slots->iova, slots->len) == 0)
 		return 0;
-	/* A bus that has no IOMMU to program says that it does not support this. A bus that has one may give no reason. */
+	/* A bus without an IOMMU reports that it does not support this. A bus with an IOMMU may fail without a
+	 * reason. */
 	if (rte_errno == EEXIST || rte_errno == ENOTSUP)
 		return 0;
 	return rte_errno != 0 ? -rte_errno : -EIO;
@@ -170,10 +171,11 @@ int apus_port_start(uint16_t port)
 
 	if (result == 0)
 		result = rte_eth_dev_info_get(port, &known);
-	/* The flags of a kernel interface are its administrator's; DPDK would leave it promiscuous after the end. */
+	/* The flags of a kernel interface belong to its administrator; DPDK would leave it promiscuous after the
+	 * end. */
 	if (result < 0 || known.if_index != 0)
 		return result;
-	/* A forwarder takes frames for any address. A driver without a filter needs no such mode. */
+	/* A forwarder accepts frames to any address. A driver without an address filter does not need this mode. */
 	result = rte_eth_promiscuous_enable(port);
 	return result < 0 && result != -ENOTSUP ? result : 0;
 }
@@ -216,8 +218,8 @@ int apus_port_stats(uint16_t port, struct apus_port_stats *stats)
 	return 0;
 }
 
-/* A driver may map the interrupt and have nothing to enable: that of net_tap is its file, which is readable when frames
- * wait. */
+/* Some drivers provide an interrupt that need not be enabled: with net_tap, it is the device's file descriptor, which
+ * is readable while frames wait. */
 static int enable(uint16_t port, uint16_t queue)
 {
 	int result = rte_eth_dev_rx_intr_enable(port, queue);
@@ -227,9 +229,10 @@ static int enable(uint16_t port, uint16_t queue)
 
 /* Adds the queue's receive interrupt to `epoll`, and returns its descriptor. Fails if the driver has none.
  *
- * A worker waits for the descriptor itself, which is readable as long as something has happened. DPDK's epoll events are
- * edge-triggered: with net_tap, whose frames can be read only after a signal that comes later than the edge, such a wait
- * would miss frames. `epoll` serves to read event descriptors, which is different for each kind of interrupt. */
+ * A worker waits for the descriptor itself, which stays readable until its events are read. DPDK's epoll events are
+ * edge-triggered. With net_tap they would miss frames, because its frames can be read only after a signal that comes
+ * later than the edge. `epoll` is used only to read the event descriptors, which differs between the kinds of
+ * interrupts. */
 int apus_queue_wakes(uint16_t port, uint16_t queue, int epoll)
 {
 	int result = apus_e1000_begin(port);
@@ -248,7 +251,7 @@ int apus_queue_wakes(uint16_t port, uint16_t queue, int epoll)
 	return rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue);
 }
 
-/* Forgets interrupts that have been, and reads the event descriptors behind them. */
+/* Discards past interrupts, and reads their event descriptors. */
 static void drain(int epoll)
 {
 	struct rte_epoll_event events[4];
@@ -259,7 +262,7 @@ static void drain(int epoll)
 
 int apus_queue_arm(uint16_t port, uint16_t queue, int epoll)
 {
-	/* Not after enabling: that would also forget the interrupt of a frame that has just come. */
+	/* Before enabling: afterwards, this would also discard the interrupt of a frame that has just arrived. */
 	drain(epoll);
 	return enable(port, queue);
 }
@@ -299,7 +302,7 @@ uint32_t apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct
 	return count;
 }
 
-/* An mbuf for the packet. NULL if it must be copied and there is no mbuf for that. */
+/* An mbuf for the packet. NULL if the packet must be copied and no mbuf is free. */
 static struct rte_mbuf *prepare(struct apus_slots *slots, struct apus_packet *packet)
 {
 	struct rte_mbuf *mbuf = apus_mbuf_of(slots, packet->at);
@@ -309,7 +312,7 @@ static struct rte_mbuf *prepare(struct apus_slots *slots, struct apus_packet *pa
 		if (data >= (uint8_t *)(mbuf + 1)) {
 			apus_slots_format(slots, mbuf);
 		} else {
-			/* Its data lie where the slot's header must be. */
+			/* The packet's data lie where the slot's mbuf header must be, so copy it. */
 			mbuf = rte_pktmbuf_alloc(slots->pool);
 			if (mbuf == NULL)
 				return NULL;

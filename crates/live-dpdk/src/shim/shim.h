@@ -1,12 +1,12 @@
-/* What src/sys.rs calls: DPDK's inline functions, and structs whose layout differs between DPDK's versions, stay in C.
- * A function that can fail returns a negative errno. */
+/* The functions that src/sys.rs calls. DPDK's inline functions, and structs whose layout differs between DPDK's
+ * versions, stay in C. A function that can fail returns a negative errno. */
 #ifndef APUS_DPDK_SHIM_H
 #define APUS_DPDK_SHIM_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whose slot a packet is in. */
+/* Where a packet's data are: apus_packet.kind. */
 enum {
 	APUS_OWN = 0,    /* in the pool, and the slot's mbuf header is valid */
 	APUS_FRESH = 1,  /* in the pool, but another device may have overwritten the header */
@@ -26,7 +26,7 @@ struct apus_port_info {
 	uint8_t is_virtual; /* no DMA: frames are copied by a CPU */
 	uint8_t by_physical; /* DMA by physical addresses */
 	uint32_t speed_mbps; /* 0: not known */
-	uint32_t if_index;   /* of the kernel's interface behind the port; 0: none */
+	uint32_t if_index;   /* index of the kernel interface behind the port; 0: none */
 	uint16_t max_rx_queues;
 	uint16_t max_tx_queues;
 };
@@ -64,7 +64,7 @@ int apus_port_link(uint16_t port);
 int apus_port_removed(uint16_t port);
 int apus_port_stats(uint16_t port, struct apus_port_stats *stats);
 
-/* Prepares the receive interrupts of a port of net_e1000_em, for shim.c. Fails if they would not come. */
+/* Prepares the receive interrupts of a port of net_e1000_em, for shim.c. Fails if the device would not raise any. */
 int apus_e1000_begin(uint16_t port);
 
 int apus_queue_wakes(uint16_t port, uint16_t queue, int epoll);

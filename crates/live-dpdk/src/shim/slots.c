@@ -1,5 +1,5 @@
-/* A mempool over the slots of a worker's pool. Those slots that the pool has lent are on the stack below, in the mempool's
- * caches, or in drivers' rings. Frames are therefore received into the pool and sent from it without a copy. */
+/* A mempool over the slots of a worker's pool. The slots that the pool has lent are on the stack below, in the
+ * mempool's caches, or in drivers' rings. So frames are received into the pool and sent from it without a copy. */
 #include <errno.h>
 #include <stdlib.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "slots.h"
 
 #define OPS "apus_slots"
-/* Objects in an lcore's cache: what its thread gives and takes without the lock. A refill takes up to CACHE + a burst. */
+/* Objects in an lcore's cache, which its thread uses without the lock. A refill takes up to CACHE + a burst. */
 #define CACHE 256
 
 static int ops_alloc(struct rte_mempool *mp)
@@ -25,10 +25,10 @@ static int ops_alloc(struct rte_mempool *mp)
 
 static void ops_free(struct rte_mempool *mp)
 {
-	(void)mp; /* belongs to apus_slots_delete */
+	(void)mp; /* apus_slots_delete frees it */
 }
 
-/* The lock is for mbufs that another worker's thread frees, which it got through a net_ring, for example. */
+/* The lock is needed because another worker's thread may free mbufs that it got, for example, through a net_ring. */
 static int ops_enqueue(struct rte_mempool *mp, void *const *objects, unsigned int count)
 {
 	struct apus_slots *slots = mp->pool_data;
@@ -106,7 +106,7 @@ void apus_slots_format(const struct apus_slots *slots, struct rte_mbuf *mbuf)
 	rte_pktmbuf_init(slots->pool, NULL, mbuf, 0);
 }
 
-/* Looks up the physical address of each slot. Later it could not be done: workers lack the privilege for it. */
+/* Looks up the physical address of each slot now, because workers later lack the privilege for it. */
 static int look_up(struct apus_slots *slots)
 {
 	slots->addresses = calloc(slots->size, sizeof(*slots->addresses));
@@ -115,7 +115,7 @@ static int look_up(struct apus_slots *slots)
 	for (uint32_t i = 0; i < slots->size; i++) {
 		volatile uint8_t *slot = slots->base + ((size_t)i << slots->shift);
 
-		(void)*slot; /* a page has an address once it was used */
+		(void)*slot; /* a page has a physical address only after its first use */
 		slots->addresses[i] = rte_mem_virt2iova((const void *)slot);
 		if (slots->addresses[i] == RTE_BAD_IOVA)
 			return -EPERM;
@@ -123,8 +123,9 @@ static int look_up(struct apus_slots *slots)
 	return 0;
 }
 
-/* Addresses for DMA through an IOMMU. Below 4 GiB, because an IOMMU may have only 39 bits, and the pool's own address has 47.
- * DPDK's own memory is above (EAL's base address), and the range for interrupts is not in between (0xfee00000). */
+/* Addresses for DMA through an IOMMU. They are below 4 GiB, because an IOMMU may support only 39 bits, and the pool's
+ * own address has 47. DPDK's own memory is higher (EAL's base address), and the range avoids the interrupt addresses at
+ * 0xfee00000. */
 static rte_iova_t reserve(void *base, size_t len)
 {
 	static const rte_iova_t first = 0x40000000, end = 0xc0000000, alignment = 0x200000;
@@ -205,13 +206,13 @@ uint32_t apus_slots_reclaim(struct apus_slots *slots, uint64_t *offsets, uint32_
 	return taken;
 }
 
-/* Objects on the stack and in the caches: all that are lent and in no driver's ring. */
+/* Number of objects on the stack and in the caches: lent, but not in a driver's ring. */
 uint32_t apus_slots_idle(const struct apus_slots *slots)
 {
 	return rte_mempool_avail_count(slots->pool);
 }
 
-/* Puts what the calling thread's cache holds back on the stack. */
+/* Moves the objects in the calling thread's cache back to the stack. */
 void apus_slots_flush(struct apus_slots *slots)
 {
 	struct rte_mempool_cache *cache = rte_mempool_default_cache(slots->pool, rte_lcore_id());
@@ -220,13 +221,13 @@ void apus_slots_flush(struct apus_slots *slots)
 		rte_mempool_cache_flush(cache, slots->pool);
 }
 
-/* Objects that the caches can hold back, per thread. */
+/* Maximum number of objects that one thread's caches can hold. */
 uint32_t apus_slots_reserve(void)
 {
 	return 2 * CACHE;
 }
 
-/* The longest frame that a driver can write into one slot, behind the headroom. */
+/* Length of the longest frame that a driver can write into one slot, after the headroom. */
 uint32_t apus_slots_room(const struct apus_slots *slots)
 {
 	return rte_pktmbuf_data_room_size(slots->pool) - RTE_PKTMBUF_HEADROOM;

@@ -1,4 +1,4 @@
-/* The slots of one worker's pool as DPDK's packet buffers. For shim.c and slots.c alone. */
+/* The slots of one worker's pool as DPDK's packet buffers. Used by shim.c and slots.c only. */
 #ifndef APUS_DPDK_SLOTS_H
 #define APUS_DPDK_SLOTS_H
 
@@ -7,8 +7,8 @@
 #include <rte_spinlock.h>
 
 /* Slots are aligned to their size. With every mbuf at the same place in its slot, all headers would share a few sets of
- * the level 1 cache and evict each other. So slot n has its mbuf n % COLOURS cache lines later. 24: what is left of 4096
- * bytes then holds the 2176 bytes of RTE_MBUF_DEFAULT_BUF_SIZE, which drivers expect. */
+ * the level 1 cache and evict each other. So the mbuf of slot n starts n % COLOURS cache lines later. With 24, the rest
+ * of 4096 bytes still holds the 2176 bytes of RTE_MBUF_DEFAULT_BUF_SIZE, which drivers expect. */
 #define APUS_COLOURS 24
 
 struct apus_slots {
@@ -32,7 +32,7 @@ static inline struct rte_mbuf *apus_mbuf_of(const struct apus_slots *slots, uint
 				   sizeof(struct rte_mempool_objhdr));
 }
 
-/* Writes the headers of a slot that somebody else may have used. */
+/* Writes the headers of a slot, which another device may have overwritten. */
 void apus_slots_format(const struct apus_slots *slots, struct rte_mbuf *mbuf);
 
 #endif
