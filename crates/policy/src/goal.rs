@@ -8,9 +8,9 @@ use units::{Nanos, PacketRate, Quantile};
 /// A latency goal: at least the share `quantile` of all packets departs within `latency` of its arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Goal {
-    /// The share of packets that must meet the bound, for example 99 %.
+    /// The share of packets that must depart within `latency` of their arrival, for example 99 %.
     pub quantile: Quantile,
-    /// The bound, from a packet's arrival to its departure. Never zero in a parsed goal.
+    /// The longest allowed time from a packet's arrival to its departure. Never zero in a parsed goal.
     pub latency: Nanos,
 }
 
@@ -23,7 +23,7 @@ pub enum GoalError {
     Quantile(units::ParseError),
     /// The part after `=` is not a duration.
     Latency(units::ParseError),
-    /// The latency is 0. No packet can meet that.
+    /// The latency is 0, which no packet can meet.
     Zero,
 }
 
@@ -59,17 +59,18 @@ impl fmt::Display for Goal {
     }
 }
 
-/// The second bound on every wait. Once its reader stops, a ring of N descriptors overflows after N / rate.
+/// A limit on every wait that protects the receive ring. If nothing reads a ring of N descriptors, it overflows after N
+/// / rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LossBound {
     /// Number of descriptors in the smallest receive ring that the worker serves.
     pub descriptors: u32,
-    /// The highest rate at which packets may arrive at that ring.
+    /// The highest packet rate that this ring may receive.
     pub peak: PacketRate,
 }
 
 impl LossBound {
-    /// The longest time for which the worker may stop reading before the ring can overflow.
+    /// The longest time for which the worker may leave the ring unread before it can overflow.
     pub const fn longest_absence(self) -> Nanos {
         self.peak.time_for(self.descriptors as u64)
     }

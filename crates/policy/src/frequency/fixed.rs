@@ -4,7 +4,7 @@ use units::Hertz;
 
 use super::{Decision, FrequencyPolicy, Observation, Reason};
 
-/// Requests one frequency and never changes it. It models `cpupower frequency-set`, or an equal minimum and maximum in
+/// Requests one frequency and never changes it, like `cpupower frequency-set`, or like an equal minimum and maximum in
 /// the HWP request register (Intel 637284-001US, appendix A.7.1: MSR 0x774).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fixed {

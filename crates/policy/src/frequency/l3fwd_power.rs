@@ -5,13 +5,14 @@ use units::{Hertz, Instant, Nanos};
 use super::{Decision, FrequencyPolicy, Observation, PStates, Reason};
 use crate::wait::{Action as Wait, Queue};
 
-// Source of all that follows: DPDK `examples/l3fwd-power/main.c` (constants as of 38f72e500b, 2026-07; the
-// loop as read in 22.11).
+// Source of the constants and rules below: DPDK `examples/l3fwd-power/main.c` (constants as of 38f72e500b, 2026-07; the
+// loop as of 22.11).
 
 /// Frames in a full burst, `MAX_PKT_BURST`.
 const BURST: u32 = 32;
-/// Frames left in a queue above which the policy, in this order, requests the highest frequency, adds 100 to the trend,
-/// or adds 1: `FREQ_GEAR3_RX_PACKET_THRESHOLD` to `FREQ_GEAR1_RX_PACKET_THRESHOLD`.
+/// Thresholds for the number of frames left in a queue: above the first, the policy requests the highest frequency;
+/// above the second, it adds 100 to the trend; above the third, it adds 1. `FREQ_GEAR3_RX_PACKET_THRESHOLD` to
+/// `FREQ_GEAR1_RX_PACKET_THRESHOLD`.
 const GEARS: [u32; 3] = [3 * BURST, 2 * BURST, BURST];
 /// Added to the trend by a poll above the second gear, `FREQ_UP_TREND2_ACC`.
 const TREND_2: u32 = 100;
@@ -25,8 +26,8 @@ const FREE_POLLS: u32 = 10;
 const PERIOD: Nanos = Nanos::from_millis(100);
 /// Number of queues that have their own hint, `MAX_RX_QUEUE_PER_LCORE`.
 const MAX_QUEUES: usize = 16;
-/// Time slept within one period from which on the frequency falls: `SCALING_DOWN_TIME_RATIO_THRESHOLD` is 0.25 of
-/// `SCALING_PERIOD`.
+/// The frequency falls if the core slept for at least this long in one period: `SCALING_DOWN_TIME_RATIO_THRESHOLD` is
+/// 0.25 of `SCALING_PERIOD`.
 const SLEPT: Nanos = Nanos::from_millis(25);
 
 /// The legacy mode of l3fwd-power, reproduced with its quirks.
@@ -38,12 +39,12 @@ const SLEPT: Nanos = Nanos::from_millis(25);
 ///   each 100 ms:   slept 25 ms or more  ────────────────► a step down
 ///                  or less than 32 frames an iteration ─► a step down
 /// ```
-/// These quirks are kept too. A queue's hint stays until its next frame. Time blocked in `epoll_wait` does not count as
-/// slept, because the loop jumps past the addition. The poll after such a block does not count as an iteration and does
-/// not check the timer. The second condition for a step down holds unless *every* poll returned a full burst; so, with
-/// one queue, the frequency falls whenever the core is not saturated.
+/// These quirks are reproduced too. A queue's hint stays until its next frame. Time blocked in `epoll_wait` does not
+/// count as slept, because the loop skips the statement that adds it. The poll after such a block does not count as an
+/// iteration and does not check the timer. The second condition for a step down holds unless *every* poll returned a
+/// full burst; so, with one queue, the frequency falls whenever the core is not saturated.
 ///
-/// A queue's count is what `rte_eth_rx_queue_count` returns after the burst: the ring's fill less the frames received.
+/// A queue's count is what `rte_eth_rx_queue_count` returns after the burst: the ring's fill minus the frames received.
 /// Time slept is the sum of the 1 us spins ([`Wait::Pause`]) that [`Hybrid300`](crate::wait::Hybrid300) requests.
 #[derive(Debug)]
 pub struct L3fwdPower<C> {
@@ -104,7 +105,7 @@ impl<C> L3fwdPower<C> {
         Hint::Current
     }
 
-    /// Ports `power_timer_cb()`. Returns whether the frequency falls. Runs at the beginning of an iteration that has
+    /// Ports `power_timer_cb()`. Returns whether the frequency falls. Called at the start of an iteration, which has
     /// already been counted.
     fn period_ends(&mut self) -> bool {
         let slept = self.slept >= SLEPT;
@@ -165,7 +166,7 @@ impl<C> FrequencyPolicy<C> for L3fwdPower<C> {
     }
 }
 
-// Written out, because a derive would ask the same of the clock's marker type.
+// Implemented by hand, because a derive would also require `Clone` of the clock's marker type.
 impl<C> Clone for L3fwdPower<C> {
     fn clone(&self) -> Self {
         *self

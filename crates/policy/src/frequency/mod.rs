@@ -6,8 +6,8 @@
 //!                                                                 └──► Request(hertz)
 //!   Request ──► waits for the sequencing timer (the last one wins) ──► the core stalls ──► the new frequency
 //! ```
-//! Each core has one policy. The policy decides which frequency to *request*. When the request takes effect depends on
-//! the platform (see [`Platform`]). The caller tells the policy which frequency is running, if it knows.
+//! Each core has its own policy. The policy decides which frequency to *request*; the platform determines when a
+//! request takes effect (see [`Platform`]). The caller tells the policy which frequency is in force, if it knows.
 //!
 //! | policy | input | origin |
 //! | --- | --- | --- |
@@ -16,7 +16,7 @@
 //! | [`L3fwdPower`] | queue counts and a timer | DPDK `l3fwd-power`, legacy mode |
 //! | [`GoalFrequency`] | a latency goal | Apus |
 //!
-//! [`outside`] has policies that do not see each poll, for loops of other programs.
+//! [`outside`] has policies for the loops of other programs. They do not see each poll.
 
 mod fixed;
 mod goal;
@@ -35,20 +35,20 @@ use units::{Hertz, Nanos};
 
 use crate::wait;
 
-/// The observation of a core since the last decision.
+/// What happened on a core since the last decision.
 #[derive(Debug)]
 pub struct Observation<'a, C> {
-    /// The poll as the wait policy sees it: the time, what each queue returned, how full it was, when its frames
-    /// arrived, and the wait before the poll.
+    /// The poll, as the wait policy sees it: the time, what each queue returned, how full each ring was, when its
+    /// frames arrived, and the wait before the poll.
     pub poll: &'a wait::Observation<'a, C>,
     /// Time spent on frames (receiving, processing, sending) since the last decision. A poll that returned no frame
-    /// does not count as busy.
+    /// does not count.
     pub busy: Nanos,
-    /// Time since the last decision during which the thread had given up the core.
+    /// Time since the last decision for which the thread had given up the core.
     pub asleep: Nanos,
     /// The frequency at which the core runs. `None` if it is unknown.
     pub running: Option<Hertz>,
-    /// The core's wait policy, if it can estimate what waiting would cost at another frequency. `None` otherwise.
+    /// The core's wait policy, if it can estimate what waiting would cost at another frequency; otherwise `None`.
     pub waiting: Option<&'a wait::Adaptive<C>>,
 }
 
@@ -80,13 +80,14 @@ units::named! {
         Steady = "steady",
         /// The load needs a higher frequency.
         Load = "load",
-        /// The load has needed less for a long time.
+        /// For a long time, a lower frequency would have been enough for the load.
         LessLoad = "less_load",
-        /// Another sufficient frequency makes waiting and working cheaper together.
+        /// Several frequencies are high enough; waiting and working together should cost least at this one.
         Cheaper = "cheaper",
         /// Frames were later than the goal allows.
         Late = "late",
-        /// The ring, not the goal, needs this frequency: it must not overflow before a higher one takes effect.
+        /// At a lower frequency, the ring could overflow before a higher frequency takes effect. The goal alone would
+        /// allow a lower one.
         LossBound = "loss_bound",
         /// The goal is not met even at the highest frequency.
         GoalTooTight = "goal_too_tight",
@@ -115,18 +116,18 @@ impl Decision {
 
 /// Chooses the frequency of one core.
 pub trait FrequencyPolicy<C> {
-    /// The last frequency that the policy requested. Before the first request it is the one that the core must start
-    /// with.
+    /// The frequency that the policy requested last. Before the first request, it is the frequency at which the core
+    /// must start.
     fn requested(&self) -> Hertz;
 
-    /// How much longer things take at the last requested frequency than at the one before it. A wait policy needs this
-    /// to rescale what it learned ([`Adaptive::change`](wait::Adaptive::change)).
+    /// How much longer work and wake-ups take at the requested frequency than at the one requested before. A wait
+    /// policy needs this to rescale what it has learned ([`Adaptive::change`](wait::Adaptive::change)).
     fn slower(&self) -> wait::Slower {
         wait::Slower::NOT
     }
 
-    /// Takes the result of the last poll and decides what to request. Call it once per poll, after the wait policy's
-    /// own decision, and never during a wait.
+    /// Takes the result of the last poll, and decides what to request. Call it once per poll, after the wait policy's
+    /// decision, and never during a wait.
     fn decide(&mut self, seen: &Observation<'_, C>) -> Decision;
 }
 
@@ -172,7 +173,7 @@ impl<C> FrequencyPolicy<C> for Frequency<C> {
     }
 }
 
-// Written out, because a derive would ask the same of the clock's marker type.
+// Implemented by hand, because a derive would also require `Clone` of the clock's marker type.
 impl<C> Clone for Observation<'_, C> {
     fn clone(&self) -> Self {
         *self
@@ -194,7 +195,7 @@ pub(crate) mod tests {
         PStates::steps(Hertz::new(800 * MHZ), Hertz::new(2_200 * MHZ), Hertz::new(100 * MHZ)).unwrap()
     }
 
-    /// The decision after a poll. Each queue is given as frames returned and frames that were waiting.
+    /// The decision after a poll. Each queue is given as (frames returned, frames that were waiting).
     pub fn poll(policy: &mut impl FrequencyPolicy<Simulated>, now_ns: u64, queues: &[(u32, u32)]) -> Decision {
         poll_after(policy, now_ns, queues, None)
     }

@@ -10,11 +10,12 @@ pub struct PStates {
 }
 
 impl PStates {
-    /// The most P-states that a table holds. DPDK's power library keeps as many: `RTE_MAX_LCORE_FREQS`
+    /// Maximum number of P-states. DPDK's power library has the same limit: `RTE_MAX_LCORE_FREQS`
     /// (`lib/power/rte_power_cpufreq.h`).
     pub const MOST: usize = 64;
 
-    /// Sorts `frequencies` and drops duplicates. `None` if there are none, more than [`PStates::MOST`], or one is 0 Hz.
+    /// Sorts `frequencies` and drops duplicates. `None` if the list is empty, if it has more than [`PStates::MOST`]
+    /// entries, or if one of them is 0 Hz.
     pub fn new(frequencies: &[Hertz]) -> Option<Self> {
         let mut states = Self { all: [Hertz::new(0); Self::MOST], count: 0 };
         for &frequency in frequencies {
@@ -35,8 +36,8 @@ impl PStates {
         (states.count > 0).then_some(states)
     }
 
-    /// Makes equal steps from `lowest` to `highest`, like Intel's ratios of 100 MHz. `None` in the cases of
-    /// [`PStates::new`], or if `step` is 0 or `lowest` is above `highest`.
+    /// Makes equal steps from `lowest` to `highest`, like Intel's ratios of 100 MHz. `None` if `step` is 0, if `lowest`
+    /// is above `highest`, or if [`PStates::new`] would return `None`.
     pub fn steps(lowest: Hertz, highest: Hertz, step: Hertz) -> Option<Self> {
         if step.as_hertz() == 0 {
             return None;
@@ -88,7 +89,7 @@ impl PStates {
 pub struct PowerTable([Microwatts; PStates::MOST]);
 
 impl PowerTable {
-    /// Calls `power` for the frequency of each P-state.
+    /// Creates a table by calling `power` with the frequency of each P-state.
     pub fn new(pstates: &PStates, mut power: impl FnMut(Hertz) -> Microwatts) -> Self {
         let mut table = [Microwatts::new(0); PStates::MOST];
         for (entry, frequency) in table.iter_mut().zip(pstates.as_slice()) {
@@ -103,21 +104,21 @@ impl PowerTable {
 pub struct Platform {
     /// The frequencies that can be requested.
     pub pstates: PStates,
-    /// Power of a polling core at each P-state. `None` if it is unknown: then it is assumed to be proportional to the
-    /// frequency.
+    /// Power of a polling core at each P-state. `None` if it is unknown; power is then assumed to be proportional to
+    /// the frequency.
     pub power: Option<PowerTable>,
     /// The longest time from a request until the hardware begins the change: the period of the processor's sequencing
-    /// timer. About 500 us on 2nd Gen Intel Xeon Scalable; 500, 50 or 0 us on the 3rd, by BIOS setting (Intel
-    /// 637284-001US, section 4).
+    /// timer. It is about 500 us on 2nd Gen Intel Xeon Scalable, and 500, 50 or 0 us on the 3rd Gen, depending on a
+    /// BIOS setting (Intel 637284-001US, section 4).
     pub sequencing: Nanos,
-    /// Time for which the core halts during a frequency change: about 12 us on the 2nd Gen, some hundred nanoseconds on
-    /// the 3rd (same source).
+    /// Time for which the core halts during a frequency change: about 12 us on 2nd Gen Intel Xeon Scalable, a few
+    /// hundred nanoseconds on the 3rd Gen (same source).
     pub stall: Nanos,
 }
 
 impl Platform {
-    /// Power of a polling core at P-state number `state`. If no power is known, only ratios between two results are
-    /// meaningful.
+    /// Power of a polling core at the P-state with this index (0 is the lowest), in microwatts. If no power is known,
+    /// it is the frequency instead, so only ratios of two results are meaningful.
     pub fn power(&self, state: usize) -> u64 {
         match &self.power {
             Some(PowerTable(table)) => table[state].as_microwatts(),

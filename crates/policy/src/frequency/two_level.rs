@@ -16,9 +16,9 @@ const EMPTY_POLLS: u32 = 512;
 ///    └── all queues empty, each more    │
 ///        than 512 times in a row ──► MIN┘
 /// ```
-/// It knows no frequency between the two, and it has no hysteresis. While the core is idle, DPDK requests the lowest
-/// frequency in every round, from the receive callback of the round's last queue. The power library drops a request for
-/// the frequency that is already set, and so does this policy.
+/// The policy uses no frequency between these two, and has no hysteresis. While the core is idle, DPDK requests the
+/// lowest frequency in every round, from the receive callback of the round's last queue. The power library drops a
+/// request for the frequency that is already set, and so does this policy.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoLevel {
     highest: Hertz,
@@ -32,8 +32,8 @@ impl TwoLevel {
     /// Number of queues that have their own count. DPDK keeps an unbounded list.
     pub const MAX_QUEUES: usize = 16;
 
-    /// Switches between the lowest and the highest of `pstates`. Starts at the highest, as `rte_power_init()` does
-    /// (`drivers/power/acpi/acpi_cpufreq.c`: "Set freq to max by default").
+    /// Creates a policy that switches between the lowest and the highest of `pstates`. It starts at the highest, as
+    /// `rte_power_init()` does (`drivers/power/acpi/acpi_cpufreq.c`: "Set freq to max by default").
     pub fn new(pstates: &PStates) -> Self {
         Self {
             highest: pstates.highest(),

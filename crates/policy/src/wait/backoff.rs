@@ -11,7 +11,7 @@ const BUSY_FRAMES: u32 = 16;
 /// f62629a55 and 948767a18.
 const STEP: Nanos = Nanos::from_micros(1);
 
-/// OVS-DPDK's `pmd-sleep-max`, reproduced with its quirks.
+/// The sleep of OVS-DPDK with `pmd-sleep-max`, reproduced with its quirks.
 ///
 /// ```text
 ///              a queue gave >= 16 frames: sleep = 0
@@ -21,7 +21,7 @@ const STEP: Nanos = Nanos::from_micros(1);
 ///                                                   │        ▲
 ///                                                   └────────┘ again < 16
 /// ```
-/// It sleeps in every iteration that is not busy, even if 1 to 15 frames arrived.
+/// The core sleeps in every iteration that is not busy, even if 1 to 15 frames arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     max: Nanos,
@@ -32,8 +32,8 @@ impl Backoff {
     /// The longest maximum that OVS accepts, 10,000 us (its guide, `pmd-sleep-max`).
     pub const LONGEST_MAX: Nanos = Nanos::from_micros(10_000);
 
-    /// Sleeps for at most `max`. The value 0 turns sleeping off, as in OVS. A `max` above [`Backoff::LONGEST_MAX`] is
-    /// reduced to it.
+    /// Creates a policy that sleeps for at most `max`. The value 0 turns sleeping off, as in OVS. A `max` above
+    /// [`Backoff::LONGEST_MAX`] is reduced to that limit.
     pub fn new(max: Nanos) -> Self {
         Self { max: max.min(Self::LONGEST_MAX), sleep: Nanos::ZERO }
     }

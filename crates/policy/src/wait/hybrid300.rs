@@ -4,14 +4,14 @@ use units::Nanos;
 
 use super::{Action, Decision, Observation, Reason, WaitPolicy};
 
-/// The first empty polls of a queue, this many, cause no wait: `MIN_ZERO_POLL_COUNT`. Source: DPDK
+/// Number of empty polls of a queue before the first wait: `MIN_ZERO_POLL_COUNT`. Source: DPDK
 /// `examples/l3fwd-power/main.c` (38f72e500b, 2026-07), `power_idle_heuristic()`.
 const FREE_POLLS: u32 = 10;
-/// The interrupts are armed after this many empty polls, `SUSPEND_THRESHOLD`. Same source.
+/// Number of empty polls after which the interrupts are armed: `SUSPEND_THRESHOLD`. Same source.
 const SUSPEND_AFTER: u32 = 300;
-/// Spin time between polls before that, `MINIMUM_SLEEP_TIME`. Same source.
+/// Time to spin between two polls until then: `MINIMUM_SLEEP_TIME`. Same source.
 const SPIN: Nanos = Nanos::from_micros(1);
-/// The longest time for which `epoll_wait` blocks, in `sleep_until_rx_interrupt()`. Same source.
+/// The longest time for which `epoll_wait` blocks: in `sleep_until_rx_interrupt()`. Same source.
 const TIMEOUT: Nanos = Nanos::from_millis(10);
 
 /// The idle loop of l3fwd-power in its legacy and interrupt-only modes. Unlike l3fwd-power, it polls once more after
@@ -33,7 +33,7 @@ impl Hybrid300 {
     /// the last count.
     pub const MAX_QUEUES: usize = 16;
 
-    /// Starts with all counts at 0.
+    /// Creates a policy that has seen no empty poll yet.
     pub const fn new() -> Self {
         Self { empty_polls: [0; Self::MAX_QUEUES] }
     }

@@ -6,8 +6,8 @@
 //!                                             │
 //!            Poll ◄── Pause ◄── SleepUntil ◄──┴──► BlockUntil: arm, poll once more, block if empty
 //! ```
-//! Each policy has its own file. [`Policy`] is the closed set of them, so that a loop needs no dynamic dispatch.
-//! [`Mode`] names a policy and holds its settings, as the user gave them.
+//! Each policy has its own file. [`Policy`] can hold any of them, so that a loop needs no dynamic dispatch. [`Mode`]
+//! names a policy and holds the settings that the user chose.
 //!
 //! | policy | gives up an idle core | is woken by | origin |
 //! | --- | --- | --- | --- |
@@ -39,11 +39,11 @@ use units::{Instant, Nanos};
 /// What a worker observed since the last decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a, C> {
-    /// When the worker had processed and sent the frames of this poll, if there were any.
+    /// When the worker had finished this poll: if it returned frames, they have been processed and sent.
     pub now: Instant<C>,
-    /// One entry per queue. The order never changes.
+    /// What this poll found on each queue. The queues are always in the same order.
     pub queues: &'a [Queue<C>],
-    /// The wait between the last decision and this poll. `None` after [`Action::Poll`].
+    /// The wait between the last decision and this poll. `None` if the last decision was [`Action::Poll`].
     pub ended: Option<Ended<C>>,
 }
 
@@ -57,55 +57,57 @@ impl<C> Observation<'_, C> {
 /// The result of one poll of one queue.
 #[derive(Debug)]
 pub struct Queue<C> {
-    /// Number of frames received in this poll.
+    /// Number of frames that this poll received from the queue.
     pub received: u32,
-    /// Number of frames in the receive ring when it was polled, those received by this poll included.
+    /// Number of frames in the receive ring when it was polled, including those that the poll received.
     pub fill: u32,
-    /// When the frames arrived and were picked up. `None` if there were none.
+    /// When the frames arrived and were taken from the ring. `None` if there were none.
     pub arrivals: Option<Arrivals<C>>,
 }
 
 /// When the frames of one poll arrived.
 #[derive(Debug)]
 pub struct Arrivals<C> {
-    /// Arrival of the oldest frame. Without timestamps it is the time of the previous poll: no frame can have arrived
-    /// earlier.
+    /// Arrival of the oldest frame. Without timestamps, it is the time of the previous poll: the frames cannot have
+    /// arrived earlier.
     pub first: Instant<C>,
-    /// Arrival of the newest frame. Without timestamps it is `picked_up`: no frame can have arrived later.
+    /// Arrival of the newest frame. Without timestamps, it is `picked_up`: the frames cannot have arrived later.
     pub last: Instant<C>,
     /// When the worker took the frames out of the ring.
     pub picked_up: Instant<C>,
-    /// Whether the device stamps arrivals. Otherwise `first` and `last` are bounds of an interval, and the policy treats
-    /// them as such.
+    /// Whether the device timestamps arrivals. If not, the frames arrived at unknown times between `first` and `last`,
+    /// and policies take that into account.
     pub stamped: bool,
 }
 
 impl<C> Arrivals<C> {
-    /// The arrivals at a device that gives no timestamps: after the last poll, which began at `after`.
+    /// The arrivals at a device without timestamps: all frames arrived between the previous poll, which began at
+    /// `after`, and `picked_up`.
     pub const fn unstamped(after: Instant<C>, picked_up: Instant<C>) -> Self {
         Self { first: after, last: picked_up, picked_up, stamped: false }
     }
 
-    /// How long the oldest frame lay in the ring; without timestamps, at most. Zero if the timestamps contradict each other.
+    /// How long the oldest frame waited in the ring. Without timestamps, this is an upper bound. Zero if the timestamps
+    /// contradict each other.
     pub fn lateness(&self) -> Nanos {
         self.picked_up.since(self.first).unwrap_or(Nanos::ZERO)
     }
 }
 
-/// A wait that has ended.
+/// A wait that has ended, with its times and cost.
 #[derive(Debug)]
 pub struct Ended<C> {
-    /// The action that the policy chose.
+    /// The action that the policy had chosen.
     pub action: Action<C>,
     /// When the wait began.
     pub began: Instant<C>,
-    /// When the worker ran again.
+    /// When the worker ran again after the wait.
     pub ended: Instant<C>,
-    /// The cost of the wait, as the time for which a polling core would cost as much. It is the CPU time of the thread
-    /// and of the interrupt that woke it; or the wait's energy divided by the polling power, if that is known. `None`
-    /// if this wait was not measured; not every wait has to be.
+    /// Cost of the wait, as the time for which a polling core costs the same. It is the CPU time of the thread and of
+    /// the interrupt that woke it or, if energy is measured, the wait's energy divided by the power of a polling core.
+    /// `None` if this wait was not measured: a worker need not measure every wait.
     pub spent: Option<Nanos>,
-    /// The part of that cost that the idle state caused. A faster core does not shorten it. Zero if only CPU time is
+    /// Part of `spent` that the idle state caused. A faster core does not reduce this part. Zero if only CPU time is
     /// known.
     pub idle: Nanos,
 }
@@ -128,13 +130,13 @@ impl<C> Ended<C> {
 pub enum Action<C> {
     /// Poll again at once.
     Poll,
-    /// Keep the core for about this long in its cheapest running state (`pause`).
+    /// Keep the core for about this long, in the cheapest state in which it still runs (`pause`).
     Pause(Nanos),
     /// Give up the core until this time.
     SleepUntil(Instant<C>),
-    /// Arm the interrupts of all queues and poll once more. If that poll is empty too, give up the core until a frame
-    /// arrives or the given time is reached. The second poll is part of the action: a frame that arrives between the
-    /// empty poll and the arming raises no interrupt.
+    /// Arm the interrupts of all queues and poll once more. If this poll finds no frame either, give up the core until
+    /// a frame arrives or the given time is reached. Without this poll, a frame that arrived just before the interrupts
+    /// were armed would raise no interrupt and be missed.
     BlockUntil(Option<Instant<C>>),
 }
 
@@ -145,11 +147,11 @@ units::named! {
     pub enum WaitKind {
         /// Polls again at once.
         Poll = "poll",
-        /// Keeps the core, in its cheapest running state.
+        /// Keeps the core, in the cheapest state in which it still runs.
         Pause = "pause",
-        /// Gives the core away until a time.
+        /// Gives up the core until a given time.
         Sleep = "sleep",
-        /// Gives the core away until a frame arrives.
+        /// Gives up the core until a frame arrives.
         Block = "block",
     }
 }
@@ -165,7 +167,7 @@ impl<C> Action<C> {
         }
     }
 
-    /// The latest time at which the worker runs again. `None` if only a frame ends the wait.
+    /// The latest time at which the worker runs again. `None` if only a frame can end the wait.
     pub fn until(&self, now: Instant<C>) -> Option<Instant<C>> {
         match *self {
             Self::Poll => Some(now),
@@ -177,7 +179,7 @@ impl<C> Action<C> {
 }
 
 units::named! {
-    /// Why an action was chosen.
+    /// Why a policy chose an action.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub enum Reason {
@@ -193,11 +195,12 @@ units::named! {
         Interrupt = "interrupt",
         /// No frame has arrived for a long time, so only an interrupt ends the wait.
         Idle = "idle",
-        /// No late packets are owed, but no wait is cheaper than polling.
+        /// No wait is cheaper than polling, although no earlier lateness has to be made up for.
         GoalTooTight = "goal_too_tight",
-        /// Late packets are owed. The packets that a wait would make late cost more than polling.
+        /// Too many packets were late before, and avoiding further late packets now costs more than polling. (See
+        /// [`Adaptive`]: late packets are owed.)
         Late = "late",
-        /// The ring's time to overflow, not the goal, limited the wait.
+        /// The time until the ring overflows limited the wait, not the goal.
         LossBound = "loss_bound",
     }
 }
@@ -213,11 +216,11 @@ pub struct Decision<C> {
 
 /// Decides how a worker waits.
 pub trait WaitPolicy<C> {
-    /// Takes the result of the last poll and decides what to do until the next one.
+    /// Takes the result of the last poll, and decides what to do until the next one.
     fn decide(&mut self, seen: &Observation<'_, C>) -> Decision<C>;
 
-    /// The expectations behind the last decision. `None` if the policy compared no waits: always for a fixed policy,
-    /// and for any policy while frames are left to be picked up at once.
+    /// What the policy expected of its last decision. `None` if it did not compare waits: fixed policies never do, and
+    /// no policy does while frames are left in the rings.
     #[inline]
     fn belief(&self) -> Option<Belief> {
         None
@@ -241,8 +244,8 @@ pub enum Policy<C> {
 }
 
 impl<C> Policy<C> {
-    /// Starts from costs that were measured on this platform; see [`Adaptive::know`]. The other policies ignore what a
-    /// wait costs and do not change.
+    /// Starts from costs that were measured on this platform; see [`Adaptive::know`]. The other policies do not use
+    /// costs, so this does not change them.
     pub fn know(&mut self, costs: &WakeCosts) {
         if let Self::Adaptive(policy) = self {
             policy.know(costs);
@@ -315,12 +318,12 @@ pub(crate) mod tests {
     use super::*;
     use units::Simulated;
 
-    /// The decision after a poll at `now_ns` whose only queue gave nothing.
+    /// The decision after a poll at `now_ns` that found nothing on the only queue.
     pub fn empty(policy: &mut impl WaitPolicy<Simulated>, now_ns: u64) -> Decision<Simulated> {
         frames(policy, now_ns, 0)
     }
 
-    /// The decision after a poll at `now_ns` whose only queue gave `received` frames just then.
+    /// The decision after a poll at `now_ns` that found `received` frames on the only queue; they arrived at that time.
     pub fn frames(policy: &mut impl WaitPolicy<Simulated>, now_ns: u64, received: u32) -> Decision<Simulated> {
         let now = Instant::from_nanos(now_ns);
         let arrivals = (received > 0).then_some(Arrivals { first: now, last: now, picked_up: now, stamped: true });

@@ -35,7 +35,7 @@ impl Mode {
     /// `adaptive` with the default goal, [`DEFAULT_GOAL`].
     pub const ADAPTIVE: Self = Self::Adaptive(AdaptiveConfig { goal: None, loss: None, interrupts: true });
 
-    /// `adaptive` with the goal `goal`.
+    /// `adaptive` with this goal.
     pub const fn holding(goal: Goal) -> Self {
         Self::Adaptive(AdaptiveConfig { goal: Some(goal), loss: None, interrupts: true })
     }
@@ -45,7 +45,7 @@ impl Mode {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
 
-    /// The latency goal that this mode meets. `None` if it has no goal.
+    /// The latency goal that this mode keeps to. `None` if the mode has no goal.
     pub fn goal(&self) -> Option<Goal> {
         match self {
             Self::Adaptive(config) => Some(config.goal.unwrap_or(DEFAULT_GOAL)),

@@ -1,18 +1,18 @@
 //! Predicts when the next frames will arrive, from the gaps seen so far and the time since the last frame.
 //!
-//! Gaps are counted per octave of length. The survival of an octave is the share of the gaps that outlast it, among
-//! those that reach it (E. Kaplan and P. Meier, "Nonparametric estimation from incomplete observations", Journal of the
-//! American Statistical Association 53, 1958). The negative logarithm of the survival is the octave's hazard. For
-//! Poisson arrivals the hazard is proportional to the octave's width. Between bursts it falls with the length of the
-//! silence. Just before a regular arrival it has a spike.
+//! Gaps are counted per octave of length. The survival of an octave is the share of gaps that are longer than the
+//! octave, among those that reach it (E. Kaplan and P. Meier, "Nonparametric estimation from incomplete observations",
+//! Journal of the American Statistical Association 53, 1958). The negative logarithm of the survival is the octave's
+//! hazard. For Poisson arrivals, the hazard is proportional to the octave's width. Between bursts, it falls as the
+//! silence gets longer. Just before a regular arrival, it has a spike.
 
 /// Number of octaves. The first ends at 256 ns, the last begins at 134 ms.
 pub(super) const OCTAVES: usize = 20;
-/// Each gap counts as this many units, so that rare gaps survive a few halvings.
+/// Weight of one gap. It is more than 1, so that a rare gap still counts after its weight was halved a few times.
 const UNIT: u64 = 64;
-/// Weight of the unknown, in units.
+/// Weight of an imagined gap that stands for what was not seen yet, in the same units.
 const DOUBT: u64 = UNIT / 16;
-/// All counts are halved when their sum reaches this, that is, after 2,048 gaps.
+/// All counts are halved when their sum reaches this value, that is, after 2,048 gaps.
 const MEMORY: u64 = 2048 * UNIT;
 /// The hazards are recomputed after this many gaps.
 const RENEW: u32 = 64;
@@ -26,7 +26,7 @@ const LONGEST: u64 = 100_000_000;
 pub(super) struct Gaps {
     /// Gaps that ended in each octave, in units.
     ended: [u64; OCTAVES],
-    /// Time that these gaps spent in the octave, multiplied by their units.
+    /// Total time that these gaps spent in their last octave, each multiplied by its units.
     within: [u64; OCTAVES],
     total: u64,
     /// Hazard of each whole octave, in 2^-16.
@@ -34,18 +34,19 @@ pub(super) struct Gaps {
     /// Mean time that a gap spends in the octave in which it ends, in nanoseconds.
     inside: [u64; OCTAVES],
     since_renewal: u32,
-    /// Packets and the time in which they came, both halved now and then. Their ratio is the mean rate.
+    /// Number of packets, and (in `span`) the time in which they arrived. Both are halved from time to time. Their
+    /// ratio is the mean rate.
     packets: u64,
     span: u64,
-    /// The mean gap in nanoseconds: that time divided by `packets`, recomputed every [`MEAN_EACH`] gaps.
+    /// The mean gap in nanoseconds: `span` divided by `packets`, recomputed every [`MEAN_EACH`] gaps.
     mean: u64,
 }
 
-/// The time from a frame's arrival until a poll can find it, in nanoseconds. Meanwhile the device writes the frame into
-/// memory.
+/// The time from a frame's arrival until a poll can find it, in nanoseconds. During this time the device writes the
+/// frame into memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OnTheWay {
-    /// The shortest such time: among the latest polls, and among the polls before those.
+    /// The shortest such time among the latest polls, and among the polls before them.
     least: [u64; 2],
     polls: u32,
 }
@@ -58,7 +59,7 @@ impl OnTheWay {
         Self { least: [u64::MAX; 2], polls: 0 }
     }
 
-    /// Notes that the newest frame that a poll found had arrived `before` nanoseconds earlier.
+    /// Records that a poll found a frame that had arrived `before` nanoseconds earlier, the newest one of that poll.
     #[inline]
     pub(super) fn add(&mut self, before: u64) {
         self.polls += 1;
@@ -68,7 +69,8 @@ impl OnTheWay {
         self.least[0] = self.least[0].min(before);
     }
 
-    /// The shortest recent time, in nanoseconds. 0 if no frame was found yet.
+    /// The shortest recent time from arrival until a poll could find the frame, in nanoseconds. 0 if no frame was found
+    /// yet.
     #[inline]
     pub(super) fn least(&self) -> u64 {
         match self.least[0].min(self.least[1]) {
@@ -133,7 +135,7 @@ impl Gaps {
 
     fn renew(&mut self) {
         self.since_renewal = 0;
-        // A second of packets, and never fewer than a hundred.
+        // Halve after one second of packets, but keep at least a hundred packets.
         if self.span > 1_000_000_000 && self.packets > 200 {
             self.span /= 2;
             self.packets /= 2;
@@ -149,7 +151,7 @@ impl Gaps {
         let mut outlast = 0;
         for index in (0..OCTAVES).rev() {
             let reach = outlast + self.ended[index];
-            // Where nothing is known, every second silence is taken to last as long again.
+            // If nothing is known of an octave, half of the silences that reach it are assumed to outlast it.
             let survive = ((outlast + DOUBT) << 16) / (reach + 2 * DOUBT);
             self.hazards[index] = minus_ln(survive);
             self.inside[index] = self.within[index].checked_div(self.ended[index]).unwrap_or(width(index) / 2);
@@ -174,7 +176,7 @@ impl Gaps {
         times.map(|time| ((time << 16) / all.max(1)) as u64)
     }
 
-    /// The hazard of the next `span` after a silence, in 2^-16.
+    /// The hazard during the next `span` after a silence, in 2^-16.
     fn risk(&self, silence: u64, span: u64) -> u64 {
         let (mut index, mut from, mut left, mut risk) = (octave(silence), silence, span, 0u64);
         loop {
@@ -190,15 +192,16 @@ impl Gaps {
         }
     }
 
-    /// Expected number of frames within `span` after a silence, in millionths. The first one follows its hazard; the
-    /// others come at the rate that follows an arrival.
+    /// Expected number of frames within `span` after a silence, in millionths. The first frame arrives according to its
+    /// hazard; the others arrive at the rate that follows an arrival.
     pub(super) fn expected(&self, silence: u64, span: u64) -> u64 {
         if span == 0 {
             return 0;
         }
         let risk = self.risk(silence, span);
         let comes = (1 << 16) - exp_neg(risk);
-        // Of the span, the part that is left after the first, if it comes: x (1 + H) / (2 + H) for a steady hazard.
+        // The share of the span that is left after the first frame, if it arrives: x (1 + H) / (2 + H) for a constant
+        // hazard.
         let one = 1u64 << 16;
         let left = (u128::from(span) * u128::from(one + risk) / u128::from(2 * one + risk)) as u64;
         let more = self.follow(left);
@@ -207,7 +210,8 @@ impl Gaps {
 
     /// Expected number of further frames within `span` after a frame, in millionths.
     pub(super) fn follow(&self, span: u64) -> u64 {
-        // Renewals: as many as a gap cut at the span, or at the first octave, fits into it.
+        // A renewal process: the number of gaps that fit into the span, if each gap is cut at the span or at the first
+        // octave.
         let reach = octave(span.max(1_024));
         let (mut events, mut exposed, mut survivors) = (0u128, 0u128, u128::from(self.total));
         for index in 0..=reach {
@@ -220,14 +224,15 @@ impl Gaps {
         u64::try_from(frames).unwrap_or(u64::MAX).min(1 << 40)
     }
 
-    /// Mean time until the next frame after a silence, in nanoseconds. At most [`LONGEST`].
+    /// Mean time until the next frame after a silence, in nanoseconds, at most [`LONGEST`].
     pub(super) fn residual(&self, silence: u64) -> u64 {
         let (mut index, mut from, mut alive, mut mean) = (octave(silence), silence, 1u64 << 32, 0u64);
         while index < OCTAVES - 1 && alive > 64 {
             let ends = begins(index + 1);
             let part = ends - from;
             let survives = (alive * exp_neg((self.hazards[index] * part) >> (index + 8))) >> 16;
-            // Of an octave that is entered in its midst, those that end do so within as large a part of what is left.
+            // If the silence has already lasted for part of an octave, the rest of the gaps that end in it is scaled by
+            // the part that remains.
             let inside = (u128::from(self.inside[index]) * u128::from(part) / u128::from(width(index))) as u64;
             mean += (survives * part + (alive - survives) * inside) >> 32;
             (alive, from, index) = (survives, ends, index + 1);

@@ -1,47 +1,48 @@
-//! The expectations behind a decision, for people to see.
+//! The expectations behind a decision, for display to people.
 
 use units::Nanos;
 
 /// What [`Adaptive`](super::Adaptive) expects of the wait that it chose, and how many late packets are owed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Belief {
-    /// How long to wait. For a block: the expected time until the next frame. Zero if the policy polls on, or if an
-    /// idle core blocks.
+    /// Length of the chosen wait. For a block, it is the expected time until the next frame. Zero if the policy polls
+    /// again, or if the core blocks because it is idle.
     pub wait: Nanos,
-    /// Duration of the whole episode: the wait, the wake-up and the work on the packets that arrived meanwhile. Zero if
-    /// nothing was compared, because an idle core blocks whatever it costs.
+    /// Duration of the whole episode: the wait, the wake-up, and the work on the packets that arrive during these. Zero
+    /// if the policy compared no waits, because an idle core blocks whatever the cost.
     pub lasts: Nanos,
-    /// Cost of that episode without its late packets, as the time of a polling core. `None` until a first wait has been
-    /// measured: before that, the policy only assumes a cost.
+    /// Cost of the whole episode, not counting late packets, as the time of a polling core that costs the same. `None`
+    /// until a first wait was measured; before that, the policy only assumes costs.
     pub costs: Option<Nanos>,
-    /// The time in which the goal allows as many late packets as are expected. If a wait is due for a trial, the
-    /// expected number is lower than the learned one.
+    /// Expected late packets of the episode, expressed as the time in which the goal allows that many. If the wait is
+    /// chosen as a trial, the expected number is lower than the learned one.
     pub late_worth: Nanos,
     /// The mean time between packets.
     pub gap: Nanos,
-    /// The share of late packets that the policy aims at, in ppm. It is somewhat less than the goal allows.
+    /// The share of late packets that the policy aims at, in ppm. It is a little less than the goal allows.
     pub aimed_ppm: u32,
-    /// The number of late packets owed, in millionths. Each late packet adds one packet. Each packet subtracts the
-    /// share that is aimed at. The debt is capped.
+    /// The number of late packets owed, in millionths of a packet: each late packet adds one, and each packet subtracts
+    /// the share that the policy aims at. The number is capped.
     pub owed_millionths: u64,
-    /// The price of one more late packet, in 256ths. The unit is the time in which one late packet is aimed at.
+    /// The price of one more late packet, in 256ths. One unit of price is the time in which the policy aims at one late
+    /// packet.
     pub multiplier_256ths: u64,
 }
 
 impl Belief {
-    /// Cost of the choice per packet: the cost of a wait, divided by the packets that arrive during it at the mean
-    /// rate. `None` if it is unknown.
+    /// Cost of the decision per packet: the cost of a wait, divided by the number of packets that arrive during it at
+    /// the mean rate. `None` if the cost is unknown.
     pub fn price(&self) -> Option<Nanos> {
         Some(Nanos::from_nanos(self.per_time(self.costs?, self.gap.as_nanos())?))
     }
 
-    /// Cost of the episode as a share of a polling core, in ppm.
+    /// Cost of the episode as a share of a polling core, in ppm. `None` if the cost is unknown.
     pub fn core_ppm(&self) -> Option<u64> {
         self.per_time(self.costs?, 1_000_000)
     }
 
-    /// The share of packets that the choice is expected to make late, in ppm, at the mean rate. It is what was learned
-    /// about such waits, corrected by what was seen of this one. `None` if nothing was compared.
+    /// The share of packets that the decision is expected to make late, in ppm, at the mean rate. It comes from what
+    /// was learned about similar waits, corrected by what was seen of this one. `None` if the policy compared no waits.
     pub fn expected_late_ppm(&self) -> Option<u64> {
         Some(self.per_time(self.late_worth, u64::from(self.aimed_ppm))?.min(1_000_000))
     }

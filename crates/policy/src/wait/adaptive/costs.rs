@@ -1,18 +1,17 @@
 //! What waits cost on a platform, measured before the start. Without these values, [`Adaptive`](super::Adaptive) must
 //! learn them from packets that are late.
-//!
-//! The values are only a starting point. What the policy sees of its own waits is added to them, and outweighs them
-//! after [`WEIGHT`] waits of a kind.
+//! These values are only a starting point. What the policy learns from its own waits is added to them, and outweighs
+//! them after [`WEIGHT`] waits of the same kind.
 
 use units::Nanos;
 
 /// Number of lengths of timed waits that [`WakeCosts`] can hold.
 pub const LENGTHS: usize = 8;
-/// A measured distribution counts as this many of the policy's own waits. That is enough to decide by from the start,
+/// A measured distribution counts as this many of the policy's own waits. This is enough for decisions from the start,
 /// and little compared with the 1,024 waits that the policy remembers.
 const WEIGHT: u16 = 128;
 
-/// Five quantiles of a distribution of lateness.
+/// Five quantiles of a distribution of lateness: how late waits end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lateness {
     /// The median, at most `p75`.
@@ -28,9 +27,9 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// Samples that have these quantiles, [`WEIGHT`] in all. Half lie at the median; those up to three quarters lie at
-    /// p75; those up to nine tenths at p90; the rest but one at p99. A quantile that is smaller than a lower one is
-    /// raised to it.
+    /// Samples that have these quantiles, [`WEIGHT`] in total. Half of them have the value of the median, a quarter
+    /// that of p75, about 15 % that of p90, and the rest that of p99, except for the last, which has that of p999. A
+    /// quantile that is smaller than a lower one is raised to the lower one.
     pub(super) fn samples(&self) -> [(Nanos, u16); 5] {
         let p75 = self.p75.max(self.p50);
         let p90 = self.p90.max(p75);
@@ -46,16 +45,17 @@ impl Lateness {
 pub struct TimedCost {
     /// The requested length of the waits.
     pub length: Nanos,
-    /// How much later than requested the waits end.
+    /// How much later than requested waits of this length end.
     pub lateness: Lateness,
 }
 
-/// What waiting costs on this platform. A `None` was not measured, and the policy learns it as usual.
+/// What waiting costs on this platform. An entry that is `None` was not measured; the policy then learns it from its
+/// own waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WakeCosts {
-    /// Timed waits of several lengths. If two are in the same octave, the later entry counts.
+    /// Timed waits of several lengths. If two lengths are in the same octave, the later entry is used.
     pub timed: [Option<TimedCost>; LENGTHS],
-    /// The time from a frame's arrival until the worker that its interrupt woke runs.
+    /// The time from a frame's arrival until the worker runs that its interrupt has woken.
     pub interrupt: Option<Lateness>,
 }
 

@@ -1,22 +1,23 @@
-//! The cheapest wait that meets the latency goal: the policy that Apus is about.
+//! The cheapest wait that meets the latency goal: the main policy of Apus.
 //!
-//! **The problem.** The loop runs in episodes: a wait, the wake-up, and the work on the packets that arrived meanwhile.
-//! A candidate wait makes the episode last `T` and cost `C`, and makes `L` packets late. `C` is given as the time of a
-//! polling core that costs as much: CPU time, or energy if that is known. The policy looks for the least `E[C] / E[T]`,
-//! under one condition: the share of late packets is at most `e`, the share that the goal's quantile leaves.
+//! **The problem.** The loop runs in episodes: a wait, the wake-up, and the work on the packets that arrived during
+//! these. A candidate wait makes the episode last `T` and cost `C`, and makes `L` packets late. `C` is the time for
+//! which a polling core costs the same; it is based on CPU time, or on energy if that is known. The policy looks for
+//! the least `E[C] / E[T]`, under one condition: the share of late packets is at most `e`, the share that the goal's
+//! quantile allows to be late.
 //!
 //! **The rule** is drift plus penalty for renewal systems (M. J. Neely, "Stochastic Network Optimization with
 //! Application to Communication and Queueing Systems", 2010, sections 4.3 and 7.2). A virtual queue ([`Owed`]) counts
 //! the late packets that are owed: each late packet adds 1, each packet subtracts `e`. Every decision takes the
-//! candidate with the least
+//! candidate for which this expression is least:
 //!
 //! ```text
 //!   (C + m g L / e) / T        m: the queue, as a multiplier; g: the mean gap, so that g / e is the time
 //!                              in which the goal allows one late packet
 //! ```
-//! While nothing is owed (`m = 0`), that is the cheapest wait. Each late packet raises the price of lateness. At some
-//! price, waits that cause fewer late packets become the cheaper ones, and in the end polling does (`C = T`, `L = 0`).
-//! Punctual packets lower the price again. So the policy mixes waits without being told to, and it also tries waits
+//! While nothing is owed (`m = 0`), this is the cheapest wait. Each late packet raises the price of lateness. At some
+//! price, waits that cause fewer late packets become cheaper, and at a high enough price polling does (`C = T`, `L =
+//! 0`). Punctual packets lower the price again. As a result, the policy mixes different waits, and also tries waits
 //! that it has not tried yet. The queue stays bounded. Hence the long-run share of late packets is at most `e`, if any
 //! candidate can achieve that.
 //!
@@ -31,49 +32,49 @@
 //!                               of each candidate                               │
 //!  late? ───────────────────────────────────────────────────────────────────► owed
 //! ```
-//! **Expected lateness** comes from a model. A packet that arrives at time `u` of a sleep `s` waits for the sleep's end
-//! and for its own processing. The sleep ends as late as such sleeps did before. A packet that ends a block takes as
-//! long as the packets that ended earlier blocks. So the policy can judge a candidate before trying it. Where the model
-//! expects too much or too little, what was seen of the candidate corrects it ([`Plan::corrected`](plan::Plan)), and a
-//! late packet does so at once.
+//! **Expected lateness** comes from a model. A packet that arrives at time `u` of a sleep `s` waits for the end of the
+//! sleep and for its own processing. The sleep is expected to end as late as such sleeps did before. A packet that ends
+//! a block is expected to take as long as the packets that ended earlier blocks. So the policy can judge a candidate
+//! before trying it. Where the model expects too many or too few late packets, what was seen of the candidate corrects
+//! it ([`Plan::corrected`](plan::Plan)). A late packet corrects it at once.
 //!
-//! **The current silence** begins when the last frame became visible, not when it arrived:
-//! [`OnTheWay`](arrivals::OnTheWay). At 7 Mpps, 20 frames are on their way into memory at any time. A policy that waits
-//! for the next arrival would wait for frames that have already arrived.
+//! **The current silence** begins when the last frame became visible, not when it arrived
+//! ([`OnTheWay`](arrivals::OnTheWay)). At 7 Mpps, 20 frames are being written into memory at any time. A policy that
+//! measured from the last arrival would wait for frames that have already arrived.
 //!
-//! **The end of a wait** is the end of its busy period ([`Plan::until_drained`](plan::Plan)): all packets that arrived
-//! during the wait are served, and so are all that arrived during that service. The wait pays for this whole time, and
-//! answers for every packet that is late within it.
+//! **A wait ends** with its busy period ([`Plan::until_drained`](plan::Plan)): when all packets that arrived during the
+//! wait are served, and also all that arrived during that service. The wait is charged for this whole time, and for
+//! every packet that is late within it.
 //!
-//! **Trying.** A candidate that was not taken for a long time becomes cheaper ([`prices`]) and is expected to be late
-//! less often ([`Plan::doubt`](plan::Plan::doubt)), until it is tried. Trials are as frequent as the goal allows for
-//! their late packets.
+//! **Trials.** A candidate that was not chosen for a long time gradually becomes cheaper ([`prices`]) and is expected
+//! to be late less often ([`Plan::doubt`](plan::Plan::doubt)), until it is tried. Trials are only as frequent as the
+//! goal's allowance for their late packets permits.
 //!
-//! **Frequency.** A frequency policy chooses by two results: [`Adaptive::outlook`] estimates what the cheapest waits
-//! would cost if everything took longer or shorter, and [`Adaptive::paid_since`] says what they did cost.
+//! **Frequency.** A frequency policy uses two results: [`Adaptive::outlook`] estimates what the cheapest waits would
+//! cost if everything took longer or shorter, and [`Adaptive::paid_since`] reports what they have actually cost.
 //!
-//! **Bounds.** No timed sleep is longer than the goal's latency or the ring's time to overflow. A longer wait is always
-//! one that the first arriving frame ends. Stalls of the machine are neither learned nor paid for while they cause at
-//! most a quarter of the late packets that the goal allows ([`tail`]). A packet that was late although the core was
-//! awake is not learned or paid for either.
+//! **Bounds.** No timed sleep is longer than the goal's latency or the time until the ring overflows. A longer wait is
+//! always one that the first arriving frame ends. Stalls of the machine are neither learned nor charged while they
+//! cause at most a quarter of the late packets that the goal allows ([`tail`]). A packet that was late although the
+//! core was awake is not learned or charged either.
 //!
-//! **Idle cores.** After 50 ms without a frame, or if frames come 45 ms apart on average, the core blocks whatever the
-//! goal is. If it stayed awake for the first packet after 50 ms of silence, it would never rest.
+//! **Idle cores.** After 50 ms without a frame, or if frames come at least 45 ms apart on average, the core blocks
+//! whatever the goal is. If it stayed awake for the first packet after such a silence, it would never rest.
 //!
-//! **Without arrival stamps** ([`Arrivals::unstamped`]) a packet arrived after the poll before, and nothing else is
-//! known. The policy then charges itself with what may be, not with what is likely: after a sleep, the oldest packet
-//! counts as if it had come just after that poll, and the others as spread evenly. So a sleep is late as a whole, or
-//! not at all, and the goal holds for any traffic. For a wait that the device ended, the bound is useless. It is
-//! charged with the late packets that the model expects, whose lateness is that of measured interrupts
-//! ([`Adaptive::know`]) or, without these, that of the timers: both are a wake-up from the same idle states. Until some
-//! timers were seen, nothing is known, and no wait is left to the device unless the core is idle. What is lost:
-//! lateness of the device's own is not seen, and is neither learned nor paid for; gaps, and so periods, are known only
-//! as finely as the polls are.
+//! **Without arrival timestamps** ([`Arrivals::unstamped`]), it is only known that a packet arrived after the previous
+//! poll. The policy then assumes the worst case instead of the likely one: after a sleep, it charges the oldest packet
+//! as if it had arrived just after that poll, and the others as if spread evenly. So either the whole sleep is late or
+//! none of it, and the goal holds for any traffic. If the device ended the wait, this bound is useless. The policy then
+//! charges the late packets that the model expects. Their lateness is that of measured interrupts ([`Adaptive::know`])
+//! or, if none were measured, that of timers: both wake up from the same idle states. Until some timers were seen,
+//! nothing is known, and the policy uses waits that the device ends only if the core is idle. Two things are lost:
+//! lateness caused by the device itself is not seen, so it is neither learned nor charged; and gaps (and therefore
+//! periods) are known only to the resolution of the polls.
 //!
 //! **Without a goal** the policy uses [`DEFAULT_GOAL`].
 //!
-//! **At the start** the policy does not know what waits cost, and learns it from its first packets. [`Adaptive::know`]
-//! avoids that on a platform that was measured before.
+//! **At the start,** the policy does not know what waits cost, and learns it from its first packets. [`Adaptive::know`]
+//! avoids this on a platform that was measured before.
 
 mod arrivals;
 mod belief;
@@ -98,24 +99,25 @@ pub use plan::{Prospect, Slower};
 use prices::Kind;
 use tail::Tail;
 
-/// The goal if the user chose none: p99 within 100 us. It is tight enough that no user of a kernel network stack would
-/// notice it. It is loose enough that most machines can meet it with interrupts and sleeps of some ten microseconds,
-/// using a few per cent of a core.
+/// The goal if the user chose none: p99 within 100 us. It is tight enough that users of a kernel network stack would
+/// not notice the difference. It is loose enough that most machines can meet it with interrupts and sleeps of a few
+/// tens of microseconds, using a few per cent of a core.
 pub const DEFAULT_GOAL: Goal = Goal { quantile: Quantile::P99, latency: Nanos::from_micros(100) };
 
-/// After this long a silence only an interrupt ends the wait, whatever the goal is.
+/// After a silence of this length, only an interrupt ends the wait, whatever the goal is.
 const IDLE_AFTER: Nanos = Nanos::from_millis(50);
 /// If the mean gap between frames reaches this, in nanoseconds, the core counts as idle.
 const SPARSE: u64 = 45_000_000;
-/// The part of the goal that is reserved for delays that the worker cannot see (the wire, the peer): one in this many.
+/// The share of the goal that is reserved for delays that the worker cannot see (the wire, the peer), as one part in
+/// this many.
 const RESERVE_PART: u64 = 8;
-/// The reserve's upper bound.
+/// Upper bound of this reserve.
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
 /// After this long without a wait, the known costs are trusted less.
 const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
-/// One packet. Late packets are counted in millionths where they are expected and not seen.
+/// One packet. Expected late packets are counted in millionths of a packet.
 const ONE: u64 = 1_000_000;
-/// A share of late packets is computed only for a time in which the goal allows at least this many of them.
+/// A share of late packets is computed only over a time in which the goal allows at least this many of them.
 const COUNTS: i128 = 8;
 /// The mean work per frame is taken over about this many frames.
 const WORKED: u64 = 1024;
@@ -127,9 +129,9 @@ const SERVICE_EVERY: u32 = 16;
 pub struct AdaptiveConfig {
     /// The latency goal. `None` means [`DEFAULT_GOAL`].
     pub goal: Option<Goal>,
-    /// The ring that must not overflow during a wait. `None` if unknown.
+    /// The ring that must not overflow during a wait. `None` if its size or its packet rate is unknown.
     pub loss: Option<LossBound>,
-    /// Whether a frame can end a block. If false, the policy uses only timed waits.
+    /// Whether an arriving frame can end a block. If false, the policy uses only timed waits.
     pub interrupts: bool,
 }
 
@@ -145,9 +147,9 @@ pub struct Adaptive<C> {
     goal: Goal,
     interrupts: bool,
     longest_sleep: Nanos,
-    /// The goal's latency less the reserve, from arrival to departure as the worker sees it.
+    /// The goal's latency minus the reserve: the allowed time from arrival to departure as the worker sees it.
     target: Nanos,
-    /// The least time between the departures of two frames of a burst.
+    /// The shortest time between the departures of two frames of a burst.
     spacing: Nanos,
     /// The share of packets, in ppm, up to which lateness from stalls is tolerated: a quarter of what the goal allows.
     stalls_ppm: u32,
@@ -156,51 +158,53 @@ pub struct Adaptive<C> {
     period: Period<C>,
     last_arrival: Option<Instant<C>>,
     on_the_way: arrivals::OnTheWay,
-    /// Time from the moment the core began to work until a frame departed.
+    /// Distribution of the time from the start of the core's work to the departure of a frame.
     service: Tail,
-    /// When the core began to work, if every poll since then returned frames.
+    /// When the core began to work. `None` unless every poll since then returned frames.
     busy_since: Option<Instant<C>>,
     until_service_sample: u32,
-    /// Time in nanoseconds and the number of frames that it was spent on, both halved now and then.
+    /// Time spent on frames in nanoseconds, and number of these frames. Both are halved from time to time.
     worked: (u64, u64),
-    /// The last chosen candidate. While its frames are still being picked up, it answers for the late ones.
+    /// The candidate that was chosen last. While its frames are still being picked up, late packets are charged to it.
     chosen: usize,
-    /// The share of its packets that the model expects to be late, in millionths.
+    /// The share of the candidate's packets that the model expected to be late, in millionths.
     expected: u64,
-    /// The expected duration of a wait for the device. What is learned about the wait is filed under this duration,
-    /// because the policy looks it up by the expected one. The real duration depends on how late the wait ended.
+    /// The expected duration of the last wait for the device. What is learned about the wait is stored under this
+    /// duration, because the policy later looks it up by an expected duration. The actual one depends on how late the
+    /// wait ended.
     planned: u64,
     charged: bool,
-    /// Fractions of late packets, in millionths, that were charged by expectation because they cannot be observed.
+    /// Fractions of late packets, in millionths, that were charged as expected because they cannot be observed.
     unseen: u64,
     /// What the last decision was based on.
     compared: Compared,
     /// Whether the cost of any wait has been measured yet.
     measured: bool,
     paid: Paid,
-    /// When a wait was last learned from, or the known costs were last doubted.
+    /// When the policy last learned from a wait, or last reduced its trust in known costs.
     learned: Option<Instant<C>>,
-    /// When the candidates that were not taken were last doubted.
+    /// When candidates that had not been chosen were last made more attractive ([`Plan::doubt`](plan::Plan::doubt)).
     doubted: Instant<C>,
 }
 
-/// What has been paid since the start.
+/// Totals of what waits saved, and of late packets, since the start. The difference of two such totals gives the cost
+/// of a period: see [`Adaptive::paid_since`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Paid {
-    /// What waits saved compared with polling for the same time, in nanoseconds.
+    /// What the waits saved, compared with polling for the same time, in nanoseconds of a polling core.
     saved: i128,
-    /// Late packets less those that the policy aims at, in millionths.
+    /// Number of late packets minus the number that the policy aimed at, in millionths.
     late: i128,
 }
 
 /// What a decision was based on.
 #[derive(Clone, Copy, Debug)]
 enum Compared {
-    /// On nothing: frames are left to be picked up at once.
+    /// Nothing was compared, because frames were left in the rings to be picked up at once.
     Nothing,
-    /// On idleness: no frame has arrived for a long time.
+    /// Nothing was compared, because the core is idle: no frame has arrived for a long time.
     Idle,
-    /// On the costs of all waits. Holds the cheapest, and the multiplier that was used.
+    /// The costs of all waits were compared. Holds the cheapest wait, and the multiplier that was used.
     Waits(Choice, u64),
 }
 
@@ -242,8 +246,8 @@ impl<C> Adaptive<C> {
         }
     }
 
-    /// Starts from costs that were measured on this platform. Call it before the first decision: `costs` replaces what
-    /// was learned about the same waits.
+    /// Starts from costs that were measured on this platform. Call this before the first decision: `costs` replaces
+    /// what was learned about the same waits.
     pub fn know(&mut self, costs: &WakeCosts) {
         for cost in costs.timed.iter().flatten() {
             self.plan.know(Kind::Timer, Some(cost.length.as_nanos()), &Tail::from_measured(&cost.lateness));
@@ -254,8 +258,8 @@ impl<C> Adaptive<C> {
         self.plan.forget();
     }
 
-    /// Sets the time from the end of the worker's work to the departure of the first packet, and the time between
-    /// further packets. They replace the reserve for delays that the worker cannot see.
+    /// Sets the time from the end of the worker's work to the departure of the first packet, and the time between the
+    /// departures of further packets. These replace the policy's own reserve for delays that the worker cannot see.
     pub fn with_unseen(mut self, unseen: Nanos, spacing: Nanos) -> Self {
         self.target = self.goal.latency.saturating_sub(unseen);
         self.spacing = spacing;
@@ -265,22 +269,24 @@ impl<C> Adaptive<C> {
         self
     }
 
-    /// What it would cost to meet the goal if things took longer by `slower`.
+    /// Estimates what it would cost to meet the goal if work and wake-ups took longer by `slower`.
     pub fn outlook(&self, slower: Slower) -> Prospect {
         self.plan.outlook(slower)
     }
 
-    /// What has been paid since the start.
+    /// Totals of what waits saved, and of late packets, since the start.
     pub fn paid(&self) -> Paid {
         self.paid
     }
 
-    /// What has been paid in the last `span`, since the account was `then`. Both results are shares of a polling core,
-    /// in 2^-16. The first is the cost of the waits and the work. The second adds the late packets: each one beyond the
-    /// share aimed at costs the polling time in which one is allowed.
+    /// What has been paid in the last `span`; `then` is the result of [`Adaptive::paid`] at its start. Both results are
+    /// shares of a polling core, in 2^-16. The first is the cost of the waits and the work. The second also includes
+    /// late packets: each one beyond the share that the policy aims at costs the polling time in which one late packet
+    /// is allowed.
     pub fn paid_since(&self, then: Paid, span: Nanos) -> (u64, u64) {
         let (span, each) = (i128::from(span.as_nanos()), i128::from(self.owed.each(self.plan.gaps.mean())));
-        // Where the goal allows hardly any in that time, a few are no share.
+        // If the goal allows hardly any late packets in that time, a few of them are not counted, because they show no
+        // share.
         let counts = span >= each * COUNTS;
         let polls = if counts { (self.paid.late - then.late).max(0) * each / 1_000_000 } else { 0 };
         let paid = (span - (self.paid.saved - then.saved)).max(0);
@@ -293,7 +299,8 @@ impl<C> Adaptive<C> {
         Nanos::from_nanos(self.plan.gaps.mean())
     }
 
-    /// Tells the policy that another frequency was requested: everything takes longer by `slower` from now on.
+    /// Tells the policy that another frequency was requested, so that from now on work and wake-ups take longer by
+    /// `slower`.
     pub fn change(&mut self, slower: Slower) {
         self.service.scale(slower.work);
         self.worked.0 = self.worked.0 * slower.work / 256;
@@ -325,14 +332,14 @@ impl<C> Adaptive<C> {
                     let unseen = self.unseen + frames * self.expected;
                     late += unseen / ONE;
                     self.unseen = unseen % ONE;
-                    // The work after the wake-up is seen.
+                    // The work after the wake-up is visible to the worker.
                     let woken = Arrivals { first: arrivals.picked_up, last: arrivals.picked_up, ..*arrivals };
                     late += self.late(seen.now, &woken, frames);
                 } else {
                     late += self.late(seen.now, arrivals, frames);
                 }
                 if self.chosen == BLOCK && arrivals.stamped {
-                    // The first and the last stand for all that came between.
+                    // The first and the last frame represent all those between them.
                     for arrival in [arrivals.first, arrivals.last] {
                         self.plan.departed(seen.now.since(arrival).unwrap_or(Nanos::ZERO));
                     }
@@ -340,7 +347,7 @@ impl<C> Adaptive<C> {
             }
             if self.until_service_sample == 0 {
                 self.until_service_sample = SERVICE_EVERY;
-                // What came meanwhile has waited for the frames before it, too.
+                // Frames that arrived during the work have also waited for the frames before them.
                 let began = self.busy_since.map_or(arrivals.picked_up, |began| began.max(arrivals.first));
                 self.service.add(seen.now.since(began).unwrap_or(Nanos::ZERO), 0, tail::MEMORY);
                 let work = seen.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO);
@@ -361,7 +368,7 @@ impl<C> Adaptive<C> {
             if !stalled {
                 self.plan.saw(self.chosen, received, late, self.expected);
             }
-            // What came during the wait may take several polls, and so does what comes meanwhile.
+            // The frames of the wait may take several polls, and so may those that arrive meanwhile.
             self.charged = !stalled && received > 0;
         }
     }
@@ -380,17 +387,17 @@ impl<C> Adaptive<C> {
             None => {
                 let stamped = |came: &&Arrivals<C>| came.stamped;
                 let first = seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).find(stamped);
-                // What came before the wait began did not wait for the device.
+                // A frame that arrived before the wait began did not wait for the device.
                 let late = |came: &Arrivals<C>| came.picked_up.since(came.first.max(wait.began)).unwrap_or(Nanos::ZERO);
                 (Kind::Device, self.planned, first.map(late))
             }
         };
         let stalled = late.is_some_and(|late| self.plan.ended(kind, length, late, self.stalls_ppm));
         self.measured |= wait.spent.is_some();
-        // Where nobody measures, the way back is what a wait costs at least.
+        // If costs are not measured, assume that a wait costs at least its wake-up time.
         let spent = wait.spent.or(late.filter(|_| !self.measured));
         if let Some(spent) = spent.filter(|_| !stalled) {
-            // The core is awake from the wait's end until it has picked up what came, too.
+            // The core is also awake from the end of the wait until it has picked up the frames.
             let taking = picked_up(seen).unwrap_or(seen.now).since(wait.ended).unwrap_or(Nanos::ZERO);
             self.plan.spent(kind, lasted, (spent + taking).as_nanos(), wait.idle.as_nanos());
             self.paid.saved += i128::from(lasted) - i128::from(spent.as_nanos());
@@ -398,7 +405,7 @@ impl<C> Adaptive<C> {
         stalled
     }
 
-    /// `woke` is when a wait that the device ended was over.
+    /// Learns gaps between arrivals. `woke` is the end of a wait that the device ended.
     fn learn_arrivals(&mut self, arrivals: &Arrivals<C>, frames: u64, woke: Option<Instant<C>>) {
         if arrivals.stamped {
             return self.learn_stamped(arrivals, frames);
@@ -406,7 +413,8 @@ impl<C> Adaptive<C> {
         self.plan.blind = true;
         let picked_up = arrivals.picked_up;
         let between = picked_up.since(arrivals.first).unwrap_or(Nanos::ZERO);
-        // What ended the wait came just before. Otherwise the frames divide the time between the polls evenly.
+        // The frame that ended the wait arrived just before. Otherwise, frames are assumed to be spread evenly between
+        // the polls.
         let (first, last, exact) = match woke {
             Some(woke) => (woke.min(picked_up), picked_up, true),
             None => {
@@ -415,7 +423,7 @@ impl<C> Adaptive<C> {
             }
         };
         self.learn_gaps(first, last, frames);
-        // A period that the polls blur would be none.
+        // Do not look for a period in times that are blurred by the polls.
         if exact {
             self.period.arrived(first, last);
         }
@@ -438,8 +446,8 @@ impl<C> Adaptive<C> {
         self.last_arrival = Some(self.last_arrival.map_or(last, |before| before.max(last)));
     }
 
-    /// The number of this poll's frames that are later than the target. Frames are assumed to have arrived evenly. A
-    /// later frame waits less in the ring, but it also waits for the departure of the one before it.
+    /// Number of this poll's frames that are later than the target. Frames are assumed to have arrived evenly. A later
+    /// frame waits less in the ring, but must also wait for the departure of the frame before it.
     fn late(&self, now: Instant<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
         let latest = now.before(self.target).unwrap_or(Instant::ORIGIN);
         let Some(over) = latest.since(arrivals.first).filter(|over| *over > Nanos::ZERO) else { return 0 };
@@ -448,11 +456,12 @@ impl<C> Adaptive<C> {
         1 + (frames.max(1) - 1) * over.as_nanos() / spread.as_nanos()
     }
 
-    /// Decides after a poll that left nothing in the rings. `polled` is when the rings were read; `traffic` is whether
-    /// the poll returned frames.
+    /// Decides after a poll that left nothing in the rings. `polled` is when the rings were read; `traffic` says
+    /// whether the poll returned frames.
     fn decide_drained(&mut self, now: Instant<C>, polled: Instant<C>, traffic: bool) -> Decision<C> {
         let on_the_way = Nanos::from_nanos(self.on_the_way.least());
-        // Of what has arrived since the rings were looked at, or was then on its way into them, nothing is known.
+        // Nothing is known about frames that arrived after the rings were read, or that were still being written into
+        // them.
         let silence = self.last_arrival.map(|last| polled.since(last + on_the_way).unwrap_or(Nanos::ZERO));
         let idle = silence.is_none_or(|silence| silence >= IDLE_AFTER) || self.plan.gaps.mean() >= SPARSE;
         if self.interrupts && idle {
@@ -467,7 +476,7 @@ impl<C> Adaptive<C> {
         let allowed_each = || Nanos::from_nanos(self.owed.each(self.plan.gaps.mean()));
         if now.since(self.doubted).is_none_or(|since| since >= DOUBT_AFTER && since >= allowed_each()) {
             self.doubted = now;
-            // Who is deep in debt tries nothing.
+            // A policy that owes many late packets makes no trials.
             if self.owed.multiplier() <= 256 {
                 self.plan.doubt();
             }
@@ -504,7 +513,8 @@ impl<C> Adaptive<C> {
                 Decision { action, reason: Reason::Periodic }
             }
             slot => {
-                // From when the rings were looked at: what has come since waits no longer than if it had come just after.
+                // The wait counts from when the rings were read: a frame that arrived since then waits no longer than
+                // one that arrived just after.
                 let until = polled + Nanos::from_nanos(best.wait);
                 if until.since(now).is_none_or(|left| left < Nanos::from_nanos(best.wait / 2)) {
                     self.compared = Compared::Nothing;
@@ -517,14 +527,15 @@ impl<C> Adaptive<C> {
         }
     }
 
-    /// The best wait for a forecast burst. `None` if no burst is forecast.
+    /// The best wait for the burst that the period predicts. `None` if no burst is predicted.
     fn forecast(&mut self, now: Instant<C>) -> Option<Choice> {
         let multiplier = self.owed.multiplier();
         let forecast = self.period.forecast(now).filter(|forecast| now >= forecast.last_ends)?;
-        // Not at its time: it may be lost. A late one ends the wait, the next one is waited for.
+        // A burst that does not come at its time may be lost. If it comes late it ends the wait; the next one is waited
+        // for.
         let due = if now > forecast.to { forecast.next } else { forecast.from };
         let due = due + Nanos::from_nanos(self.on_the_way.least());
-        // Within its time nothing is known of it but that it comes soon.
+        // Within the predicted window, it is only known that the burst comes soon.
         let ahead = due.since(now).map(Nanos::as_nanos).filter(|ahead| *ahead > 0)?;
         let polling = forecast.to.since(forecast.from).unwrap_or(Nanos::ZERO).as_nanos() / 2;
         let lasts = ahead + polling;
@@ -586,7 +597,7 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
         Some(Belief {
             wait: nanos(choice.wait),
             lasts: nanos(choice.lasts),
-            // Polling costs what it lasts, on any machine.
+            // Polling costs as much as it lasts, on any machine.
             costs: (self.measured || choice.slot == POLL).then_some(nanos(costs)),
             late_worth: nanos(choice.weight),
             gap: nanos(self.plan.gaps.mean()),

@@ -1,38 +1,38 @@
-//! The account of late packets: how many are owed, and so how much the policy may pay to avoid one.
+//! Counts how many late packets are owed. This determines how much the policy may pay to avoid one more.
 
-/// One packet. Owed packets are counted in millionths.
+/// One packet. Owed packets are counted in millionths of a packet.
 const ONE: u64 = 1_000_000;
-/// The policy aims at six eighths of the share that the goal allows. A run is judged by a sample, and if the true share
-/// were just the allowed one, half of all samples would exceed it.
+/// The policy aims at six eighths of the share of late packets that the goal allows. A run is judged by a sample: if
+/// the true share were exactly the allowed one, half of all samples would exceed it.
 pub const AIM_EIGHTHS: u64 = 6;
-/// The multiplier rises by one per this many late packets, or per as many as the goal allows in [`MEMORY`] if that is
-/// more.
+/// The multiplier rises by one for each this many late packets, or for the number that the goal allows in [`MEMORY`] if
+/// that is more.
 const GAIN: u64 = 4;
-/// The time, in nanoseconds, whose allowed late packets raise the multiplier by one; see [`GAIN`].
+/// A time in nanoseconds: the late packets that the goal allows in it raise the multiplier by one; see [`GAIN`].
 const MEMORY: u64 = 20_000_000;
-/// Packets are often late in batches. The multiplier rises by one per at least this many batches, as long as the goal
-/// allows that many late packets in [`PAID_IN`]. If each batch moved it further, the policy could not settle on a
-/// mixture of waits.
+/// Packets are often late in batches. One unit of the multiplier corresponds to at least this many batches, provided
+/// that the goal allows that many late packets in [`PAID_IN`]. If each batch moved the multiplier further, the policy
+/// could not settle on a mixture of waits.
 const BATCHES: u64 = 4;
-/// The time, in nanoseconds, within which the goal must allow the late packets of these [`BATCHES`].
+/// The time, in nanoseconds, within which the goal must allow the late packets of [`BATCHES`] batches.
 const PAID_IN: u64 = 200_000_000;
 /// The largest multiplier. At a multiplier of 1, a wait that makes as many packets late as the goal allows costs as
 /// much as polling.
 const MOST: u64 = 3;
-/// The debt is capped at what the goal allows in this many times [`MEMORY`], which is one second. So the policy does
-/// not pay forever for a bad moment of the machine.
+/// The number of owed packets is capped at what the goal allows in this many times [`MEMORY`], which is one second. So
+/// the policy does not pay forever for one bad moment of the machine.
 const PATIENCE: u64 = 50;
-/// The cap is also at least this many batches, however few late packets the goal allows. Otherwise a part of each batch
-/// would never be paid for.
+/// The cap is never less than this many batches, however few late packets the goal allows. Otherwise a part of each
+/// batch would never be made up for.
 const BATCHES_OWED: u64 = 3;
 /// A larger batch counts as one of this many packets.
 const LARGEST: u64 = 1 << 12;
 
 /// The virtual queue of owed late packets (M. J. Neely, "Stochastic Network Optimization", 2010, section 4.3): each
-/// late packet adds one, each packet subtracts the share that may be late.
+/// late packet adds one, and each packet subtracts the share that may be late.
 ///
 /// The multiplier follows from the queue. It is the price of a late packet, in units of the time in which the goal
-/// allows one. In this unit the price is of the order of one on any machine, at any rate and for any quantile.
+/// allows one. In this unit, the price is of the order of one on any machine, at any rate and for any quantile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owed {
     /// Late packets that are owed, in millionths.
@@ -45,7 +45,7 @@ pub(super) struct Owed {
     most: u64,
     /// Mean number of packets that are late at the same time, in sixteenths.
     batch: u64,
-    /// The multiplier, in 256ths: it is asked for much more often than it changes.
+    /// The multiplier, in 256ths. It is stored because it is read much more often than it changes.
     multiplier: u64,
 }
 
@@ -66,7 +66,8 @@ impl Owed {
         self.share
     }
 
-    /// The time in which one late packet is aimed at, in nanoseconds, for this mean gap.
+    /// The time in which the policy aims at one late packet, in nanoseconds, if packets come `gap` nanoseconds apart on
+    /// average.
     pub(super) fn each(&self, gap: u64) -> u64 {
         gap.saturating_mul(ONE) / self.share
     }
@@ -83,7 +84,7 @@ impl Owed {
     #[inline]
     pub(super) fn packets(&mut self, packets: u64, late: u64) {
         if late > 0 {
-            // The first counts for half: it may be the only one.
+            // The first batch counts only half, because it may be the only one.
             let batch = late.min(LARGEST) * 16;
             self.batch = ((self.batch * 7 + batch) / 8).max(batch / 2);
             self.most = self.most.max(BATCHES_OWED * self.batch / 16);

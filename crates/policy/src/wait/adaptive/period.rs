@@ -4,19 +4,20 @@ use units::{Instant, Nanos};
 
 use super::tail::{MEMORY, Tail};
 
-/// Number of intervals that must agree before a period is believed.
+/// Number of intervals that must agree before a period is accepted.
 const HISTORY: usize = 8;
-/// A shorter period is not worth a wait.
+/// Shorter periods are ignored, because a wait for them saves nothing.
 const SHORTEST: Nanos = Nanos::from_micros(40);
-/// A longer period counts as idleness.
+/// Longer periods are ignored, because the core then counts as idle.
 const LONGEST: Nanos = Nanos::from_millis(50);
-/// A period is dropped when doubt reaches this value. A hit subtracts one, a miss adds three.
+/// A period is dropped when its doubt reaches this value. A burst at an expected time subtracts one, a miss adds three.
 const DISBELIEF: u32 = 24;
 const MISS: u32 = 3;
-/// The durations of bursts are divided by this, because a [`Tail`] ends at 2 ms, and a burst may last half a period.
+/// Durations of bursts are divided by this, because a [`Tail`] covers only 2 ms, and a burst may last for half a
+/// period.
 const LENGTH_UNIT: u64 = 16;
-/// The spread around the expected times is reviewed once per this many bursts, and after each of the first bursts of a
-/// lock. It changes slowly, and a review searches three histograms.
+/// The spread around the expected times is recomputed once per this many bursts, and after each of the first bursts of
+/// a newly found period. The spread changes slowly, and recomputing it searches three histograms.
 const REVIEW: u32 = 8;
 
 /// Finds and follows the period of arrivals, as a phase-locked loop does.
@@ -27,8 +28,8 @@ const REVIEW: u32 = 8;
 ///                                 │    ▲
 ///                                 └────┘ arrival near due: due += period, corrected by 1/4 of the error, period by 1/32
 /// ```
-/// Only the start of a burst counts: an arrival after a silence at least half as long as the longest recent one. So a
-/// slot of several frames is one event.
+/// Only the start of a burst counts: an arrival after a silence that is at least half as long as the longest recent
+/// one. So a slot with several frames is one event.
 #[derive(Debug)]
 pub(super) struct Period<C> {
     state: State<C>,
@@ -39,14 +40,14 @@ pub(super) struct Period<C> {
     early: Tail,
     /// How much later than expected a burst starts.
     late: Tail,
-    /// Duration of a burst, from its first frame to its last, in parts of [`LENGTH_UNIT`].
+    /// Duration of a burst from its first to its last frame, divided by [`LENGTH_UNIT`].
     length: Tail,
-    /// The window that follows from these three, updated once per [`REVIEW`] bursts.
+    /// The window that follows from `early`, `late` and `length`, updated once per [`REVIEW`] bursts.
     window: Window,
     bursts: u32,
 }
 
-/// How far from its expected time a burst may lie.
+/// How far a burst may be from its expected time.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     early: Nanos,
@@ -70,7 +71,7 @@ enum State<C> {
     },
     Locked {
         due: Instant<C>,
-        /// The period in 1/64 ns, so that rounding does not swallow small corrections.
+        /// The period in 1/64 ns, so that small corrections are not lost by rounding.
         period_64ths: u64,
         doubt: u32,
     },
@@ -81,11 +82,11 @@ enum State<C> {
 pub(super) struct Forecast<C> {
     /// The earliest time at which the next burst may start.
     pub(super) from: Instant<C>,
-    /// The time by which it will have started.
+    /// The time by which the next burst will have started.
     pub(super) to: Instant<C>,
-    /// The earliest time at which the burst after it may start.
+    /// The earliest time at which the burst after the next one may start.
     pub(super) next: Instant<C>,
-    /// The time by which the last burst will have ended.
+    /// The time by which the previous burst will have ended.
     pub(super) last_ends: Instant<C>,
 }
 
@@ -151,7 +152,7 @@ impl<C> Period<C> {
             }
             State::Locked { due, period_64ths, doubt } => {
                 let period = Nanos::from_nanos(*period_64ths / 64);
-                // The slot that this burst belongs to: bursts may have been left out.
+                // Find the slot of this burst: some bursts may have been skipped.
                 let beyond = at.since(*due).and_then(|over| over.as_nanos().checked_sub(period.as_nanos() / 2));
                 let left_out = beyond.unwrap_or(0).div_ceil(period.as_nanos().max(1));
                 *due = *due + period * left_out;
@@ -161,7 +162,7 @@ impl<C> Period<C> {
                     None => (due.since(at).unwrap_or(Nanos::ZERO), false),
                 };
                 if error > period / 2 {
-                    // A burst between two slots.
+                    // The burst lies between two slots.
                     *doubt = doubt.saturating_add(MISS);
                 } else {
                     let stray = error > period / 8;
@@ -185,9 +186,9 @@ impl<C> Period<C> {
         }
     }
 
-    /// When the next burst comes. `None` if no period is believed, or if no burst has ended since then: as long as the
-    /// duration of a burst is unknown, a burst that is still arriving could be mistaken for a finished one. The
-    /// forecast moves on if a burst does not come.
+    /// When the next burst is expected. `None` if no period was found, or if no burst has ended since it was found:
+    /// while the duration of bursts is unknown, a burst that is still arriving could be mistaken for a finished one. If
+    /// a burst does not come, the forecast moves on to the next one.
     pub(super) fn forecast(&mut self, now: Instant<C>) -> Option<Forecast<C>> {
         let State::Locked { due, period_64ths, doubt } = &mut self.state else { return None };
         if self.length.samples() == 0 {
@@ -203,7 +204,7 @@ impl<C> Period<C> {
             }
         }
         let Window { early, late, length } = self.window;
-        // A forecast as wide as half the period forecasts nothing.
+        // A forecast whose window is wider than half the period is useless.
         (self.window.width() <= period / 2).then(|| Forecast {
             from: due.before(early).unwrap_or(*due),
             to: *due + late + Nanos::from_micros(2),
@@ -213,8 +214,8 @@ impl<C> Period<C> {
     }
 }
 
-/// The median of the intervals. `None` if it is no possible period, or if the intervals differ by more than a quarter
-/// of it even without the shortest and the longest.
+/// The median of the intervals. `None` if it is too short or too long for a period, or if the intervals differ by more
+/// than a quarter of it even without the shortest and the longest.
 fn common_interval(intervals: &[Nanos; HISTORY]) -> Option<Nanos> {
     let mut sorted = *intervals;
     sorted.sort_unstable();
@@ -225,7 +226,7 @@ fn common_interval(intervals: &[Nanos; HISTORY]) -> Option<Nanos> {
     (alike && (SHORTEST..=LONGEST).contains(&median)).then_some(median)
 }
 
-// Derives would ask `Clone` of the clock's marker type.
+// Implemented by hand, because a derive would also require `Clone` of the clock's marker type.
 impl<C> Clone for State<C> {
     fn clone(&self) -> Self {
         match *self {

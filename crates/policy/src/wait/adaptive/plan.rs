@@ -1,93 +1,95 @@
-//! Models what each wait would bring: how long it lasts, what it costs, and how many packets it makes late.
+//! Models the result of each wait: how long it lasts, what it costs, and how many packets it makes late.
 
 use super::arrivals::{Gaps, OCTAVES, begins};
 use super::prices::{CLASSES, Kind, Prices, SAME, class};
 use super::tail::{Atoms, MEMORY as SAMPLES, PARTS, Tail};
 
-/// Number of timed sleeps. One leaves room for each part of the distribution of lateness, the last of them for lateness
-/// not seen yet. Two more are short.
+/// Number of timed sleeps. Each of the first leaves room for one part of the distribution of lateness; the last of
+/// these leaves room for lateness that was not seen yet. Two further ones are short.
 const SLEEPS: usize = PARTS + 2;
-/// Number of candidates: the sleeps, the block, and two kinds of waits for a forecast, with little and with much room
-/// for lateness.
+/// Number of candidates: the sleeps, the block, and two kinds of waits for a forecast burst (with little and with much
+/// room for lateness).
 pub(super) const SLOTS: usize = SLEEPS + 3;
 pub(super) const BLOCK: usize = SLEEPS;
 pub(super) const UNTIL: usize = SLEEPS + 1;
-/// Waits for a forecast that leave room for this part of the lateness or more share one record: the same forecast
-/// errors make all of them late.
+/// Waits for a forecast that leave room for this part of the lateness or more share one record, because the same
+/// forecast errors make all of them late.
 const SAFE: usize = PARTS - 3;
-/// The slot that stands for polling on.
+/// The slot that stands for polling without a wait.
 pub(super) const POLL: usize = SLOTS;
-/// A class's lateness is believed from this many samples on.
+/// The lateness of a class of waits is used from this many samples on.
 const ENOUGH: u32 = 8;
-/// The parts of a class's distribution are recomputed after this many samples.
+/// The parts of a class's distribution of lateness are recomputed after this many samples.
 const RENEW: u32 = 16;
-/// One candidate of a row is recomputed after this many waits from which something was learned,
+/// In each row, one candidate is recomputed after this many waits from which something was learned,
 const STALE: u32 = 4;
-/// but at least this many nanoseconds after the last recomputation, which takes about a microsecond.
+/// but not earlier than this many nanoseconds after the last recomputation, because one takes about a microsecond.
 const STALE_FOR: u64 = 300_000;
-/// [`STALE_FOR`] does not apply to the first waits, up to this number: each of them changes much of what is known.
+/// [`STALE_FOR`] does not apply to the first waits, up to this number, because each of them changes much of what is
+/// known.
 const YOUNG: u32 = 4_096;
-/// The largest price of a candidate's late packets, in nanoseconds.
+/// Upper limit for the price of a candidate's late packets, in nanoseconds.
 const MOST_WEIGHT: u64 = 1 << 33;
 /// After this many packets that followed waits for a forecast, observation outweighs the model. The model assumes that
 /// the forecast is right, which may be wrong.
 const FORECASTS: u64 = 16;
-/// The expected late packets of a candidate are halved at most this many times by doubt.
+/// Doubt halves the expected number of late packets of a candidate at most this many times.
 const DOUBTS: u8 = 12;
-/// A late packet takes back this many of those halvings.
+/// A late packet reverts this many of those halvings.
 const DISPROVED: u8 = 4;
-/// A busy period is at most this many times as long as the work that it started with. Without this bound, no wait of an
-/// overloaded core would ever be over.
+/// A busy period lasts at most this many times as long as the work with which it began. Without this bound, no wait of
+/// an overloaded core would ever end.
 const MOST_BUSY: u64 = 64;
-/// One packet. Late packets are counted in millionths.
+/// One packet. Late packets are counted in millionths of a packet.
 const ONE: u64 = 1_000_000;
-/// After a change of frequency, the record of the model's error keeps at most this weight: eight expected late packets.
+/// After a change of frequency, the record of the model's error keeps at most this weight: that of eight expected late
+/// packets.
 const CERTAIN: u64 = 8 * ONE;
-/// A candidate's record is halved after this many times the number of packets among which the goal allows one to be
-/// late.
+/// A candidate's record is halved after this many times N packets, where the goal allows one in N packets to be late.
 const MEMORY: u64 = 4;
 
-/// How much longer things take at another frequency than at the current one, in 256ths. 256 means equally long.
+/// How much longer work and wake-ups take at another frequency than at the current one, in 256ths. 256 means equally
+/// long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slower {
-    /// Work on packets.
+    /// Factor for the work on packets, in 256ths.
     pub work: u64,
-    /// The return from a timed wait.
+    /// Factor for the return from a timed wait, in 256ths.
     pub timer: u64,
-    /// The return from a wait that the device ends.
+    /// Factor for the return from a wait that the device ends, in 256ths.
     pub device: u64,
 }
 
 impl Slower {
-    /// No difference: the current frequency.
+    /// No difference, as at the current frequency.
     pub const NOT: Self = Self { work: SAME, timer: SAME, device: SAME };
 }
 
-/// What the cheapest waits should cost, as shares of a polling core, in 2^-16.
+/// What the cheapest waits are expected to cost, as shares of a polling core, in 2^-16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prospect {
-    /// The cost of the cheapest waits that meet the goal.
+    /// Cost of the cheapest waits that meet the goal, as a share of a polling core, in 2^-16.
     pub costs: u64,
-    /// What the cheapest waits would cost if no packet could be late. It is at most `costs`.
+    /// Cost of the cheapest waits if no packet could be late, in the same unit. It is at most `costs`.
     pub free: u64,
 }
 
 /// The expected result of a wait.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Cell {
-    /// How long to wait, in nanoseconds. 0: this is no candidate.
+    /// How long to wait, in nanoseconds. 0 if the wait is not possible.
     pub(super) wait: u64,
-    /// Time from the wait's beginning until its packets are served, in nanoseconds.
+    /// Time from the start of the wait until its packets are served, in nanoseconds.
     pub(super) lasts: u64,
-    /// Cost of that time, as nanoseconds of a polling core.
+    /// Cost of the time `lasts`, in nanoseconds of a polling core.
     pub(super) costs: u64,
-    /// Cost of its late packets at a multiplier of one, in nanoseconds.
+    /// Cost of the wait's late packets at a multiplier of one, in nanoseconds.
     pub(super) weight: u64,
-    /// The share of late packets that the model expects, in millionths.
+    /// The share of its packets that the model expects to be late, in millionths.
     pub(super) late: u64,
-    /// Number of packets that arrive until the wait is over, in millionths.
+    /// Number of packets that arrive until the wait is over, in millionths of a packet.
     packets: u64,
-    /// Whether the ring, and not the goal, cut it to this length.
+    /// Whether the ring limited the length of the wait, and not the goal.
     pub(super) cut: bool,
 }
 
@@ -95,12 +97,12 @@ pub(super) struct Cell {
 #[derive(Clone, Copy, Debug)]
 struct Row {
     cells: [Cell; SLEEPS + 1],
-    /// The next candidate to recompute. `None` if none has been computed.
+    /// The next candidate to recompute. `None` if none was computed yet.
     next: Option<usize>,
-    /// State of the learning, and the time, when a candidate was last recomputed.
+    /// When a candidate was last recomputed: number of waits learned by then, and (in `at`) the time.
     learned: u32,
     at: u64,
-    /// Candidates that had late packets since they were computed, one bit each.
+    /// Candidates that had late packets since they were last computed, one bit each.
     late: u32,
     /// The cheapest candidate, and the multiplier for which it is the cheapest.
     best: Option<(u64, Choice)>,
@@ -119,7 +121,7 @@ impl Row {
     }
 }
 
-/// A wait, what it costs with its late packets (at a multiplier of one, these: `weight`), and how long it lasts.
+/// A wait, its cost, its duration, and the cost of its late packets at a multiplier of one (`weight`).
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Choice {
     pub(super) slot: usize,
@@ -128,15 +130,15 @@ pub(super) struct Choice {
     pub(super) lasts: u64,
     pub(super) late: u64,
     pub(super) weight: u64,
-    /// Whether the ring, and not the goal, cut it to this length.
+    /// Whether the ring limited the length of the wait, and not the goal.
     pub(super) cut: bool,
 }
 
 impl Choice {
-    /// Costs what it lasts.
+    /// Polling: it costs as much as it lasts.
     const POLL: Self = Self { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0, weight: 0, cut: false };
 
-    /// Returns the other choice if it costs less per unit of time, or else this one.
+    /// Returns `other` if it costs less per unit of time, otherwise `self`.
     #[inline]
     pub(super) fn or(&mut self, other: Self) {
         let dear = u128::from(other.costs) * u128::from(self.lasts) >= u128::from(self.costs) * u128::from(other.lasts);
@@ -146,8 +148,8 @@ impl Choice {
     }
 }
 
-/// What was seen of a candidate: its packets, the late ones, and the late ones that the model expected. The last two
-/// are in millionths.
+/// What was seen of a candidate: number of its packets, of late ones, and of late ones that the model expected. The
+/// last two are in millionths of a packet.
 #[derive(Clone, Copy, Default, Debug)]
 struct Seen {
     packets: u64,
@@ -155,7 +157,7 @@ struct Seen {
     expected: u64,
 }
 
-/// The slot of a wait for a forecast that leaves room for this part of the lateness.
+/// The slot of a wait for a forecast burst that leaves room for this part of the lateness.
 pub(super) fn until(part: usize) -> usize {
     if part < SAFE { UNTIL } else { UNTIL + 1 }
 }
@@ -175,7 +177,7 @@ struct Lateness {
 }
 
 impl Lateness {
-    /// Adds a sample. Returns true if it was a stall, which is not learned.
+    /// Adds a sample. Returns true if it was a stall of the machine, which is not learned.
     fn add(&mut self, late: units::Nanos, stalls_ppm: u32, memory: u32) -> bool {
         if self.tail.add(late, stalls_ppm, memory) {
             return true;
@@ -188,25 +190,25 @@ impl Lateness {
         false
     }
 
-    /// Rescales all samples, as if everything had taken longer by `slower`, in 256ths.
+    /// Rescales all samples as if everything had taken longer by the factor `slower`, in 256ths.
     fn scale(&mut self, slower: u64) {
         self.tail.scale(slower);
         self.atoms = self.tail.atoms();
     }
 }
 
-/// The possible waits for a forecast arrival.
+/// The possible waits for a forecast burst.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forecast {
-    /// How long before the arrival each wait ends at the latest, in nanoseconds.
+    /// How long before the burst each wait ends at the latest, in nanoseconds.
     pub(super) margins: [u64; PARTS],
-    /// Cost of each wait in nanoseconds, including the polls until the arrival, but not those that the forecast's own
-    /// width requires.
+    /// Cost of each wait in nanoseconds, including the polls until the burst, but not the polls that are needed because
+    /// the forecast is a time window.
     pub(super) costs: [u64; PARTS],
     pub(super) weights: [u64; PARTS],
-    /// The share of late packets that the model expects of each, in millionths.
+    /// The share of late packets that the model expects of each wait, in millionths.
     pub(super) lates: [u64; PARTS],
-    /// The alternative: to block until the frame arrives.
+    /// The alternative to these waits: to block until the frame arrives.
     pub(super) block: Cell,
 }
 
@@ -218,22 +220,23 @@ pub(super) struct Plan {
     lateness: [[Lateness; CLASSES]; 2],
     /// Time from arrival to departure of the packets that ended waits for the device, by class of the wait's length.
     after: [Lateness; CLASSES],
-    /// The class of the last such wait.
+    /// The class of the last wait that the device ended.
     blocked: usize,
     seen: [Seen; SLOTS],
     rows: [Row; OCTAVES],
     forecast: Option<(Forecast, u32)>,
     learned: u32,
-    /// How often the expected late packets of each candidate are halved, because it was not taken for so long.
+    /// How often doubt has halved the expected late packets of each candidate, because it was not chosen for a long
+    /// time.
     doubts: [u8; SLOTS],
-    /// Number of late packets that the goal has allowed each candidate since its last such halving.
+    /// Number of late packets that the goal has allowed since the candidate's last halving, per candidate.
     allowed: [u32; SLOTS],
-    /// Candidates that were taken since the last doubt, one bit each.
+    /// Candidates that were chosen since the last call of [`Plan::doubt`], one bit each.
     taken: u32,
-    /// The candidate whose turn it is to be doubted.
+    /// The candidate to be doubted next, when the candidates are doubted in turn.
     turn: usize,
     last: usize,
-    /// The goal's latency less the reserve, from arrival to departure as the worker sees it, in nanoseconds.
+    /// The goal's latency minus the reserve, from arrival to departure as the worker sees it, in nanoseconds.
     pub(super) target: u64,
     /// The least time between the departures of two packets of a burst, in nanoseconds.
     pub(super) spacing: u64,
@@ -242,15 +245,15 @@ pub(super) struct Plan {
     ring: u64,
     /// The share of late packets that the policy aims at, in millionths.
     share: u64,
-    /// Of this many recent samples of lateness at least half are remembered: enough to include a few of those that the
-    /// goal allows to be late.
+    /// Number of recent samples of lateness of which at least half are remembered. It is large enough to include a few
+    /// of those that the goal allows to be late.
     samples: u32,
-    /// Processing time of a packet in nanoseconds. This one covers nearly all packets and includes their poll; `work`
-    /// is the mean for one packet alone.
+    /// Processing time of a packet in nanoseconds, including its poll, that nearly all packets stay below. (`work` is
+    /// the mean for one packet alone.)
     pub(super) service: u64,
     pub(super) work: u64,
     interrupts: bool,
-    /// Whether packets come without arrival stamps, so that waits for the device show no lateness.
+    /// Whether packets come without arrival timestamps, so that waits for the device show no lateness.
     pub(super) blind: bool,
 }
 
@@ -286,8 +289,8 @@ impl Plan {
         }
     }
 
-    /// Starts the lateness of a kind and class from a measured distribution. A `length` of `None` stands for all
-    /// lengths.
+    /// Starts the lateness of waits of a kind from a measured distribution. `length` is the length of the waits in
+    /// nanoseconds; `None` means all lengths.
     pub(super) fn know(&mut self, kind: Kind, length: Option<u64>, tail: &Tail) {
         let classes = length.map_or(0..CLASSES, |length| class(length)..class(length) + 1);
         for lateness in &mut self.lateness[kind as usize][classes] {
@@ -295,7 +298,8 @@ impl Plan {
         }
     }
 
-    /// Learns how late a wait of this kind and length ended. Returns true if it was a stall, which is not learned.
+    /// Learns how late a wait of this kind and length ended. Returns true if it was a stall of the machine, which is
+    /// not learned.
     pub(super) fn ended(&mut self, kind: Kind, length: u64, late: units::Nanos, stalls_ppm: u32) -> bool {
         if kind == Kind::Device {
             self.blocked = class(length);
@@ -307,7 +311,7 @@ impl Plan {
         false
     }
 
-    /// Learns how long a packet took that ended a wait for the device.
+    /// Learns the time from arrival to departure of a packet that ended a wait for the device.
     pub(super) fn departed(&mut self, took: units::Nanos) {
         self.after[self.blocked].add(took, 0, self.samples);
     }
@@ -317,8 +321,8 @@ impl Plan {
         self.prices.add(kind, lasted, spent, idle);
     }
 
-    /// Rescales everything learned by `slower`. What was seen of the candidates loses weight, because it was seen at
-    /// another frequency.
+    /// Rescales everything that was learned by `slower`. What was seen of the candidates loses weight, because it was
+    /// seen at another frequency.
     pub(super) fn change(&mut self, slower: Slower) {
         for class in 0..CLASSES {
             self.after[class].scale(self.slower_after(class, slower));
@@ -330,7 +334,7 @@ impl Plan {
         self.service = self.service * slower.work / SAME;
         self.work = self.work * slower.work / SAME;
         for seen in &mut self.seen {
-            // How wrong the model was stays so, but is not as certain.
+            // The error of the model is kept, but is less certain at another frequency.
             let expected = seen.expected.min(CERTAIN);
             let late =
                 u128::from(seen.late.min(seen.expected)) * u128::from(expected) / u128::from(seen.expected.max(1));
@@ -339,7 +343,7 @@ impl Plan {
         self.forget();
     }
 
-    /// Trusts known prices less, because nothing was learned for a while.
+    /// Reduces trust in known prices, because nothing was learned for a while.
     pub(super) fn age(&mut self) {
         self.prices.age();
         self.forget();
@@ -363,11 +367,11 @@ impl Plan {
         }
     }
 
-    /// Call this each time the goal allows another late packet. It chooses one candidate that was not taken since the
-    /// last call. From now on that candidate is expected to be late half as often, so that it is eventually tried
-    /// again, at the price of an occasional late packet. The choice alternates between three rules: each candidate in
-    /// turn, the candidate that would save most if it caused no late packet, and the wait for a forecast. Doubt about
-    /// candidates that were taken decreases.
+    /// Call this each time the goal allows another late packet. It chooses one candidate that was not chosen for a wait
+    /// since the last call. From now on, that candidate is expected to be late half as often, so that it is eventually
+    /// tried again, at the price of an occasional late packet. The choice alternates between three rules: each
+    /// candidate in turn, the candidate that would save most if it caused no late packet, and the wait for a forecast
+    /// burst. For candidates that were chosen for waits, doubt decreases.
     pub(super) fn doubt(&mut self) {
         let is_taken = |slot: usize| self.taken & (1 << slot) != 0;
         self.turn = (self.turn + 1) % (3 * SLOTS);
@@ -381,7 +385,7 @@ impl Plan {
                 others.min_by_key(|slot| rate(*slot)).unwrap_or(BLOCK)
             }
         };
-        // If it is late, all its packets may be.
+        // If the trial is late, all of its packets may be late.
         self.allowed[chosen] += 1;
         let packets = match chosen {
             0..=SLEEPS => self.rows[self.last].cells[chosen].packets,
@@ -404,14 +408,15 @@ impl Plan {
         self.forget();
     }
 
-    /// How late waits of this kind and length end. Taken from the nearest class that was tried. Longer classes come
-    /// first, since a longer wait ends no earlier. If no class of this kind was tried, the other kind is used.
+    /// How late waits of this kind and length end, taken from the nearest class of lengths that was tried. Longer
+    /// classes are preferred, since a longer wait does not end earlier. If no class of this kind was tried, the other
+    /// kind is used.
     ///
-    /// A timed wait of a hardly tried length is assumed to be late by at most its own length, or by as much as a
-    /// shorter wait was. The reason: the time until the timer determines the idle state, and in the tables of servers
-    /// an idle state's target residency exceeds its exit latency (Linux, drivers/idle/intel_idle.c: `target_residency`
-    /// and `exit_latency`). This does not hold on Bay Trail, and need not hold in a virtual machine. One or two trials
-    /// correct the assumption where it is wrong.
+    /// A timed wait of a length that was hardly tried is assumed to be late by at most its own length, or by as much as
+    /// a shorter wait was. The reason: the time until the timer determines the idle state, and in the tables of server
+    /// CPUs an idle state's target residency exceeds its exit latency (Linux, drivers/idle/intel_idle.c:
+    /// `target_residency` and `exit_latency`). This does not hold on Bay Trail, and need not hold in a virtual machine.
+    /// Where it is wrong, one or two trials correct the assumption.
     fn lateness(&self, kind: Kind, length: u64) -> Atoms {
         let at = class(length);
         let tried = |kind: Kind, index: usize| self.lateness[kind as usize][index].tail.samples();
@@ -431,28 +436,29 @@ impl Plan {
         atoms.at_most(core::array::from_fn(|part| shorter[part].max(length)))
     }
 
-    /// Corrects the model's number of late packets by what was seen. If fewer were late than expected, the number falls
-    /// by the same factor; one late packet is always assumed to have been seen. If more were late, the unexpected ones
-    /// are added. The model weighs as much as the number of packets among which the goal allows one to be late.
+    /// Corrects the model's number of late packets by what was seen. If fewer were late than expected, the number is
+    /// reduced by the same factor; one late packet is always assumed to have been seen. If more were late, the
+    /// unexpected ones are added. The model has the weight of N packets, where the goal allows one in N packets to be
+    /// late.
     fn corrected(&self, slot: usize, packets: u64, late: u64, slower: Slower) -> u64 {
         let seen = &self.seen[slot];
         let both = seen.late.min(seen.expected);
         let known = u128::from(late) * u128::from(ONE + both) / u128::from(ONE + seen.expected);
-        // At a higher frequency they need not be late.
+        // At a higher frequency these packets need not be late.
         let over = if slower.work < SAME { 0 } else { seen.late - both };
         let model = (ONE / self.share).min(if slot >= UNTIL { FORECASTS } else { u64::MAX });
         let more = u128::from(packets) * u128::from(over) / u128::from(ONE) / u128::from(model + seen.packets);
         (known + more) as u64
     }
 
-    /// Cost in nanoseconds of `late` packets, in millionths, at a multiplier of one: the time in which the goal allows
-    /// them.
+    /// Cost in nanoseconds of `late` packets (in millionths) at a multiplier of one: the time in which the goal allows
+    /// that many.
     fn weight(&self, late: u64) -> u64 {
         let weight = u128::from(late) * u128::from(self.gaps.mean()) / u128::from(self.share);
         u64::try_from(weight).unwrap_or(MOST_WEIGHT).min(MOST_WEIGHT)
     }
 
-    /// The candidate for a timed sleep of length `wait` after a silence.
+    /// The candidate for a timed sleep of length `wait` after a silence of length `silence`.
     fn sleep(&self, slot: usize, silence: u64, wait: u64, slower: Slower) -> Cell {
         if wait == 0 {
             return Cell::default();
@@ -473,7 +479,7 @@ impl Plan {
         Cell { cut, ..self.cell(slot, wait, away, price, packets, late, slower) }
     }
 
-    /// How much longer packets take after waits for the device, in 256ths: the wake-up and the work together.
+    /// How much longer packets take after waits for the device, in 256ths, for the wake-up and the work together.
     fn slower_after(&self, class: usize, slower: Slower) -> u64 {
         let (back, all) = (self.lateness[Kind::Device as usize][class].atoms.mean, self.after[class].atoms.mean);
         let back = back.min(all);
@@ -484,14 +490,14 @@ impl Plan {
     fn block(&self, wait: u64, slower: Slower) -> Cell {
         let samples = |kind: Kind| self.lateness[kind as usize].iter().map(|of| of.tail.samples()).sum::<u32>();
         if self.blind && samples(Kind::Device) == 0 && samples(Kind::Timer) < ENOUGH {
-            // Nobody would see that it is late.
+            // Without timestamps, nobody would see that the block is late.
             return Cell::default();
         }
         let atoms = self.lateness(Kind::Device, wait).scaled(slower.device);
         let service = self.service * slower.work / SAME;
         let packets = 1_000_000 + self.gaps.follow(atoms.mean);
         let mut late = 0;
-        // As in `lateness`: of longer waits first.
+        // As in `lateness`: longer waits first.
         let at = class(wait);
         let tried = |index: &usize| self.after[*index].tail.samples() >= ENOUGH;
         if let Some(nearest) = (at..CLASSES).find(tried).or_else(|| (0..at).rev().find(tried)) {
@@ -512,8 +518,8 @@ impl Plan {
     }
 
     /// The number of packets in a busy period: those that have gathered, those that arrive while these are served, and
-    /// so on until none is left (L. Kleinrock, "Queueing Systems", volume 1, 1975, section 5.8). The delay falls as
-    /// slowly as the queue empties, so the number of late packets grows by the same factor.
+    /// so on until none is left (L. Kleinrock, "Queueing Systems", volume 1, 1975, section 5.8). Delays fall only as
+    /// fast as the queue empties, so the number of late packets grows by the same factor.
     fn until_drained(&self, packets: u64, each: u64) -> u64 {
         let gap = self.gaps.mean();
         let rest = gap.saturating_sub(each).max(gap / MOST_BUSY).max(1);
@@ -532,12 +538,13 @@ impl Plan {
         Cell { wait, lasts, costs, weight, late: share.min(ONE), packets, cut: false }
     }
 
-    /// The longest sleep that still ends in time if it ends as late as this slot leaves room for.
+    /// The longest sleep that still ends in time, if it ends as late as this slot leaves room for.
     fn wait_for(&self, slot: usize, slower: Slower) -> u64 {
         let budget = self.target.saturating_sub(self.service * slower.work / SAME);
         let bounded = |wait: u64, late: u64| wait.min(self.longest).min(self.ring.saturating_sub(late));
         match slot {
-            // The lateness depends on the class, the class on the sleep, and the sleep on the lateness.
+            // The lateness depends on the class, the class on the sleep, and the sleep on the lateness: so compute it
+            // twice.
             0..PARTS => {
                 let late = |wait: u64| self.lateness(Kind::Timer, wait).scaled(slower.timer);
                 let room = |wait: u64| {
@@ -546,7 +553,7 @@ impl Plan {
                 };
                 let first = budget.saturating_sub(room(budget));
                 let second = budget.saturating_sub(room(first));
-                // What a shorter sleep says of a longer one is too little.
+                // The lateness of a shorter sleep underestimates that of a longer one.
                 let wait = if second + room(second) <= budget { second } else { first };
                 bounded(wait, late(wait).at[PARTS - 2])
             }
@@ -568,14 +575,14 @@ impl Plan {
         }
     }
 
-    /// Computes a candidate, with its late packets reduced by doubt.
+    /// Computes a candidate. Doubt reduces its expected late packets.
     fn hopeful(&self, octave: usize, slot: usize) -> Cell {
         let cell = self.work_out(octave, slot, Slower::NOT);
         Cell { weight: cell.weight >> self.doubts[slot], ..cell }
     }
 
-    /// The cheapest candidate after a silence of this octave, at `now` in nanoseconds. Now and then, one of the
-    /// candidates is recomputed.
+    /// The cheapest candidate after a silence in this octave, at `now` in nanoseconds. From time to time, one candidate
+    /// is recomputed.
     #[inline]
     pub(super) fn best(&mut self, octave: usize, multiplier: u64, now: u64) -> Choice {
         self.last = octave;
@@ -622,13 +629,13 @@ impl Plan {
         self.rows[octave] = Row { cells, next: Some(0), learned: self.learned, at: now, late: 0, best: None };
     }
 
-    /// Makes every row be recomputed on its next use.
+    /// Makes every row be recomputed when it is next used.
     pub(super) fn forget(&mut self) {
         self.rows.iter_mut().for_each(|row| row.next = None);
         self.forecast = None;
     }
 
-    /// The waits for an arrival that is about `ahead` nanoseconds away.
+    /// The waits for a burst that is expected in about `ahead` nanoseconds.
     pub(super) fn forecast(&mut self, ahead: u64) -> &Forecast {
         let stale = |learned: u32| self.learned.wrapping_sub(learned) >= 4 * STALE;
         if self.forecast.as_ref().is_none_or(|(_, learned)| stale(*learned)) {
@@ -649,18 +656,18 @@ impl Plan {
         forecast
     }
 
-    /// Cost of the cheapest waits that meet the goal, as a share of a polling core, in 2^-16. For each multiplier it
-    /// takes the cheapest waits, and subtracts from their cost what the allowed late packets are worth. The result is
-    /// the largest such difference over all multipliers. (This is the dual problem; its value is that of the best
-    /// mixture of waits.)
+    /// Cost of the cheapest waits that meet the goal, as a share of a polling core, in 2^-16. For each multiplier, it
+    /// takes the cheapest waits (late packets included) and subtracts what the allowed late packets are worth. The
+    /// result is the largest such difference over all multipliers. (This is the dual problem; its value is that of the
+    /// best mixture of waits.)
     ///
-    /// The length of a silence cannot be chosen. So the choice after each octave of silence is weighted by the share of
-    /// time that this octave takes up.
+    /// The length of a silence cannot be chosen. So the result for each octave of silence is weighted by the share of
+    /// time that this octave takes.
     pub(super) fn outlook(&self, slower: Slower) -> Prospect {
-        /// Number of steps in which the multiplier goes up to one. At one, polling costs no more than a wait that makes
-        /// as many packets late as are allowed.
+        /// Number of steps in which the multiplier rises to one. At one, polling costs no more than a wait that makes
+        /// as many packets late as the goal allows.
         const STEPS: u64 = 16;
-        /// Octaves with a smaller share of the time than this are ignored, in 2^-16.
+        /// Octaves with a smaller share of the time than this (in 2^-16) are ignored.
         const LITTLE: u64 = 1 << 10;
         let (mut dual, mut covered) = ([0u64; STEPS as usize + 1], 0);
         for (octave, share) in self.gaps.shares().into_iter().enumerate().filter(|(_, share)| *share >= LITTLE) {

@@ -1,14 +1,14 @@
 //! What recent waits cost, by kind and length.
 
-/// Number of length classes: below 16 us, then one per octave, and the last from 1 ms on.
+/// Number of length classes: one below 16 us, then one per octave; the last begins at 1 ms.
 pub(super) const CLASSES: usize = 8;
-/// A new sample moves the mean by at least one part in this many of the difference.
+/// A new sample moves the mean by at least this fraction of the difference: one part in this many.
 const MEMORY: u64 = 32;
-/// A mean that has become stale counts as only this many samples.
+/// A mean that is out of date counts as only this many samples.
 const STALE: u64 = 2;
 /// The factor 1 for scaled times, which are in 256ths.
 pub(super) const SAME: u64 = 256;
-/// Sums are kept in this fraction of a nanosecond.
+/// Sums are kept in units of one nanosecond divided by this.
 const FRACTION: u64 = 16;
 
 /// The class of a wait of this length in nanoseconds.
@@ -30,13 +30,13 @@ pub(super) enum Kind {
 struct Mean {
     samples: u64,
     length: u64,
-    /// The whole cost.
+    /// The whole cost of these waits.
     spent: u64,
     /// The part of the cost that the idle state caused.
     idle: u64,
 }
 
-/// The costs of waits, each as the time for which a polling core costs as much.
+/// The costs of waits. Each cost is the time for which a polling core costs the same.
 #[derive(Clone, Debug)]
 pub(super) struct Prices {
     means: [[Mean; CLASSES]; 2],
@@ -48,18 +48,18 @@ impl Prices {
         Self { means: [[NONE; CLASSES]; 2] }
     }
 
-    /// Learns that a wait of `length` cost `spent`. The idle state caused `idle` of this cost. All are in nanoseconds.
+    /// Learns that a wait of `length` cost `spent`, of which the idle state caused `idle`. All are in nanoseconds.
     pub(super) fn add(&mut self, kind: Kind, length: u64, spent: u64, idle: u64) {
         let mean = &mut self.means[kind as usize][class(length)];
         mean.samples += 1;
         let samples = mean.samples;
-        // By a constant, nearly always: no division.
+        // The divisor is nearly always a constant, so that no division is needed.
         let part = |difference: u64| if samples >= MEMORY { difference / MEMORY } else { difference / samples };
         let toward = |old: u64, new: u64| {
             let new = new.min(1 << 40) * FRACTION;
             if new >= old { old + part(new - old) } else { old - part(old - new) }
         };
-        // One sample that is many times the mean is a stall of the machine: it counts as four times as much.
+        // A sample that is many times the mean is a stall of the machine: it is limited to four times the mean.
         let bounded = if mean.samples > 8 { spent.min(4 * mean.spent / FRACTION + 1_000) } else { spent };
         mean.length = toward(mean.length, length);
         mean.spent = toward(mean.spent, bounded);
@@ -67,10 +67,10 @@ impl Prices {
     }
 
     /// The cost of a wait of this length in nanoseconds. It is interpolated between the neighbouring classes, or taken
-    /// from the nearest known one. The part of the idle state is not interpolated. If nothing is known, the cost is 0,
-    /// so that the wait is tried and then known.
+    /// from the nearest known one. The cost of the idle state is not interpolated. If nothing is known, the cost is 0,
+    /// so that the wait is tried.
     ///
-    /// The part that the core's own work causes is multiplied by `slower`, in 256ths.
+    /// The part of the cost that the core's own work causes is multiplied by `slower`, in 256ths.
     pub(super) fn of(&self, kind: Kind, length: u64, slower: u64) -> u64 {
         let means = &self.means[kind as usize];
         let want = length * FRACTION;
@@ -84,13 +84,14 @@ impl Prices {
         match (below, above) {
             (Some(below), Some(above)) => {
                 let run = i128::from(above.length) - i128::from(below.length);
-                // No wait costs more with each nanosecond than a core that polls, nor less than one that waits less.
+                // With each further nanosecond, the cost of a wait rises by at most one nanosecond (a polling core's),
+                // and never falls.
                 let rise = (i128::from(spent(above)) - i128::from(spent(below))).clamp(0, run);
                 let on = (i128::from(want) - i128::from(below.length)).min(run);
                 ((i128::from(spent(below)) + rise * on / run) / i128::from(FRACTION)) as u64
             }
             (Some(nearest), None) | (None, Some(nearest)) => {
-                // What the idle state costs is proportional to the time in it.
+                // The cost of the idle state is proportional to the time spent in it.
                 let idle = nearest.idle.min(nearest.spent);
                 let scaled = u128::from(idle) * u128::from(want) / u128::from(nearest.length.max(1));
                 (spent(nearest) - idle + u64::try_from(scaled).unwrap_or(u64::MAX).min(1 << 40)) / FRACTION
@@ -106,7 +107,7 @@ impl Prices {
         }
     }
 
-    /// Reduces the weight of what is known, so that waits that were too expensive are eventually tried again.
+    /// Reduces the weight of what is known, so that waits that once were too expensive are eventually tried again.
     pub(super) fn age(&mut self) {
         for mean in self.means.iter_mut().flatten() {
             mean.spent -= mean.spent / 8;

@@ -1,4 +1,4 @@
-//! How late recent waits ended: a small histogram that forgets.
+//! How late recent waits ended: a small histogram that gradually forgets.
 
 use units::Nanos;
 
@@ -9,14 +9,14 @@ use super::prices::SAME;
 const BUCKETS: usize = 96;
 /// All counts are halved after this many samples, so that older waits count for less and less.
 pub(super) const MEMORY: u32 = 1024;
-/// A sample can be a stall of the machine only if it is at least this many times the median.
+/// A sample counts as a stall of the machine only if it is at least this many times the median.
 const STALL_FACTOR: u64 = 8;
-/// A stall is also at least this long, and rare. Exits from C-states are shorter and recur: they take at most some
+/// A stall is also at least this long, and rare. Exits from C-states are shorter and frequent: they take at most a few
 /// hundred microseconds (drivers/idle/intel_idle.c: 290 us for C6 of Sapphire Rapids).
 const STALL_LEAST: Nanos = Nanos::from_micros(100);
-/// Stalls are recognised from this many samples on, because the median is known then. The number is small: otherwise
-/// one stall among the first hundred samples would be their p99, and would rule out sleeps for which a ring leaves
-/// little time.
+/// Stalls are recognised from this many samples on, because the median is known then. The number is small: otherwise a
+/// single stall among the first hundred samples would be their p99, and would rule out sleeps if a ring leaves little
+/// time.
 const STALL_AFTER: u32 = 4;
 
 /// Number of parts into which a distribution is divided for planning.
@@ -26,45 +26,45 @@ const UP_TO_PPM: [u32; PARTS] = [500_000, 750_000, 900_000, 990_000, 999_000, 99
 /// The share of each part, in millionths.
 const SHARE_PPM: [u64; PARTS] = [500_000, 250_000, 150_000, 90_000, 9_000, 900, 100];
 
-/// A distribution in a few parts, in nanoseconds. Each part is assumed to lie at its upper end.
+/// A distribution, reduced to a few parts, in nanoseconds. Each part is assumed to lie at its upper end.
 ///
-/// A further part stands for lateness not seen yet. Among `n + 1` samples in random order, each is equally likely to be
-/// the greatest. So the next sample exceeds the `n` seen with probability 1 in `n + 1` (record values). Such a sample
-/// is assumed to be twice the greatest seen, which is a guess. This part is added to the others and does not take away
-/// from their shares.
+/// An additional part stands for lateness that was not seen yet. Among `n + 1` samples in random order, each is equally
+/// likely to be the greatest. So the next sample exceeds the `n` seen ones with probability 1 in `n + 1` (record
+/// values). Such a sample is assumed to be twice the greatest one seen, which is a guess. The shares of the other parts
+/// are not reduced for this part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Atoms {
     pub(super) at: [u64; PARTS],
     pub(super) mean: u64,
-    /// Where an unseen greater sample is assumed to lie, in nanoseconds.
+    /// Assumed value of a future sample that exceeds all samples seen, in nanoseconds.
     pub(super) beyond: u64,
-    /// Probability that the next sample exceeds all that were seen, in millionths.
+    /// Probability that the next sample exceeds all samples seen, in millionths.
     unseen: u64,
 }
 
 impl Atoms {
     pub(super) const NONE: Self = Self { at: [0; PARTS], mean: 0, beyond: 0, unseen: 0 };
 
-    /// Position and share, in millionths, of each part that was seen.
+    /// Value (in nanoseconds) and share (in millionths) of each part that was seen.
     #[inline]
     pub(super) fn seen(&self) -> impl Iterator<Item = (u64, u64)> {
         self.at.into_iter().zip(SHARE_PPM)
     }
 
-    /// The parts of the distribution, plus one for samples not seen yet.
+    /// The parts of the distribution, plus the one for samples not seen yet.
     #[inline]
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, u64)> {
         self.seen().chain([(self.beyond, self.unseen)])
     }
 
-    /// Limits the position of each part to `most`.
+    /// Limits the value of each part to its entry in `most`.
     pub(super) fn at_most(&self, most: [u64; PARTS]) -> Self {
         let at = core::array::from_fn(|part| self.at[part].min(most[part]));
         let mean = at.iter().zip(SHARE_PPM).map(|(at, share)| at * share / 1_000_000).sum::<u64>().min(self.mean);
         Self { at, mean, beyond: self.beyond.min(most[PARTS - 1]), unseen: self.unseen }
     }
 
-    /// Multiplies all times by `slower`, in 256ths.
+    /// Multiplies all times by the factor `slower`, in 256ths.
     pub(super) fn scaled(&self, slower: u64) -> Self {
         let scaled = |at: u64| at * slower / SAME;
         Self { at: self.at.map(scaled), mean: scaled(self.mean), beyond: scaled(self.beyond), ..*self }
@@ -79,7 +79,7 @@ pub(super) struct Tail {
     /// All samples lie in the buckets from `first` to `last`, so searches can skip the others.
     first: usize,
     last: usize,
-    /// Number of recent samples that were taken for stalls.
+    /// Number of recent samples that counted as stalls.
     stalls: u32,
 }
 
@@ -88,9 +88,9 @@ impl Tail {
         Self { counts: [0; BUCKETS], total: 0, first: BUCKETS - 1, last: 0, stalls: 0 }
     }
 
-    /// Adds a sample. Returns true if it was a stall, which is not learned. If more than the share `stalls_ppm` of the
-    /// samples would be stalls, they are normal here and are learned. Of the last `memory` samples at least half are
-    /// remembered.
+    /// Adds a sample. Returns true if it was a stall of the machine, which is not learned. If more than the share
+    /// `stalls_ppm` of the samples would be stalls, they are normal here and are learned. At least half of the last
+    /// `memory` samples are remembered.
     pub(super) fn add(&mut self, sample: Nanos, stalls_ppm: u32, memory: u32) -> bool {
         if self.total >= STALL_AFTER
             && sample >= STALL_LEAST
@@ -116,7 +116,7 @@ impl Tail {
         false
     }
 
-    /// Starts from a measured distribution instead of own samples.
+    /// Starts from a measured distribution instead of from samples.
     pub(super) fn from_measured(lateness: &Lateness) -> Self {
         let mut tail = Self::new();
         for (sample, n) in lateness.samples() {
@@ -129,13 +129,13 @@ impl Tail {
         tail
     }
 
-    /// Multiplies all samples by `slower`, in 256ths.
+    /// Multiplies all samples by the factor `slower`, in 256ths.
     pub(super) fn scale(&mut self, slower: u64) {
         if self.total == 0 || slower == SAME {
             return;
         }
         let old = core::mem::replace(&mut self.counts, [0; BUCKETS]);
-        // Of an edge's samples below, as many as lay below it before it was scaled.
+        // Below a scaled edge lie as many samples as lay below the edge before.
         let below = |edge: u64| -> u64 {
             let at = bucket(edge);
             let whole: u64 = old[..at].iter().map(|count| u64::from(*count)).sum();
@@ -158,7 +158,7 @@ impl Tail {
         }
     }
 
-    /// Computes all the parts in one pass. Samples are assumed to lie evenly within a bucket.
+    /// Computes all parts in one pass. Samples are assumed to be spread evenly within a bucket.
     pub(super) fn atoms(&self) -> Atoms {
         let mut atoms = Atoms::NONE;
         if self.total == 0 {
@@ -185,12 +185,12 @@ impl Tail {
         atoms
     }
 
-    /// Number of samples that still count.
+    /// Number of samples that still count, after halvings.
     pub(super) const fn samples(&self) -> u32 {
         self.total
     }
 
-    /// The value that the share `ppm` of the samples does not exceed (the upper edge of a bucket). Zero without
+    /// The value that the share `ppm` of the samples does not exceed, rounded up to the edge of a bucket. Zero without
     /// samples.
     pub(super) fn upper_quantile(&self, ppm: u32) -> Nanos {
         let rank = (u64::from(self.total) * u64::from(ppm)).div_ceil(1_000_000);
@@ -205,7 +205,7 @@ impl Tail {
     }
 }
 
-/// The bucket of a value in nanoseconds. The last bucket takes all longer values.
+/// The bucket of a value in nanoseconds. The last bucket has no upper limit.
 fn bucket(nanos: u64) -> usize {
     if nanos < 1024 {
         return (nanos >> 7) as usize;
@@ -215,7 +215,7 @@ fn bucket(nanos: u64) -> usize {
     (8 * (octave - 9) + eighth).min(BUCKETS - 1)
 }
 
-/// The smallest value in the bucket.
+/// The smallest value in the bucket, in nanoseconds.
 fn lower_edge(index: usize) -> u64 {
     if index == 0 { 0 } else { upper_edge(index - 1).as_nanos() }
 }
