@@ -11,7 +11,7 @@ pub struct Static {
 }
 
 impl Static {
-    /// Asks for `profile` from the start.
+    /// Creates a policy that requests `profile` from the start.
     pub const fn new(profile: Profile) -> Self {
         Self { profile }
     }

@@ -5,13 +5,13 @@
 //!                                            │
 //!                                            └──► Apply(profile) ──► the NIC is programmed ──► policy.applied()
 //! ```
-//! Each queue has one policy *per direction*: its receive and transmit moderation are two instances that know nothing
-//! of each other. A decision and its execution are separate. Between [`Action::Apply`] and
-//! [`ModerationPolicy::applied`] a policy decides nothing.
+//! Each queue has one policy *per direction*: its receive and transmit moderation are two independent instances. A
+//! decision and its execution are separate steps: from [`Action::Apply`] until [`ModerationPolicy::applied`], a policy
+//! makes no further decision.
 //!
 //! **What the caller must do.** Program [`ModerationPolicy::profile`] before the first packet. Call `decide` once at
-//! the end of each poll of the queue. In Linux this is each completed NAPI poll; outside the kernel, it is each reading
-//! of the counters. Execute the action, and call `applied` when that is done.
+//! the end of each poll of the queue: in Linux, after each completed NAPI poll; outside the kernel, whenever the
+//! counters were read. Carry out the action, and call `applied` when that is done.
 //!
 //! | policy | input | origin |
 //! | --- | --- | --- |
@@ -33,9 +33,9 @@ use units::{Instant, Nanos};
 /// The direction in which a queue's packets go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// Receive: the interrupt says that packets have arrived.
+    /// Receive: the interrupt signals that packets have arrived.
     Rx,
-    /// Transmit: the interrupt says that the buffers of sent packets can be reclaimed.
+    /// Transmit: the interrupt signals that the buffers of sent packets can be reclaimed.
     Tx,
 }
 
@@ -44,10 +44,11 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u8)]
     pub enum PeriodMode {
-        /// From the event: the timer starts with the first packet after the last interrupt. No packet waits longer than
-        /// the timer.
+        /// The first event: the timer starts with the first packet after the last interrupt. No packet waits longer
+        /// than the timer.
         Eqe = "eqe",
-        /// From the completion: every further packet restarts the timer. So only the frame count bounds the wait.
+        /// Every completion: each further packet restarts the timer. So only the frame count limits how long packets
+        /// wait.
         Cqe = "cqe",
     }
 }
@@ -55,14 +56,14 @@ units::named! {
 /// When the NIC raises an interrupt: after `usecs`, or once `frames` packets wait, whichever comes first.
 ///
 /// As in `struct ethtool_coalesce` (Linux `include/uapi/linux/ethtool.h`), 0 turns off one of the two conditions. With
-/// both off there would be no interrupt at all. No policy asks for that, and callers need not support it.
+/// both off there would be no interrupt at all. No policy requests that, and callers need not support it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Profile {
     /// The timer in microseconds. 0 means that the timer is off.
     pub usecs: u32,
-    /// Number of packets (RDMA: completions). 0 means that they are not counted.
+    /// Number of packets (RDMA: completions) that cause an interrupt. 0 means that packets are not counted.
     pub frames: u32,
-    /// What starts the timer.
+    /// Which event starts the timer.
     pub mode: PeriodMode,
 }
 
@@ -70,7 +71,7 @@ impl Profile {
     /// Raises an interrupt for every packet.
     pub const IMMEDIATE: Self = Self { usecs: 0, frames: 1, mode: PeriodMode::Eqe };
 
-    /// Raises an interrupt `usecs` after the first packet, or at `frames` packets.
+    /// Raises an interrupt `usecs` microseconds after the first packet, or when `frames` packets wait.
     pub const fn eqe(usecs: u32, frames: u32) -> Self {
         Self { usecs, frames, mode: PeriodMode::Eqe }
     }
@@ -81,8 +82,8 @@ impl Profile {
     }
 }
 
-/// A queue's counters at one point in time. Each counter is a total that starts at any value and only grows; a policy
-/// uses the differences.
+/// A queue's counters at one point in time. Each counter is a total with any initial value that only grows; policies
+/// use differences.
 #[derive(Debug)]
 pub struct Sample<C> {
     /// When the counters were read.
@@ -91,18 +92,17 @@ pub struct Sample<C> {
     pub events: u64,
     /// Total number of packets received (or sent).
     pub packets: u64,
-    /// Total number of bytes in these packets (`packets`).
+    /// Total number of bytes in the packets that `packets` counts.
     pub bytes: u64,
     /// Total number of completions (RDMA). 0 if the queue has none.
     pub completions: u64,
-    /// How late the packets since the previous sample were. `None` if this is not measured.
+    /// How late the packets since the previous sample were. `None` if delays are not measured.
     pub delays: Option<Delays>,
 }
 
-/// How late some packets were, from arrival at the NIC to the point at which the goal's latency ends.
+/// How late a group of packets was, from arrival at the NIC to the point at which the goal's latency ends.
 ///
-/// Delays are assumed to be spread evenly from the shortest to the longest, as they are among the packets of one
-/// interrupt.
+/// Delays are assumed to be spread evenly from `shortest` to `longest`, as among the packets of one interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delays {
     /// Number of packets. If it is 0, the two delays have no meaning.
@@ -113,7 +113,7 @@ pub struct Delays {
     pub longest: Nanos,
 }
 
-/// What to do with the queue's profile.
+/// What to do with the queue's moderation profile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Leave the profile as it is.
@@ -133,15 +133,15 @@ units::named! {
         Applying = "applying",
         /// Too little was seen since the last decision.
         Measuring = "measuring",
-        /// The delays and rates are as they should be.
+        /// The delays and rates need no change.
         Steady = "steady",
         /// The window's rates were better or worse than those of the previous window (DIM).
         Rates = "rates",
-        /// The packets were early enough for a longer timer.
+        /// Packets were early enough for a longer timer.
         Budget = "budget",
         /// Packets were later than the goal allows.
         Late = "late",
-        /// The ring's time to overflow, not the goal, limits the timer.
+        /// The ring, which must not overflow, limits the timer; the goal alone would allow a longer one.
         LossBound = "loss_bound",
         /// Waiting saved no interrupt, because each packet arrived alone.
         NoSaving = "no_saving",
@@ -176,17 +176,17 @@ impl Decision {
 
 /// Chooses the moderation of one queue in one direction.
 pub trait ModerationPolicy<C> {
-    /// The profile that the policy requested last, or the profile that is in force according to
-    /// [`ModerationPolicy::applied`]. Before the first decision it is the one to start with.
+    /// The profile that the policy requested last or, if different, the profile in force that
+    /// [`ModerationPolicy::applied`] reported. Before the first decision, it is the profile to start with.
     fn profile(&self) -> Profile;
 
-    /// The longest moderation that the policy accepts, for callers that moderate several queues with one timer. It is
-    /// longer than [`Self::profile`] while the policy uses no timer only because a timer saves nothing.
+    /// The longest timer that the policy accepts, for callers that use one timer for several queues. It is longer than
+    /// [`Self::profile`] if the policy uses no timer only because a timer would save nothing.
     fn longest(&self) -> Profile {
         self.profile()
     }
 
-    /// Takes a sample and decides whether the profile changes.
+    /// Takes a sample, and decides whether to change the profile.
     fn decide(&mut self, sample: &Sample<C>) -> Decision;
 
     /// Must be called when the last [`Action::Apply`] has been carried out at `now`. `in_force` is the profile in force
@@ -194,8 +194,8 @@ pub trait ModerationPolicy<C> {
     /// when the profile in force has changed for another reason.
     fn applied(&mut self, now: Instant<C>, in_force: Profile);
 
-    /// Adds delays of packets since the previous sample. This is for callers that have a histogram of delays over
-    /// several polls: they call it for each part of the histogram, and then call `decide` with a sample without delays.
+    /// Adds delays of packets since the previous sample, for callers that have a histogram of delays over several
+    /// polls. They call this for each part of the histogram, and then call `decide` with a sample without delays.
     /// Policies that do not use delays ignore it.
     fn observe(&mut self, _delays: Delays) {}
 }
@@ -257,7 +257,7 @@ impl<C> ModerationPolicy<C> for Moderation<C> {
     }
 }
 
-// Written out, because a derive would ask the same of the clock's marker type.
+// Implemented by hand, because a derive would also require `Clone` of the clock's marker type.
 impl<C> Clone for Sample<C> {
     fn clone(&self) -> Self {
         *self

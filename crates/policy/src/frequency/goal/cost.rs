@@ -2,23 +2,23 @@
 
 /// The cost of a poll that returns frames: a fixed number of cycles, plus a number of cycles per frame.
 ///
-/// The two parts are kept apart because a busier core takes more frames per poll. Judged by the mean cost per frame
-/// alone, a load that the core can bear would seem too much.
+/// The two parts are kept apart because a busier core takes more frames per poll. By the mean cost per frame alone, a
+/// load that the core can handle would look too high.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cost {
     pub per_poll: u64,
     pub per_frame: u64,
 }
 
-/// A lower cost moves the estimate by one part in this many of the difference. Higher costs are believed at once,
-/// because an estimate that is too low makes frames late.
+/// A lower cost moves the estimate by this fraction of the difference: one part in this many. A higher cost replaces
+/// the estimate at once, because an estimate that is too low makes frames late.
 const FALLS_BY: u64 = 8;
-/// A frame is assumed to cost at least one part in this many of the mean cost per frame.
+/// Lower limit for the cost of a frame: one part in this many of the mean cost per frame.
 const LEAST_PART: i128 = 4;
-/// A line is fitted only if the variance of the polls' sizes, in frames squared, is at least one divided by this number.
+/// A line is fitted only if the variance of the polls' sizes, in frames squared, is at least 1 divided by this number.
 const LEAST_VARIANCE_ONE_IN: i128 = 64;
 
-/// Polls with frames, summed up so that a straight line can be fitted to their costs (least squares).
+/// Sums over polls with frames, to which a straight line can be fitted (least squares).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Polls {
     count: u64,
@@ -39,7 +39,7 @@ impl Polls {
     }
 
     /// The fitted line. `None` without frames. If the polls' sizes differ too little for a fit, the known cost is
-    /// scaled to what these polls cost. If no cost is known either, the frames account for all of it.
+    /// scaled to the total cost of these polls. If no cost is known either, the whole cost is attributed to the frames.
     pub fn cost(&self, known: Option<Cost>) -> Option<Cost> {
         if self.frames == 0 {
             return None;
@@ -48,7 +48,7 @@ impl Polls {
             [self.count, self.frames, self.frames_squared, self.cycles, self.frames_times_cycles].map(i128::from);
         let clip = |n: i128| u64::try_from(n).unwrap_or(u64::MAX);
         let mean = (cycles / frames).max(1);
-        // The variance of the sizes, times the square of their number.
+        // The variance of the sizes, multiplied by the square of the number of polls.
         let spread = count * squared - frames * frames;
         if spread * LEAST_VARIANCE_ONE_IN >= count * count {
             let per_frame = ((count * product - frames * cycles) / spread).clamp((mean / LEAST_PART).max(1), mean);
@@ -63,7 +63,7 @@ impl Polls {
 }
 
 impl Cost {
-    /// Believes a higher cost at once, and a lower one step by step.
+    /// Takes a higher cost at once, and approaches a lower one step by step.
     pub fn learn(known: Option<Self>, new: Self) -> Self {
         let toward = |old: u64, new: u64| if new < old { old - (old - new).div_ceil(FALLS_BY) } else { new };
         match known {

@@ -1,8 +1,8 @@
 //! The lowest frequency that meets a latency goal.
 //!
-//! The policy does not guess from utilisation what a frequency does to delays. It computes, for every frequency at
-//! once, how late the observed frames would have been ([`virtual_queues`]). The needed frequency is the lowest at which
-//! no more frames are late than the goal allows. This takes bursts and the goal's quantile into account.
+//! The policy does not guess from utilisation how a frequency affects delays. It computes, for every frequency at the
+//! same time, how late the observed frames would have been ([`virtual_queues`]). The needed frequency is the lowest at
+//! which no more frames are late than the goal allows. This takes bursts and the goal's quantile into account.
 //!
 //! ```text
 //!   HIGHEST ── a window has shown what a frame costs ──► NEEDED
@@ -13,30 +13,32 @@
 //!     at once: higher, if more frames are late than the   │ │
 //!     account can pay for                       [late]    └─┘
 //! ```
-//! **Up.** A change takes up to the period of the sequencing timer plus the stall. That can be longer than the goal, so
-//! reacting is too late: the policy keeps to the highest need of the last windows. It ignores late frames that the
-//! account can pay for. It does not ignore a growing backlog: it requests the highest frequency until the backlog is
-//! gone.
+//! **Up.** A change takes up to the period of the sequencing timer plus the stall. This can be longer than the goal, so
+//! reacting to late frames would come too late. Therefore the policy keeps the highest frequency that any of the last
+//! windows needed. It ignores late frames that the account can pay for, but not a growing backlog: then it requests the
+//! highest frequency until the backlog is gone.
 //!
 //! **Down.** An account pays for frames that are late because the frequency was too low. Every frame adds to it the
-//! share that the goal allows. The frequency falls only if the account can pay twice for what the last such step cost.
-//! So the share of late frames meets the goal in the long run, even for bursts that are rarer than windows. Frames that
-//! are late at the highest frequency are not charged.
+//! share that the goal allows to be late. The frequency is lowered only if the account could pay twice for the late
+//! frames of the last such step. So the share of late frames meets the goal in the long run, even for bursts that are
+//! rarer than windows. Frames that are late at the highest frequency are not charged.
 //!
-//! **Changes.** The policy makes no request until the hardware has had time for the one before. It also delays a
-//! request for a lower frequency, so that the stalls alone never cause more than a quarter of the late frames that the
-//! goal allows. A later request replaces one that the sequencing timer has not taken up (Intel 637284-001US, section 4:
-//! the last one wins).
+//! **Changes.** The policy makes no request until the hardware has had time to carry out the previous one. It also
+//! delays requests for lower frequencies, so that the stalls alone never cause more than a quarter of the late frames
+//! that the goal allows. A later request replaces one that the sequencing timer has not taken up yet (Intel
+//! 637284-001US, section 4: the last one wins).
 //!
-//! **The ring.** If the ring's size and the highest packet rate are known, the ring must last until the highest
-//! frequency takes effect. The policy excludes every frequency at which it would overflow sooner: it fills at the
-//! packet rate less the rate served. (Before 3rd Gen Xeon, applications hid the 12 us stall by queueing: same source.)
+//! **The ring.** If the ring's size and the highest packet rate are known, the ring must not overflow before the
+//! highest frequency takes effect. It fills at the packet rate minus the rate at which the core serves packets. The
+//! policy excludes every frequency at which it would overflow sooner. (Before 3rd Gen Xeon, applications hid the 12 us
+//! stall by queueing: same source.)
 //!
-//! **Waits.** The virtual queues never sleep: they count an absence of the core as time in which it could have worked.
-//! So they give the lowest sufficient frequency. Among that one and all higher ones, the policy requests the one at
-//! which waiting and working should cost least ([`outlook`]). A lower frequency also slows the wake-up. Where waits
-//! then make too many packets late, polling at a low frequency can cost more than sleeping at a higher one. Without a
-//! wait policy that can estimate this, the policy requests the lowest.
+//! **Waits.** The virtual queues never sleep: they count the time during which the core is absent as time in which it
+//! could have worked. So they give the lowest sufficient frequency. Among this one and all higher ones, the policy
+//! requests the frequency at which waiting and working together should cost least ([`outlook`]). This matters because a
+//! lower frequency also slows the wake-up: if waits then make too many packets late, polling at a low frequency can
+//! cost more than sleeping at a higher one. Without a wait policy that can estimate this, the policy requests the
+//! lowest sufficient frequency.
 
 mod cost;
 mod outlook;
@@ -53,9 +55,10 @@ use outlook::Outlook;
 use peak::Peak;
 use virtual_queues::VirtualQueues;
 
-/// The part of the goal that is reserved for delays that the worker cannot see (the wire, the peer): one in this many.
+/// The share of the goal that is reserved for delays that the worker cannot see (the wire, the peer), as one part in
+/// this many.
 const RESERVE_PART: u64 = 8;
-/// The reserve's upper bound. Both values are those of the adaptive wait policy.
+/// Upper bound of this reserve. Both values are the same as in the adaptive wait policy.
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
 /// The shortest time over which the highest packet rate is measured.
 const SHORTEST_SPAN: Nanos = Nanos::from_micros(100);
@@ -65,21 +68,21 @@ const SHORTEST_WINDOW: Nanos = Nanos::from_millis(10);
 const WINDOW_CHANGES: u64 = 20;
 /// A window ends after this long, however few frames it has.
 const LONGEST_WINDOW: Nanos = Nanos::from_secs(1);
-/// Number of windows whose needs are remembered. More than one, because a load near a frequency's limit looks bearable
-/// in most windows.
+/// Number of windows whose needs are remembered. More than one, because in most windows a load near a frequency's limit
+/// looks as if that frequency could handle it.
 const MEMORY: usize = 8;
-/// A window with this many frames is worth a decision before [`LONGEST_WINDOW`].
+/// After this many frames, a window can be decided upon before [`LONGEST_WINDOW`].
 const ENOUGH_FRAMES: u64 = 64;
-/// Late frames that the goal must allow before a measured share is believed: with 8, the share is right to within a
-/// factor of 2 with a probability of 99 % (Poisson).
+/// Number of late frames that the goal must allow before a measured share is trusted. With 8, the share is right to
+/// within a factor of 2 with a probability of 99 % (Poisson).
 const ENOUGH_LATE: u64 = 8;
-/// Polls with late frames that raise an alarm. One or two may be a stall of the machine.
+/// Number of polls with late frames that raise an alarm. One or two may be caused by a stall of the machine.
 const ALARM_POLLS: u32 = 3;
-/// A frequency can bear a load if it leaves at least one part in this many of the time idle.
+/// A frequency counts as sufficient for a load if it leaves at least one part in this many of the time idle.
 const SPARE_PART: u64 = 64;
-/// More late frames than this in one window are too many, whatever the account holds.
+/// More late frames than this in one window are too many, whatever the account's balance.
 const MOST_LATE: u64 = 128;
-/// The most that the account holds, in late frames; or twice what the last trial cost, if that is more.
+/// Upper limit of the account's balance, in late frames; or twice the cost of the last trial, if that is more.
 const MOST_FRAMES: i64 = 256;
 /// Frequency changes may cause one in this many of the late frames that the goal allows.
 const STALL_PART: u64 = 4;
@@ -87,14 +90,14 @@ const STALL_PART: u64 = 4;
 /// Settings of a [`GoalFrequency`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GoalFrequencyConfig {
-    /// The latency goal. `None` means [`DEFAULT_GOAL`], the default of all policies.
+    /// The latency goal. `None` means [`DEFAULT_GOAL`], which all policies use by default.
     pub goal: Option<Goal>,
     /// The frequencies of the machine, and how long a change takes.
     pub platform: Platform,
-    /// The smallest receive ring that the core serves, and the highest packet rate. `None` if unknown.
+    /// The smallest receive ring that the core serves, and its highest packet rate. `None` if unknown.
     pub loss: Option<LossBound>,
-    /// True if the user stated that rate. If false, the rate is that of the line, and the policy sizes the ring's
-    /// reserve by the highest rate that it has seen, with a margin.
+    /// Whether the user stated the packet rate in `loss`. If false, that rate is only the line rate, and the policy
+    /// protects the ring for the highest rate that it has seen, with a margin.
     pub peak_is_stated: bool,
 }
 
@@ -104,13 +107,13 @@ pub struct GoalFrequency<C> {
     goal: Goal,
     platform: Platform,
     loss: Option<LossBound>,
-    /// The highest packet rate seen. `None` if the user stated it.
+    /// Measures the highest packet rate. `None` if the user stated it.
     peak: Option<Peak<C>>,
-    /// The goal's latency less the reserve.
+    /// The goal's latency minus the reserve.
     limit: Nanos,
     /// The shortest window on this platform.
     window: Nanos,
-    /// The least time between a request and one for a lower frequency.
+    /// The shortest time from any request to a request for a lower frequency.
     patience: Nanos,
     requested: Hertz,
     /// Index of the requested frequency among the P-states.
@@ -118,11 +121,11 @@ pub struct GoalFrequency<C> {
     requested_at: Option<Instant<C>>,
     /// Whether the last request has not taken effect yet.
     changing: bool,
-    /// What polls and frames cost. `None` before the first window.
+    /// What polls and frames cost, in cycles. `None` before the first window.
     cost: Option<Cost>,
     queues: VirtualQueues,
     outlook: Outlook<C>,
-    /// How much longer things take at the last requested frequency than at the one before it.
+    /// How much longer work and wake-ups take at the requested frequency than at the one requested before.
     slower: Slower,
     account: Account,
     /// Frames that the last poll left in the rings.
@@ -133,33 +136,33 @@ pub struct GoalFrequency<C> {
     /// Whether the core has slept since the rings were last empty.
     away: bool,
     seen: Window<C>,
-    /// The frequencies that the last windows needed, newest first.
+    /// The frequencies that the last windows needed, latest window first.
     needed: [Hertz; MEMORY],
     windows: usize,
 }
 
-/// What was seen since the last decision about a window.
+/// What was seen in the present window.
 #[derive(Debug)]
 struct Window<C> {
     began: Option<Instant<C>>,
     frames: u64,
     late_polls: u32,
-    /// What the polls with frames cost.
+    /// Cost of the polls with frames.
     polls: Polls,
 }
 
-/// The balance of late frames against those that the goal allows. One frame counts 1,000,000.
+/// The balance of the late frames that the goal allows, minus those that occurred. One frame counts 1,000,000.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     allowed_ppm: i64,
     balance: i64,
-    /// How far the balance is below its maximum since the last request for a lower frequency: now, and at its lowest.
+    /// How far the balance is below its maximum since the last request for a lower frequency: (now, at its lowest).
     fallen: i64,
     worst: i64,
 }
 
 impl<C> GoalFrequency<C> {
-    /// Starts at the highest frequency.
+    /// Creates a policy that starts at the highest frequency.
     pub fn new(config: GoalFrequencyConfig) -> Self {
         let goal = config.goal.unwrap_or(DEFAULT_GOAL);
         let platform = config.platform;
@@ -193,8 +196,8 @@ impl<C> GoalFrequency<C> {
         }
     }
 
-    /// Sets the time from the end of the core's work to a packet's departure. The policy reserves this time if it is
-    /// longer than its own reserve for unseen delays.
+    /// Sets the time from the end of the core's work to a packet's departure. If it is longer than the policy's own
+    /// reserve for unseen delays, the policy reserves this time instead.
     pub fn with_unseen(mut self, unseen: Nanos) -> Self {
         self.limit = self.limit.min(self.goal.latency.saturating_sub(unseen));
         self
@@ -205,7 +208,7 @@ impl<C> GoalFrequency<C> {
         self.goal
     }
 
-    /// Whether the last request must have taken effect by now, judged by the time since it.
+    /// Whether enough time has passed since the last request for it to have taken effect.
     fn is_settled(&self, now: Instant<C>) -> bool {
         let since = self.requested_at.and_then(|at| now.since(at));
         self.requested_at.is_none() || since.is_some_and(|since| since >= self.platform.settling())
@@ -219,7 +222,7 @@ impl<C> GoalFrequency<C> {
     /// Adds a poll. Returns the number of frames that arrived since the previous poll.
     fn learn(&mut self, seen: &Observation<'_, C>) -> u64 {
         let now = seen.poll.now;
-        // What came had come when it was picked up, not when it was done.
+        // Frames count from when they were picked up, not from when they were processed.
         let picked_up = seen.poll.queues.iter().filter_map(|q| q.arrivals.as_ref()).map(|a| a.picked_up).max();
         let polled = picked_up.unwrap_or(now).min(now);
         let elapsed = self.last_poll.and_then(|last| polled.since(last)).unwrap_or(Nanos::ZERO);
@@ -253,7 +256,7 @@ impl<C> GoalFrequency<C> {
         if self.cost.is_some() {
             let before = self.queues.late(self.state);
             self.queues.serve(came, self.available, self.limit);
-            // What a sleep has left or made late is not the frequency's.
+            // Frames that a sleep left in the ring or made late are not the fault of the frequency.
             let seen_late = if self.away { 0 } else { self.late_frames(seen) };
             if !self.away {
                 self.queues.correct(self.state, self.left);
@@ -264,14 +267,14 @@ impl<C> GoalFrequency<C> {
             self.account.frames(came, if self.is_to_blame(now) { late } else { 0 });
             self.seen.late_polls += u32::from(late > 0);
         }
-        // What came during a sleep may take several polls.
+        // The frames that arrived during a sleep may take several polls.
         self.away &= self.left > 0;
         self.available = Nanos::ZERO;
         came
     }
 
-    /// Whether another frequency would have made fewer frames late. Not at the highest frequency, and not for the
-    /// backlog from before it was requested, which lasts at most one window.
+    /// Whether the frequency is the reason for late frames. It is not if it is the highest, and not for the backlog
+    /// from before it was requested, which lasts at most one window.
     fn is_to_blame(&self, now: Instant<C>) -> bool {
         let recent = self.requested_at.and_then(|at| now.since(at)).is_some_and(|since| since < self.window);
         recent || self.requested < self.platform.pstates.highest()
@@ -291,20 +294,20 @@ impl<C> GoalFrequency<C> {
         seen.poll.queues.iter().filter_map(late).sum()
     }
 
-    /// The higher frequency to request before the window is full: when more frames are late than the account can pay
-    /// for. While the backlog grows, this is the highest frequency; the next windows show which one suffices.
+    /// The higher frequency to request before the window is full, if more frames are late than the account can pay for.
+    /// While the backlog grows, this is the highest frequency; the next windows show which one suffices.
     fn urgent(&mut self) -> Option<Hertz> {
         let late = self.queues.late(self.state);
         let backlog = self.queues.backlog(self.state);
         let (highest, up) = (self.platform.pstates.highest(), self.platform.pstates.up(self.requested));
         let bound = (2 * self.allowed(self.seen.frames)).max(ENOUGH_LATE);
         if self.seen.late_polls >= ALARM_POLLS && late > bound {
-            // A stall of the machine makes many late at once, and what it has left goes by itself.
+            // A stall of the machine makes many frames late at once, but the backlog then shrinks by itself.
             if backlog > self.limit * 3 / 2 || (late > MOST_LATE && backlog > self.limit / 2) {
                 self.remember(up);
                 return Some(highest);
             }
-            // A tail goes by itself, and can be paid for.
+            // A small backlog shrinks by itself, and the account can pay for its late frames.
             if self.account.balance < 0 {
                 return Some(self.remember(up));
             }
@@ -312,7 +315,7 @@ impl<C> GoalFrequency<C> {
         None
     }
 
-    /// Decides at the end of a window, by the frequency that it needed.
+    /// Decides at the end of a window, based on the frequency that the window needed.
     fn decide_window(&mut self, now: Instant<C>, span: Nanos, waiting: Option<&Adaptive<C>>) -> Decision {
         let knew = self.cost.is_some();
         if let Some(new) = self.seen.polls.cost(self.cost) {
@@ -340,11 +343,11 @@ impl<C> GoalFrequency<C> {
         if settled && floor > self.requested {
             return self.request(now, floor, Reason::LossBound);
         }
-        // As long as the late frames can be paid for, what runs suffices.
+        // While the account can pay for the late frames, the present frequency suffices.
         if settled && wanted > self.requested && self.account.balance < 0 {
             return self.request(now, wanted, Reason::Load);
         }
-        // Of those that suffice, the one at which waiting and working costs least.
+        // Among the sufficient frequencies, take the one at which waiting and working cost least.
         let (lowest, wanted) = (wanted, self.cheapest(now, waiting, wanted));
         if settled && wanted > self.requested && wanted > lowest {
             let before = self.state;
@@ -368,8 +371,8 @@ impl<C> GoalFrequency<C> {
         Decision::keep(if too_tight { Reason::GoalTooTight } else { Reason::Steady })
     }
 
-    /// The frequency, `lowest` or above, at which the wait policy expects the least cost. `lowest` itself if no
-    /// estimate exists.
+    /// Among `lowest` and the frequencies above it, the one at which the wait policy expects the least cost. `lowest`
+    /// itself if there is no estimate.
     fn cheapest(&mut self, now: Instant<C>, waiting: Option<&Adaptive<C>>, lowest: Hertz) -> Hertz {
         let Some(waiting) = waiting else { return lowest };
         let states = self.platform.pstates.as_slice();
@@ -381,8 +384,8 @@ impl<C> GoalFrequency<C> {
         states[self.outlook.cheapest(&self.platform, least, self.state)]
     }
 
-    /// The lowest frequency that can process `frames` within `span` and has a little time to spare. Below it a backlog
-    /// grows, however slowly.
+    /// The lowest frequency that can process `frames` within `span` with a little time to spare. At a lower one, a
+    /// backlog would grow, however slowly.
     fn bears(&self, frames: u64, span: Nanos) -> Hertz {
         let pstates = &self.platform.pstates;
         let Some(cost) = self.cost else { return pstates.highest() };
@@ -396,7 +399,7 @@ impl<C> GoalFrequency<C> {
         cost.per_frame.saturating_add(cost.per_poll.div_ceil(self.queues.burst()))
     }
 
-    /// Records what a window needed. Returns the highest need that is remembered.
+    /// Records the frequency that a window needed. Returns the highest one that is remembered.
     fn remember(&mut self, needed: Hertz) -> Hertz {
         self.needed.rotate_right(1);
         self.needed[0] = needed;
@@ -415,7 +418,7 @@ impl<C> GoalFrequency<C> {
     fn ring_needs(&self, now: Instant<C>) -> Hertz {
         let pstates = &self.platform.pstates;
         let (Some(loss), Some(cost)) = (self.loss, self.cost) else { return pstates.lowest() };
-        // What the ring takes in, as a rate: its descriptors over the time of a change.
+        // The rate at which the ring can fill: its descriptors divided by the time of a change.
         let settling = self.platform.settling().as_nanos().max(1);
         let buffered = u128::from(loss.descriptors) * 1_000_000_000 / u128::from(settling);
         let seen = self.peak.as_ref().and_then(|peak| peak.rate(now));
@@ -456,7 +459,7 @@ impl<C> FrequencyPolicy<C> for GoalFrequency<C> {
         let now = seen.poll.now;
         let came = self.learn(seen);
         if self.changing && self.is_settled(now) {
-            // What the change itself has made late is paid for, and is no reason for another.
+            // Frames that the change itself made late are charged, but are no reason for another change.
             self.changing = false;
             self.begin_window(now);
         }
@@ -485,7 +488,7 @@ impl<C> Window<C> {
 }
 
 impl Account {
-    /// An account without any late frames.
+    /// An account in which no frame has been late yet.
     fn new(allowed_ppm: u64) -> Self {
         Self { allowed_ppm: allowed_ppm as i64, balance: 0, fallen: 0, worst: 0 }
     }
@@ -500,12 +503,12 @@ impl Account {
         self.worst = self.worst.max(self.fallen);
     }
 
-    /// Twice what the last trial cost.
+    /// The price of another trial: twice the cost of the last one.
     fn price(&self) -> i64 {
         self.worst.saturating_mul(2)
     }
 
-    /// Whether the account could pay for another trial.
+    /// Whether the account could pay for another trial if it failed.
     fn can_fail(&self) -> bool {
         self.balance >= self.price()
     }
@@ -515,7 +518,7 @@ impl Account {
     }
 }
 
-// Written out, because a derive would ask the same of the clock's marker type.
+// Implemented by hand, because a derive would also require `Clone` of the clock's marker type.
 impl<C> Clone for Window<C> {
     fn clone(&self) -> Self {
         *self

@@ -1,4 +1,4 @@
-//! What it would cost to meet the goal at each frequency.
+//! Estimates what it would cost to meet the goal at each frequency.
 
 use units::{Instant, Nanos};
 
@@ -6,64 +6,65 @@ use crate::frequency::PStates;
 use crate::frequency::{Observation, Platform};
 use crate::wait::{Adaptive, Paid, Prospect, Slower, WaitKind};
 
-/// A new sample of lateness moves the mean by one part in this many of the difference.
+/// A new sample of lateness moves the mean by this fraction of the difference: one part in this many.
 const MEMORY: u32 = 16;
-/// A sample counts as at most this many times the mean, so that a stall of the machine moves it little.
+/// A sample is limited to this many times the mean, so that a stall of the machine changes the mean little.
 const STALL_FACTOR: u32 = 4;
 /// The factor 1 for scaled times, which are in 256ths.
 const SAME: u64 = 256;
-/// Number of windows after a change before the new frequency is judged.
+/// Number of windows after a change of frequency before the new frequency is judged.
 const SETTLES: u8 = 2;
-/// A judgement stays valid for this many times the windows that it is based on, and for at most 255 windows.
+/// A judgement stays valid for this many times the number of windows on which it is based, but at most for 255 windows.
 const TRUSTED: u8 = 16;
-/// Number of windows for which an earlier judgement of a frequency holds when that frequency is in force again. After
-/// that, what was paid no longer comes from packets that were late at another frequency.
+/// Number of windows for which an earlier judgement of a frequency is used again after a return to it. After that, what
+/// was paid no longer includes packets that were late at another frequency.
 const AGAIN: u8 = 16;
-/// The lowest ratio of paid to expected cost that is applied to other frequencies, in 256ths.
+/// Lower limit for the ratio of paid to expected cost that is applied to other frequencies, in 256ths.
 const LEAST: u64 = SAME / 4;
-/// Number of windows for which a first failure is remembered. The time doubles with each further failure.
+/// Number of windows for which a first failure is remembered. The number doubles with each further failure.
 const REMEMBERED: u16 = 64;
 /// The cost of a core that polls all the time: a share of 1, in units of 2^-16.
 const POLLS: u64 = 1 << 16;
-/// Number of frequencies, besides the running one, that are estimated after each window.
+/// Number of frequencies that are estimated after each window, in addition to the one in force.
 const LOOKS: usize = 4;
 
-/// How late waits end at each frequency that was in force, and what the wait policy expects to pay there.
+/// How late waits end at each frequency that was in force, and what the waits are expected to cost there.
 #[derive(Debug)]
 pub(super) struct Outlook<C> {
-    /// Mean lateness per P-state in nanoseconds: first for timed waits, then for waits that the device ends. 0 if
+    /// Mean lateness at each P-state in nanoseconds: first for timed waits, then for waits that the device ends. 0 if
     /// unknown.
     late: [[u32; PStates::MOST]; 2],
-    /// Expected cost per P-state: power, in the platform's units times 2^-16. 0 if unknown.
+    /// Expected cost at each P-state: power in the platform's units, times 2^-16. 0 if unknown.
     costs: [u64; PStates::MOST],
-    /// Number of windows for which the cost seen at a P-state still takes precedence over an estimate made at another.
+    /// Number of windows for which the cost observed at a P-state still takes precedence over an estimate made at
+    /// another.
     trusted: [u8; PStates::MOST],
-    /// The P-states that were in force long enough for their cost to be known without earlier debts, one bit each.
+    /// The P-states that were in force long enough for their cost to be known without earlier late packets, one bit
+    /// each.
     judged: u64,
-    /// The mean gap between packets, in nanoseconds, for which the judgements hold.
+    /// The mean gap between packets, in nanoseconds, at which these costs were determined. They hold only for it.
     gap: u64,
-    /// The next P-state to estimate.
+    /// The P-state to estimate next.
     next: usize,
-    /// Number of windows since the last change.
+    /// Number of windows since the last change of frequency.
     settled: u8,
-    /// When the first of them ended, and what had been paid until then.
+    /// When the first window after the change ended, and the totals of [`Paid`] at that time.
     since: Option<(Instant<C>, Paid)>,
-    /// The cost that was expected of the running frequency when it was chosen. 0 if cost was not the reason for the
-    /// choice.
+    /// The expected cost of the frequency in force at the time when it was chosen. 0 if it was not chosen for its cost.
     hoped: u64,
-    /// The cost of the frequency before it, known or expected.
+    /// The cost of the previous frequency, known or expected.
     left: u64,
-    /// The P-state at which waits made too many packets late. Lower ones are assumed to poll all the time. `None` if
-    /// there was no such failure.
+    /// The P-state at which waits made too many packets late. Lower P-states are then assumed to need polling all the
+    /// time. `None` if there was no such failure.
     failed: Option<usize>,
-    /// What was paid at the running frequency, in 256ths of what its waits should cost if no packet could be late, where
-    /// that is less. Waits at other frequencies are assumed to cost as much less. If it costs less because fewer packets
-    /// are late than expected, that says nothing of a lower frequency.
+    /// What was paid at the frequency in force, in 256ths of the expected cost of its waits without late packets, at
+    /// most 256. Waits at other frequencies are assumed to be cheaper by the same factor. A saving that only comes from
+    /// fewer late packets is not included, because it says nothing about a lower frequency.
     less: u64,
-    /// Cost of a chosen frequency relative to what was hoped for, in 256ths. Estimates of other frequencies are assumed
-    /// to be as wrong.
+    /// Cost of a chosen frequency relative to the expected cost, in 256ths. Estimates for other frequencies are assumed
+    /// to be wrong by the same factor.
     wrong: u64,
-    /// Number of windows for which that factor and the failure are still remembered.
+    /// Number of windows for which `wrong` and `failed` are still remembered.
     remembered: u16,
     /// Number of failures in a row.
     failures: u8,
@@ -90,7 +91,7 @@ impl<C> Outlook<C> {
         }
     }
 
-    /// Learns how late a wait ended at P-state number `state`.
+    /// Learns how late a wait ended at the P-state with index `state`.
     #[inline]
     pub(super) fn learn(&mut self, seen: &Observation<'_, C>, state: usize) {
         let Some(wait) = seen.poll.ended.as_ref().filter(|wait| wait.action.kind() != WaitKind::Pause) else { return };
@@ -113,9 +114,8 @@ impl<C> Outlook<C> {
         };
     }
 
-    /// Judges the running frequency and estimates a few others. What was seen at a frequency in force stays valid for a
-    /// while. So, as long as the traffic does not change, the policy finds the best frequency and tries each at most
-    /// once.
+    /// Judges the frequency in force and estimates a few others. What was observed at a frequency stays valid for a
+    /// while. So, while the traffic does not change, the policy finds the best frequency and tries each at most once.
     pub(super) fn look(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
         let count = platform.pstates.as_slice().len();
         let gap = waiting.mean_gap().as_nanos().max(1);
@@ -148,15 +148,16 @@ impl<C> Outlook<C> {
         }
     }
 
-    /// Sets the cost of the running frequency. The cost is the expected one, or what was paid if that is less (it is
-    /// not less while older debts are being paid). If what was paid together with the late packets is much more, that
-    /// is the cost.
+    /// Sets the cost of the frequency in force: the expected cost, or what was paid if that is less (it is not less
+    /// while earlier late packets are being made up for). If what was paid including late packets is much more, then
+    /// that is the cost.
     fn judge(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
         let (since, then) = *self.since.get_or_insert((now, waiting.paid()));
         let span = now.since(since).unwrap_or(Nanos::ZERO);
         let much_more = |than: u64, cost: u64| cost > than.saturating_add(than / 4);
         let (paid, with_late) = waiting.paid_since(then, span);
-        // What was known of it when it was in force before, is better known than what was learned at another since.
+        // What an earlier period at this frequency has shown is better known than what was learned at another frequency
+        // since.
         let known = self.trusted[state] > 0 && self.settled < AGAIN;
         let least = if known {
             self.costs[state]
@@ -166,7 +167,7 @@ impl<C> Outlook<C> {
             platform.power(state) * share
         };
         let (paid, with_late) = (platform.power(state) * paid, platform.power(state) * with_late);
-        // A few late packets are no share of late packets, and older debts are paid at last.
+        // A few late packets show no share of late packets, and older late packets are made up for in the end.
         let cost = match self.settled {
             AGAIN.. if much_more(least, with_late) => with_late,
             AGAIN.. if much_more(least, paid) => paid,
@@ -188,23 +189,22 @@ impl<C> Outlook<C> {
         }
     }
 
-    /// Learns from the share of a polling core that was paid, and returns the share that counts: at most the expected
-    /// one.
+    /// Learns from the share of a polling core that was paid. Returns the share to be used: at most the expected one.
     fn paid(&mut self, paid: u64, expected: Prospect) -> u64 {
         self.less = (paid.min(expected.free) * SAME / expected.free.max(1)).max(LEAST);
         paid.clamp(expected.costs * LEAST / SAME, expected.costs)
     }
 
-    /// The expected share of a polling core, where waits cost less than expected.
+    /// The expected share of a polling core, reduced if waits cost less than expected.
     fn share(&self, expected: Prospect) -> u64 {
         expected.free * self.less / SAME + (expected.costs - expected.free)
     }
 
-    /// Notes that the running frequency costs more than was expected: raises, by the same factor, the estimates of all
-    /// other frequencies that are not known.
+    /// Records that the frequency in force costs more than expected: raises, by the same factor, the estimates of all
+    /// other frequencies whose cost is not known.
     fn disappointed(&mut self, platform: &Platform, state: usize, cost: u64) {
         let wrong = (cost.saturating_mul(SAME) / self.hoped).max(self.wrong);
-        // What a short time has shown of another says nothing against what a long one has shown of this one.
+        // What a short time at another frequency has shown does not outweigh what a long time at this one has shown.
         let known = if self.settled < AGAIN { u64::MAX } else { self.judged };
         for other in (0..platform.pstates.as_slice().len()).filter(|other| *other != state) {
             if self.trusted[other] == 0 || known & (1u64 << other) == 0 {
@@ -224,19 +224,19 @@ impl<C> Outlook<C> {
         self.hoped = 0;
     }
 
-    /// Notes that P-state `state` was requested because it should cost less than `before`.
+    /// Records that P-state `state` was requested because it should cost less than P-state `before`.
     pub(super) fn hope(&mut self, before: usize, state: usize) {
         (self.left, self.hoped) = (self.costs[before], self.costs[state]);
     }
 
-    /// Whether the running frequency has been in force for long enough to be judged.
+    /// Whether the frequency in force has been in force for long enough to be judged.
     pub(super) fn is_settled(&self) -> bool {
         self.settled >= SETTLES
     }
 
-    /// The cheapest P-state, `least` or above. Keeps the current one if the best saves little: less than a 32nd when
-    /// going down, or less than an eighth when going up. A higher frequency must save more, because polling there costs
-    /// more if waits turn out to be worse than expected.
+    /// The cheapest P-state among `least` and those above it. Keeps the current one if the best saves too little: less
+    /// than a 32nd when going down, or less than an eighth when going up. A higher frequency must save more, because
+    /// polling there costs more if waits turn out to be worse than expected.
     pub(super) fn cheapest(&self, platform: &Platform, least: usize, state: usize) -> usize {
         let known = (least..platform.pstates.as_slice().len()).filter(|at| self.costs[*at] > 0);
         let Some(best) = known.min_by_key(|at| self.costs[*at]) else { return least.max(state) };
@@ -245,7 +245,7 @@ impl<C> Outlook<C> {
         if stays { state } else { best }
     }
 
-    /// How much longer things take at P-state `to` than at `from`.
+    /// How much longer work and wake-ups take at P-state `to` than at P-state `from`.
     pub(super) fn slower(&self, platform: &Platform, from: usize, to: usize) -> Slower {
         let states = platform.pstates.as_slice();
         let (old, new) = (states[from].as_hertz(), states[to].as_hertz());
@@ -260,7 +260,8 @@ impl<C> Outlook<C> {
             if then > 0 {
                 return scale(SAME, then, now);
             }
-            // A part that does not depend on the frequency, and one in cycles: by the state farthest away that was in force.
+            // Lateness has a part that does not depend on the frequency, and a part in cycles. Both follow from a
+            // second P-state that was in force: the farthest one.
             let others = (0..states.len()).filter(|at| means[*at] > 0 && *at != from);
             let Some(other) = others.max_by_key(|at| states[*at].as_hertz().abs_diff(old)) else { return work };
             let (there, hertz) = (u64::from(means[other]), states[other].as_hertz());
@@ -277,7 +278,7 @@ impl<C> Outlook<C> {
     }
 }
 
-// Written out, because a derive would ask the same of the clock's marker type.
+// Implemented by hand, because a derive would also require `Clone` of the clock's marker type.
 impl<C> Clone for Outlook<C> {
     fn clone(&self) -> Self {
         Self { ..*self }

@@ -1,4 +1,4 @@
-//! The highest packet rate seen, for users who did not state one.
+//! Measures the highest packet rate, for users who did not state it.
 
 use units::{Instant, Nanos, PacketRate};
 
@@ -6,10 +6,10 @@ use units::{Instant, Nanos, PacketRate};
 const MEMORY: Nanos = Nanos::from_secs(10);
 /// No rate is reported until traffic was observed for this long.
 const FIRST: Nanos = Nanos::from_millis(500);
-/// The rate is assumed to reach this many times the highest rate seen.
+/// Safety factor: the rate to plan for is this many times the highest rate seen.
 const MARGIN: u64 = 2;
 
-/// Counts packets in spans as long as the ring must last.
+/// Counts packets in spans as long as the time that the ring must last.
 #[derive(Debug)]
 pub(super) struct Peak<C> {
     span: Nanos,
@@ -17,7 +17,7 @@ pub(super) struct Peak<C> {
     first: Option<Instant<C>>,
     turned: Option<Instant<C>>,
     packets: u64,
-    /// The most packets in one span: during the current [`MEMORY`], and during the one before.
+    /// The largest number of packets in one span: (during the present [`MEMORY`], during the previous one).
     most: [u64; 2],
 }
 
@@ -31,7 +31,7 @@ impl<C> Peak<C> {
         let began = *self.began.get_or_insert(now);
         self.packets += packets;
         let Some(lasted) = now.since(began).filter(|lasted| *lasted >= self.span) else { return };
-        // A poll after a long silence brings what came in its last part: it may all have come in one span.
+        // After a long silence, all packets of a poll may have arrived within one span.
         let whole = (lasted / self.span.as_nanos().max(1)).as_nanos().max(1);
         self.most[0] = self.most[0].max(if packets * 2 > self.packets { self.packets } else { self.packets / whole });
         (self.began, self.packets) = (Some(now), 0);
@@ -43,7 +43,7 @@ impl<C> Peak<C> {
         }
     }
 
-    /// The highest rate to plan for, margin included. `None` before it is known.
+    /// The rate to plan for, including the margin. `None` before it is known.
     pub(super) fn rate(&self, now: Instant<C>) -> Option<PacketRate> {
         now.since(self.first?).filter(|since| *since >= FIRST)?;
         let most = self.most[0].max(self.most[1]).max(1) * MARGIN;
@@ -51,7 +51,7 @@ impl<C> Peak<C> {
     }
 }
 
-// Written out, because a derive would ask the same of the clock's marker type.
+// Implemented by hand, because a derive would also require `Clone` of the clock's marker type.
 impl<C> Clone for Peak<C> {
     fn clone(&self) -> Self {
         *self

@@ -1,47 +1,48 @@
-//! The observed traffic, served in numbers at every frequency at once.
+//! Simulates how every frequency would have served the observed traffic.
 
 use units::{Hertz, Nanos};
 
 use super::cost::Cost;
 use crate::frequency::PStates;
 
-/// One virtual queue per frequency: how long would its work have taken, and how many frames would have been late?
+/// One virtual queue per frequency, which answers: how long would the work have taken at this frequency, and how many
+/// frames would have been late?
 ///
-/// The frames and the times between them are those observed. Their cost in cycles is learned. A poll takes the frames
-/// that arrived during the poll before, so its cost is shared by more frames when more arrive. The number of cycles is
-/// assumed not to depend on the frequency. Work that waits for memory takes fewer cycles at a lower frequency, so the
-/// estimates for lower frequencies err on the safe side.
+/// The frames and the times between them are the observed ones. Their cost in cycles is learned. A poll takes the
+/// frames that arrived during the previous poll, so the fixed cost of a poll is shared by more frames when more arrive.
+/// The number of cycles is assumed not to depend on the frequency. In reality, work that waits for memory takes fewer
+/// cycles at a lower frequency, so the estimates for lower frequencies err on the safe side.
 #[derive(Clone, Debug)]
 pub(super) struct VirtualQueues {
     /// One queue per frequency, in ascending order.
     queues: [Queue; PStates::MOST],
     count: usize,
-    /// The most frames that one poll has returned so far.
+    /// The largest number of frames that one poll has returned so far.
     burst: u64,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Queue {
-    /// Time that a frame costs, in ps.
+    /// Time per frame, in ps.
     per_frame: u64,
-    /// Time that a poll costs besides its frames, in ps.
+    /// Time per poll in addition to its frames, in ps.
     per_poll: u64,
     /// Work that is not done yet, in ps.
     backlog: u64,
-    /// Number of frames of this window that were late.
+    /// Number of frames that were late in the present window.
     late: u64,
 }
 
 const PS: u64 = 1_000;
 
 impl Queue {
-    /// The time that polls take besides their frames, if `frames` arrive within `available`.
+    /// The time that polls take in addition to their frames, if `frames` arrive within `available`.
     ///
-    /// A poll takes the frames that wait, up to a burst. While no more arrive than wait, polls stay about as large.
-    /// Otherwise their size moves towards the one at which as many frames arrive during a poll as it takes:
-    /// `frames * per_poll / (available - own)`. The growth is bounded. Let `c` be the frames that arrive during
-    /// `per_poll`, and `w` those that wait. Each served frame adds `c / w` to `w`, less what is left over from the
-    /// frames' own work. So `w^2` grows by at most `2 * c` per frame.
+    /// A poll takes the waiting frames, up to a burst. While no more frames arrive than wait, the size of the polls
+    /// hardly changes. Otherwise it approaches the size at which as many frames arrive during a poll as the poll takes:
+    /// `frames * per_poll / (available - own)`. The growth is bounded. Let `c` be the number of frames that arrive
+    /// during `per_poll`, and `w` the number that waits. Each served frame adds `c / w` to `w`, minus the time left
+    /// over from the frames' own work. So `w^2` grows by at most `2 * c` per frame.
     #[inline]
     fn polls(&self, frames: u64, own: u64, available: u64, burst: u64) -> u64 {
         let waiting = (self.backlog / self.per_frame.max(1)).max(1);
@@ -51,7 +52,7 @@ impl Queue {
         if frames <= waiting || all <= spare {
             return as_now;
         }
-        // In 256ths of a frame, for the root.
+        // Precision for the square root: 256ths of a frame.
         const ONE: u64 = 256;
         let part = |n: u64, of: u64, whole: u64| n.saturating_mul(of) / whole.max(1);
         let (from, burst_256ths) = (waiting.saturating_mul(ONE), burst.saturating_mul(ONE));
@@ -67,7 +68,7 @@ impl Queue {
         let grown = from.saturating_mul(from).saturating_add(squared).isqrt();
         let while_growing = part(available, grown.saturating_sub(from), frames.saturating_mul(ONE));
         let least = self.per_poll.saturating_mul(frames.div_ceil(burst));
-        // No more can wait than have waited and come.
+        // No more frames can wait than waited before plus those that arrived.
         let most = steady.min(from.saturating_add(frames.saturating_mul(ONE)));
         as_now.min(until(grown.min(most)).max(while_growing).max(least))
     }
@@ -78,7 +79,7 @@ impl VirtualQueues {
         Self { queues: [Queue::default(); PStates::MOST], count: pstates.as_slice().len(), burst: 1 }
     }
 
-    /// Sets what frames cost. Backlogs are kept: they are times, not numbers of frames.
+    /// Sets the cost of frames and polls. Backlogs stay as they are, because they are times and not numbers of frames.
     pub fn set_cost(&mut self, cost: Cost, pstates: &PStates) {
         for (queue, frequency) in self.queues.iter_mut().zip(pstates.as_slice()) {
             let ps = |cycles| Nanos::from_nanos(cycles).scale(1_000_000_000 * PS, frequency.as_hertz()).as_nanos();
@@ -86,12 +87,12 @@ impl VirtualQueues {
         }
     }
 
-    /// Notes that a poll returned `frames`.
+    /// Records that a poll returned `frames`.
     pub fn received(&mut self, frames: u64) {
         self.burst = self.burst.max(frames);
     }
 
-    /// The most frames that one poll has returned so far.
+    /// The largest number of frames that one poll has returned so far.
     pub fn burst(&self) -> u64 {
         self.burst
     }
@@ -114,12 +115,13 @@ impl VirtualQueues {
             let own = queue.per_frame.saturating_mul(frames);
             let polls = queue.polls(frames, own, available, self.burst);
             let work = own.saturating_add(polls);
-            // They came one after the other, and were worked on meanwhile.
+            // The frames arrived one after the other, and the core worked meanwhile.
             let after = queue.backlog.saturating_add(work).saturating_sub(available);
-            // What is more than twice too late tells nothing more, and would take long to go.
+            // Limit the backlog: beyond twice the limit it adds no information, and would take long to disappear.
             queue.backlog = after.min(limit.saturating_mul(2));
             let alone = queue.per_frame.saturating_add(queue.per_poll);
-            // A frame is sent when its whole poll is done: also those that come while it waits for that poll.
+            // A frame is sent when its whole poll is done, including the frames that arrived while it waited for that
+            // poll.
             let followers = before.min(queue.per_frame.saturating_mul(self.burst));
             let done = after.max(before.saturating_add(alone));
             let longest = done.saturating_add(followers);
@@ -129,38 +131,39 @@ impl VirtualQueues {
         }
     }
 
-    /// Notes that the core left `left` frames in its ring at P-state `state`. No lower frequency can have done better.
+    /// Records that the core left `left` frames in its ring at P-state `state`. No lower frequency can have done
+    /// better.
     pub fn correct(&mut self, state: usize, left: u64) {
         for queue in &mut self.queues[..=state] {
             queue.backlog = queue.backlog.max(queue.per_frame.saturating_mul(left));
         }
     }
 
-    /// Adds `late` frames that were late at P-state `state` beyond those computed.
+    /// Adds `late` frames to those computed for P-state `state`, because they were observed to be late there.
     pub fn add_late(&mut self, state: usize, late: u64) {
         for queue in &mut self.queues[..=state] {
             queue.late += late;
         }
     }
 
-    /// Number of this window's frames that were late at P-state `state` (0 is the lowest).
+    /// Number of frames of this window that would have been late at P-state `state` (0 is the lowest).
     pub fn late(&self, state: usize) -> u64 {
         self.queues[state].late
     }
 
-    /// Work that is not done yet at P-state `state`.
+    /// Work that would not be done yet at P-state `state`.
     pub fn backlog(&self, state: usize) -> Nanos {
         Nanos::from_nanos(self.queues[state].backlog / PS)
     }
 
-    /// What a frame costs at P-state `state` if it is the only one of its poll.
+    /// Time that a frame takes at P-state `state` if its poll returns no other frame.
     pub fn alone(&self, state: usize) -> Nanos {
         let Queue { per_frame, per_poll, .. } = self.queues[state];
         Nanos::from_nanos(per_frame.saturating_add(per_poll) / PS)
     }
 
-    /// The lowest frequency at which at most `late` frames of this window were late and at most `backlog` of work is
-    /// left.
+    /// The lowest frequency at which at most `late` frames of this window would have been late, and at most `backlog`
+    /// of work would be left. `None` if there is none.
     pub fn lowest(&self, pstates: &PStates, late: u64, backlog: Nanos) -> Option<Hertz> {
         let good = |state: &usize| self.queues[*state].late <= late && self.backlog(*state) <= backlog;
         (0..self.count).find(good).map(|state| pstates.as_slice()[state])

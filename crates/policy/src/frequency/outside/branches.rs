@@ -5,13 +5,13 @@
 //! busy one, without any help from the program.
 //!
 //! [`threshold`] is DPDK's test, with one threshold for all programs. A [`Signature`] is learned from an idle and a
-//! busy phase of one program. It knows how reliably it can distinguish them, and recognises counts that fit neither.
+//! busy phase of one program. It knows how reliably it can tell these apart, and recognises counts that match neither.
 
 use units::Nanos;
 
 use super::{ONE, Occupancy, Unsure, scale};
 
-/// The counts of a core's counters over a span. All counters were running for the same part of it.
+/// Counts of a core's branch counters over a span of time. All counters ran for the same part of the span.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Branches {
     /// Retired branches.
@@ -20,33 +20,33 @@ pub struct Branches {
     pub misses: u64,
     /// Cycles in which the core was not halted. `None` if they were not counted.
     pub cycles: Option<u64>,
-    /// Time for which the counters were requested.
+    /// Time for which perf was asked to count: the length of the span.
     pub enabled: Nanos,
-    /// Time for which the counters were running. It is shorter than `enabled` if perf shares the hardware counters with
-    /// other users.
+    /// Time for which the counters were actually running. It is shorter than `enabled` if perf shares the hardware
+    /// counters with other users.
     pub counted: Nanos,
 }
 
 impl Branches {
-    /// Whether the counters were running for long enough to be used.
+    /// Whether the counters ran for long enough to be used.
     fn is_counted(&self) -> bool {
         self.enabled > Nanos::ZERO && self.counted * COUNTED_PART >= self.enabled
     }
 
-    /// Mispredicted branches per million. `None` without branches.
+    /// Mispredicted branches per million branches. `None` if no branches were counted.
     pub fn misses_ppm(&self) -> Option<u64> {
         (self.branches > 0).then(|| scale(self.misses, u64::from(ONE), self.branches))
     }
 }
 
-/// The counters must have been running for at least one part in this many of the span.
+/// The counters must have run for at least one part in this many of the span.
 const COUNTED_PART: u64 = 20;
 
 /// DPDK's threshold: 0.03 mispredicted branches in 100 (`RATIO_THRESHOLD`, DPDK examples/vm_power_manager/
 /// oob_monitor_x86.c). Users of DPDK can set another one (`--core-branch-ratio`).
 pub const DPDK_THRESHOLD_PPM: u64 = 300;
-/// Below this many branches per microsecond, no polling loop is running: DPDK ignores fewer than 10,000 in its interval
-/// of 100 us (same source).
+/// With fewer branches per microsecond than this, no polling loop is running. DPDK likewise ignores fewer than 10,000
+/// branches in its interval of 100 us (same source).
 const LEAST_BRANCHES_PER_US: u64 = 100;
 
 /// DPDK's test: with at least `threshold_ppm` mispredicted branches per million, the core counts as busy all the time,
@@ -76,11 +76,11 @@ units::named! {
     }
 }
 
-/// Spans of each phase that a signature needs.
+/// Number of spans of each phase that a signature needs.
 pub const ENOUGH_SPANS: u32 = 50;
-/// The phases may look the same in at most one span in this many.
+/// A signature is usable only if at most one span in this many looks the same in both phases.
 const INDISTINCT_PART: u64 = 50;
-/// A span counts as idle only if it is this many times as likely in the idle phase as under load.
+/// A span counts as idle only if it is at least this many times as likely in the idle phase as under load.
 const LIKELIER: u64 = 8;
 /// Number of classes of a feature. A class is a quarter of an octave.
 const CLASSES: usize = 128;
@@ -88,8 +88,8 @@ const CLASSES: usize = 128;
 /// The typical counts of one program when it is idle, and when it is busy.
 ///
 /// A span is described by two features: mispredicted branches per branch, and branches per cycle. For each phase and
-/// feature there is a histogram, whose classes are quarters of an octave. Neighbouring classes count half, so that
-/// values between two classes are recognised.
+/// feature there is a histogram with classes of a quarter octave. Neighbouring classes count half, so that values
+/// between two classes are recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signature {
     idle: Histograms,
@@ -111,7 +111,7 @@ impl Default for Signature {
 }
 
 impl Signature {
-    /// Learns a span of a phase. Returns whether it was usable.
+    /// Learns one span of a phase. Returns whether the span was usable.
     pub fn learn(&mut self, phase: Phase, seen: &Branches) -> bool {
         let Some((misses, density)) = classes(seen) else { return false };
         let of = match phase {
@@ -129,7 +129,7 @@ impl Signature {
         true
     }
 
-    /// Number of spans that were learned of a phase.
+    /// Number of spans that were learned for a phase.
     pub fn spans(&self, phase: Phase) -> u32 {
         match phase {
             Phase::Idle => self.idle.spans,
@@ -137,7 +137,7 @@ impl Signature {
         }
     }
 
-    /// How reliably one span distinguishes the phases, in ppm: 1,000,000 less the share of spans that look the same in
+    /// How reliably one span tells the phases apart, in ppm: 1,000,000 minus the share of spans that look the same in
     /// both. `None` if too few spans were learned.
     pub fn confidence_ppm(&self) -> Option<u32> {
         if self.idle.spans.min(self.load.spans) < ENOUGH_SPANS {
@@ -156,7 +156,7 @@ impl Signature {
         Some(ONE - u32::try_from(overlap).unwrap_or(ONE).min(ONE))
     }
 
-    /// Whether the phases can be told apart well enough to lower a frequency by it.
+    /// Whether the phases can be told apart well enough for lowering a frequency.
     pub fn is_distinct(&self) -> bool {
         self.confidence_ppm().is_some_and(|confidence| u64::from(ONE - confidence) * INDISTINCT_PART <= u64::from(ONE))
     }
@@ -165,8 +165,8 @@ impl Signature {
         total(&self.idle.density) > 0 && total(&self.load.density) > 0
     }
 
-    /// The core's occupancy in a span: 0 or 100 %. A span is idle only if it clearly belongs to the idle phase. A span
-    /// that fits neither phase is unsure.
+    /// The core's occupancy in a span: 0 or 100 %. A span is idle only if it clearly matches the idle phase. If it
+    /// matches neither phase, the occupancy is unsure.
     pub fn occupancy(&self, seen: &Branches) -> Occupancy {
         if !self.is_distinct() {
             let too_few = self.confidence_ppm().is_none();
@@ -174,7 +174,8 @@ impl Signature {
         }
         let Some((misses, density)) = classes(seen) else { return Occupancy::Unsure(Unsure::Uncounted) };
         let density = density.filter(|_| self.has_density());
-        // Parts in a thousand, multiplied: the features are taken to be independent.
+        // Likelihood in parts per thousand for each feature, multiplied, because the features are assumed to be
+        // independent.
         let likely = |of: &Histograms| {
             let part = |histogram: &[u32; CLASSES], class| scale(weight(histogram, class), 1_000, total(histogram));
             part(&of.misses, misses) * density.map_or(1_000, |density| part(&of.density, density))
@@ -198,12 +199,12 @@ fn total(histogram: &[u32; CLASSES]) -> u64 {
     histogram.iter().map(|count| u64::from(*count)).sum()
 }
 
-/// The classes of a span's features. `None` if there are too few counts.
+/// The classes of a span's features. `None` if the counts are too low.
 fn classes(seen: &Branches) -> Option<(usize, Option<usize>)> {
     if !seen.is_counted() || seen.branches == 0 {
         return None;
     }
-    // Parts in 2^30, from one miss in 2^30 branches to each branch.
+    // In parts of 2^30, so the range is from one misprediction in 2^30 branches to one per branch.
     let misses = class(scale(seen.misses, 1 << 30, seen.branches));
     let density = seen.cycles.filter(|cycles| *cycles > 0).map(|cycles| class(scale(seen.branches, 1 << 20, cycles)));
     Some((misses, density))

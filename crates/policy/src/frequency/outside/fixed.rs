@@ -1,4 +1,4 @@
-//! A fixed frequency, and frequencies by the time of day.
+//! A fixed frequency, and a frequency that depends on the time of day.
 
 use units::{Hertz, Nanos};
 
@@ -27,10 +27,10 @@ pub struct Slot {
     pub frequency: Hertz,
 }
 
-/// A frequency for each time of day, like `vm_power_manager`'s policy TIME with its busy and quiet hours (DPDK,
+/// A frequency for each time of day, like the policy TIME of `vm_power_manager` with its busy and quiet hours (DPDK,
 /// doc/guides/sample_app_ug/vm_power_management.rst, "busy_hours", "quiet_hours"), but with any number of levels.
 ///
-/// The last slot of a day lasts until the first slot of the next one.
+/// The last slot of a day lasts until the first slot of the next day.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimeOfDay {
     slots: [Slot; Self::MOST],
@@ -42,8 +42,8 @@ impl TimeOfDay {
     /// Maximum number of slots in a day.
     pub const MOST: usize = 24;
 
-    /// Creates a policy from the slots of a day, in ascending order. `None` if there are no slots or too many, if two
-    /// have the same time, or if a time is not within a day. `now`: time since midnight.
+    /// Creates a policy from the slots of a day, in ascending order. `now` is the time since midnight. `None` if there
+    /// are no slots or more than [`TimeOfDay::MOST`], if they are not in ascending order, or if a time is 24 h or more.
     pub fn new(slots: &[Slot], now: Nanos) -> Option<Self> {
         const DAY: Nanos = Nanos::from_secs(86_400);
         let first = *slots.first()?;

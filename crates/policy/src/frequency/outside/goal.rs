@@ -1,4 +1,4 @@
-//! Chooses the lowest frequency at which the core is not too busy and its packets are not too late.
+//! Chooses the lowest frequency at which the core is not too busy and not too many packets are late.
 //!
 //! ```text
 //!   HIGHEST ── a window has shown the need ──► NEEDED
@@ -10,20 +10,20 @@
 //!     too many late packets [late], unsure      └─┘  to the highest
 //!     after a window: more work      [load]     ──►  to what is needed
 //! ```
-//! **Need.** Useful work takes `occupancy x frequency` cycles per second. A frequency suffices if this is at most the
-//! share of it that the busyness goal allows. A core that is busy all the time may need any higher frequency, so it
-//! gets the highest one.
+//! **Need.** Useful work takes `occupancy x frequency` cycles per second. A frequency suffices if these cycles are at
+//! most the share of it that the busyness goal allows. If a core is busy all the time, it is unknown how much more it
+//! needs, so it gets the highest frequency.
 //!
-//! **Late packets.** If late packets are counted, the permitted busyness is adapted: it is raised step by step while
-//! packets are in time, and lowered when they are late. An account pays for late packets, as in the policy inside the
-//! loop ([`GoalFrequency`](crate::frequency::GoalFrequency)): every packet adds the share that the goal allows, and a
-//! lower frequency is tried only if the account can pay twice for what the last trial cost. Packets that are late at
-//! the highest frequency are not charged: no frequency helps them.
+//! **Late packets.** If late packets are counted, the policy adapts the busyness goal: it raises the goal step by step
+//! while packets are in time, and lowers it when they are late. An account pays for late packets, as in the policy
+//! inside the loop ([`GoalFrequency`](crate::frequency::GoalFrequency)): every packet adds the share that the latency
+//! goal allows to be late, and a lower frequency is tried only if the account could pay twice for the late packets of
+//! the last trial. Packets that are late at the highest frequency are not charged, because no frequency helps them.
 //!
-//! **Changes.** A lower frequency is requested only if it would have sufficed for all windows of the hold time. The
-//! hold time doubles if the frequency had to rise again within it. Changes are far enough apart that their stalls do
-//! not matter ([`Transition::patience`]), and there is no step down that would not pay off within the hold time
-//! ([`Transition::worth_after`]).
+//! **Changes.** A lower frequency is requested only if it would have sufficed in all windows of the hold time. If the
+//! frequency has to rise again within the hold time, the hold time doubles. Changes are far enough apart that their
+//! stalls do not matter ([`Transition::patience`]), and the frequency is not lowered if this would not pay off within
+//! the hold time ([`Transition::worth_after`]).
 
 use units::{Hertz, Instant, Nanos};
 
@@ -40,32 +40,35 @@ pub const HIGHEST_BUSY_PPM: u32 = 950_000;
 const WINDOW: Nanos = Nanos::from_millis(100);
 /// A core that is busy for at least this share of a span, in ppm, counts as busy all the time.
 const SATURATED: u32 = 980_000;
-/// The same for a core that was nearly idle, or has late packets: the work of a packet that is not done yet is not counted.
+/// The same limit for a core that was nearly idle before, or has late packets. It is lower because the work of a packet
+/// that is not finished yet is not counted.
 const SATURATED_IF_LATE: u32 = 900_000;
-/// Number of consecutive such spans that count as a higher load, if the core was not nearly idle before. A single one
-/// may be a burst.
+/// Number of consecutive spans busy all the time that count as a higher load, if the core was not nearly idle before. A
+/// single one may be a burst.
 const SATURATED_SPANS: u32 = 2;
-/// The same while packets are measured, and none is late: with few packets a second, a burst lasts for some spans.
+/// The same number while packets are measured and none is late: with few packets per second, a burst lasts for several
+/// spans.
 const SATURATED_SPANS_IN_TIME: u32 = 10;
-/// The frequency rises only if the busyness exceeds its goal by this much, in ppm. Otherwise noise would change the
-/// frequency back and forth.
+/// The frequency rises only if the busyness exceeds its goal by more than this, in ppm. Otherwise noise would make the
+/// frequency go up and down.
 const MARGIN: u32 = 40_000;
 /// The shortest and the longest hold time.
 const SHORTEST_HOLD: Nanos = Nanos::from_millis(300);
 const LONGEST_HOLD: Nanos = Nanos::from_secs(4);
 /// A lower frequency counts as confirmed after this many hold times.
 const LASTED: u64 = 10;
-/// Number of windows that are remembered: as many as fit the longest hold time.
+/// Number of windows that are remembered: enough for the longest hold time.
 const MEMORY: usize = 40;
-/// With a latency goal: the busyness to begin with, its steps up and down, and its bounds.
+/// With a latency goal: the initial busyness goal, its steps up and down, and its limits, in ppm.
 const FIRST_BUSY: u32 = 700_000;
 const BUSY_UP: u32 = 20_000;
 const BUSY_DOWN: u32 = 100_000;
 const MOST_BUSY: u32 = 920_000;
-/// The busyness is judged after so many packets that the goal allows this many late ones, or after this time.
+/// The busyness goal is judged after so many packets that the latency goal allows this many late ones, or after
+/// `JUDGED_AFTER`.
 const ENOUGH_LATE: u64 = 8;
 const JUDGED_AFTER: Nanos = Nanos::from_secs(2);
-/// Maximum balance of the account, in late packets; or twice what the last trial cost, if that is more.
+/// Upper limit of the account's balance, in late packets; or twice the cost of the last trial, if that is more.
 const MOST_LATE: i64 = 256;
 
 /// Settings of a [`Goal`].
@@ -73,12 +76,12 @@ const MOST_LATE: i64 = 256;
 pub struct GoalConfig {
     /// The frequencies that can be requested.
     pub pstates: PStates,
-    /// What a change costs.
+    /// How long a frequency change takes.
     pub transition: Transition,
-    /// The busyness goal: the highest share of time, in ppm, that the core spends on useful work. If late packets are
-    /// counted, it is only the initial value.
+    /// The busyness goal: the highest share of time, in ppm, that the core may spend on useful work. If late packets
+    /// are counted, this is only the initial value.
     pub busy_ppm: u32,
-    /// The latency goal. `None` if there is none.
+    /// The latency goal. `None`: the policy ignores late packets.
     pub latency: Option<Latency>,
 }
 
@@ -89,10 +92,10 @@ pub struct Goal<C> {
     /// The present busyness goal, in ppm.
     busy_ppm: u32,
     requested: Hertz,
-    /// The highest frequency that the machine allows.
+    /// The highest frequency that the machine allows now.
     ceiling: Hertz,
     window: Window,
-    /// The frequencies that the last windows needed, in hertz, newest first.
+    /// The frequencies that the last windows needed, in hertz, latest window first.
     needs: [u64; MEMORY],
     windows: usize,
     /// Number of consecutive spans in which the core was busy all the time.
@@ -105,18 +108,18 @@ pub struct Goal<C> {
     /// The highest frequency that turned out too low for the load while it was in force.
     failed: Option<Hertz>,
     judged: Judged,
-    /// When the busyness was last lowered.
+    /// When the busyness goal was last lowered.
     lowered: Option<Instant<C>>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Window {
     span: Nanos,
-    /// Cycles that the core spent on useful work in this span.
+    /// Cycles that the core spent on useful work in this window.
     cycles: u64,
 }
 
-/// Packets since the busyness was last judged, at frequencies below the highest.
+/// Packets since the busyness goal was last judged, at frequencies below the highest.
 #[derive(Clone, Copy, Default, Debug)]
 struct Judged {
     span: Nanos,
@@ -124,17 +127,17 @@ struct Judged {
     late: u64,
 }
 
-/// The balance of late packets against those that the goal allows. One packet counts 1,000,000.
+/// The balance of the late packets that the goal allows, minus those that occurred. One packet counts 1,000,000.
 #[derive(Clone, Copy, Default, Debug)]
 struct Account {
     balance: i64,
-    /// How far it has fallen since the last trial, now and at its worst.
+    /// How far the balance has fallen since the last trial: (now, at its lowest).
     fallen: i64,
     worst: i64,
 }
 
 impl<C> Goal<C> {
-    /// Begins at the highest frequency.
+    /// Creates a policy that starts at the highest frequency.
     pub fn new(config: GoalConfig) -> Self {
         let highest = config.pstates.highest();
         let first = if config.latency.is_some() { config.busy_ppm.min(FIRST_BUSY) } else { config.busy_ppm };
@@ -162,7 +165,7 @@ impl<C> Goal<C> {
         self.busy_ppm
     }
 
-    /// The hold time: how long the need must have been lower before the frequency falls.
+    /// The hold time: for how long a lower frequency must have been sufficient before the policy requests it.
     pub fn hold(&self) -> Nanos {
         self.hold
     }
@@ -184,18 +187,19 @@ impl<C> Goal<C> {
     /// Charges late packets to the account. Returns whether there are more than it can pay for.
     fn count_late(&mut self, sample: &Sample<C>) -> bool {
         let (Some(late), Some(allowed)) = (sample.late, self.allowed_ppm()) else { return false };
-        // Right after a rise, what is late is the backlog of the lower frequency.
+        // Right after a rise, late packets are the backlog from the lower frequency.
         let since_change = self.changed.and_then(|at| sample.now.since(at));
         let backlog = since_change.is_some_and(|since| since < WINDOW);
         let below = sample.running < self.highest();
         self.account.packets(late.judged, if below || backlog { late.late } else { 0 }, allowed);
-        // A backlog says that the load has risen, and not that the core was too busy before.
+        // A backlog shows that the load has risen, not that the core was too busy before.
         if backlog {
             return below && late.late > 0 && self.account.balance < 0;
         }
         self.judged.span += sample.span;
         if !below {
-            // Nothing is learned here. What was learned is forgotten when another trial could be paid for.
+            // Nothing is learned here. What was learned before is forgotten once the account could pay for another
+            // trial.
             if self.judged.span >= JUDGED_AFTER && self.account.can_fail() {
                 let first = self.config.busy_ppm.min(FIRST_BUSY);
                 self.busy_ppm = self.busy_ppm.max((self.busy_ppm + BUSY_UP).min(first));
@@ -208,7 +212,7 @@ impl<C> Goal<C> {
         let Judged { span, packets, late: all_late } = self.judged;
         let would_allow = scale(packets, allowed, u64::from(ONE));
         if all_late > would_allow.max(ENOUGH_LATE) {
-            // A queue is late for some time, but has one cause.
+            // A queue stays late for some time, but this has only one cause: lower the goal only once.
             if self.lowered.and_then(|at| sample.now.since(at)).is_none_or(|since| since >= JUDGED_AFTER) {
                 self.busy_ppm = self.busy_ppm.saturating_sub(BUSY_DOWN).max(LOWEST_BUSY_PPM);
                 self.lowered = Some(sample.now);
@@ -229,13 +233,13 @@ impl<C> Goal<C> {
         self.config.pstates.at_least(wanted).unwrap_or(self.config.pstates.highest()).min(self.highest())
     }
 
-    /// Requests a higher frequency, or another one that must not wait for the end of the window.
+    /// Requests another frequency at once, usually a higher one, without waiting for the end of the window.
     fn rise(&mut self, now: Instant<C>, wanted: Hertz, reason: Reason) -> Decision {
         if wanted <= self.granted_now() {
             return Decision::keep(reason);
         }
-        // With a latency goal, a fall whose late packets cannot be paid for twice was wrong even if it lasted for a while:
-        // with a longer hold time, the need of a load that comes and goes is remembered while it is away.
+        // With a latency goal, a lower frequency whose late packets cannot be paid for twice was wrong even if it
+        // lasted for a while. The longer hold time then remembers the need of a load that comes and goes.
         if let Some(since) = self.fell.take().and_then(|fell| now.since(fell))
             && (since < self.hold || since < LONGEST_HOLD && self.config.latency.is_some() && !self.account.can_fail())
         {
@@ -269,7 +273,7 @@ impl<C> Goal<C> {
             let wanted = self.suffices(need);
             return self.rise(now, wanted, if wanted == requested { Reason::Steady } else { Reason::Load });
         }
-        // Once a fall has lasted, the next one need not wait as long.
+        // Once a lower frequency has lasted for long, the next step down needs a shorter hold time.
         if let Some(fell) = self.fell
             && now.since(fell).is_some_and(|since| since >= self.hold * LASTED)
         {
@@ -287,8 +291,8 @@ impl<C> Goal<C> {
         }
         let quantile = self.config.latency.map(|goal| goal.quantile);
         let since = self.changed.and_then(|at| now.since(at)).unwrap_or(Nanos::MAX);
-        // A rise to the highest was for want of knowledge. What is needed is known soon after, and what was needed within the
-        // hold time is remembered.
+        // A rise to the highest frequency happens when the need is unknown. It is known soon after, and the needs
+        // within the hold time are remembered.
         let least = if requested == self.highest() { SHORTEST_HOLD } else { self.hold };
         if since < least.max(self.config.transition.patience(quantile)) {
             return Decision::keep(Reason::Measuring);
@@ -297,7 +301,8 @@ impl<C> Goal<C> {
         if since < worth_after {
             return Decision::keep(Reason::NotWorthIt);
         }
-        // What has failed before is tried again when its price can be paid; what has not, when nothing is owed.
+        // A frequency that failed before is tried again when the account can pay for it; any other when the balance is
+        // not negative.
         let is_trial = self.failed.is_none_or(|failed| wanted <= failed);
         let can_pay = if is_trial { self.account.can_fail() } else { self.account.balance >= 0 };
         if self.config.latency.is_some() && !can_pay {
@@ -337,7 +342,7 @@ impl<C> OutsidePolicy<C> for Goal<C> {
         let is_late = sample.late.is_some_and(|late| late.late > 0);
         let least = if is_late { SATURATED_IF_LATE } else { SATURATED };
         self.saturated = if share >= least { self.saturated + 1 } else { 0 };
-        // A load that comes to an idle core is no burst of a load that is known.
+        // A load that starts on an idle core is not a burst of a known load.
         let was_idle = self.windows > 0 && self.needs[0].saturating_mul(4) < self.granted_now().as_hertz();
         let in_time = self.config.latency.is_some() && sample.late.is_some() && !is_late;
         let enough = if in_time { SATURATED_SPANS_IN_TIME } else { SATURATED_SPANS };
@@ -353,7 +358,8 @@ impl<C> OutsidePolicy<C> for Goal<C> {
     }
 
     fn granted(&mut self, _: Instant<C>, ceiling: Hertz) {
-        // What was wanted above it is not to be had. It is again when the limit goes: the request still stands.
+        // The machine does not allow the frequency above its limit now. The request remains, and takes effect when the
+        // limit is lifted.
         self.ceiling = ceiling;
     }
 }
@@ -368,7 +374,7 @@ impl Account {
         self.worst = self.worst.max(self.fallen);
     }
 
-    /// Twice what the last trial cost.
+    /// The price of another trial: twice the cost of the last one.
     fn price(&self) -> i64 {
         self.worst.saturating_mul(2)
     }

@@ -5,13 +5,14 @@ use units::{Hertz, Instant, Nanos};
 use super::{Decision, Occupancy, OutsidePolicy, Reason, Sample};
 use crate::frequency::PStates;
 
-// Source of the constants: DPDK `examples/l3fwd-power/main.c`, as the policy inside the loop has them
+// Source of the constants: DPDK `examples/l3fwd-power/main.c`, in the same version as for the policy inside the loop
 // (`policy::frequency::L3fwdPower`).
 
 /// Frames in a full burst, `MAX_PKT_BURST`.
 const BURST: u64 = 32;
-/// Frames per poll above which, in this order, the highest frequency is requested, 100 is added to the trend, or 1 is
-/// added: `FREQ_GEAR3_RX_PACKET_THRESHOLD` to `FREQ_GEAR1_RX_PACKET_THRESHOLD`.
+/// Thresholds for the number of frames per poll: above the first, the policy requests the highest frequency; above the
+/// second, it adds 100 to the trend; above the third, it adds 1. `FREQ_GEAR3_RX_PACKET_THRESHOLD` to
+/// `FREQ_GEAR1_RX_PACKET_THRESHOLD`.
 const GEARS: [u64; 3] = [3 * BURST, 2 * BURST, BURST];
 /// `FREQ_UP_TREND2_ACC`, `FREQ_UP_TREND1_ACC`, `FREQ_UP_THRESHOLD`.
 const TREND_2: u64 = 100;
@@ -19,7 +20,8 @@ const TREND_1: u64 = 1;
 const UP_ABOVE: u64 = 10_000;
 /// `TIMER_NUMBER_PER_SECOND` is 10.
 const PERIOD: Nanos = Nanos::from_millis(100);
-/// `SCALING_DOWN_TIME_RATIO_THRESHOLD`, 0.25 of the period, as one part in this many.
+/// The frequency falls if the core slept for at least one part in this many of the period:
+/// `SCALING_DOWN_TIME_RATIO_THRESHOLD` is 0.25.
 const SLEPT_PART: u64 = 4;
 
 /// The legacy mode of l3fwd-power, as far as it can be reproduced from outside the loop.
@@ -31,10 +33,10 @@ const SLEPT_PART: u64 = 4;
 ///   each 100 ms:   slept a quarter of it or more ────────► a step down
 ///                  or less than 32 frames a poll ────────► a step down
 /// ```
-/// l3fwd-power compares its gears with the frames that a burst *left* in the queue. They cannot be seen from outside.
-/// The mean number of frames per poll is used instead, so a loop with bursts of at most 32 frames never shifts up here;
-/// Apus's own bursts are larger. Everything else is as in DPDK, including the behaviour that a core slows down until it
-/// is saturated.
+/// l3fwd-power compares its gears with the frames that a burst *left* in the queue, which cannot be seen from outside.
+/// Instead, this policy uses the mean number of frames per poll. So it never requests a higher frequency for a loop
+/// whose bursts have at most 32 frames; Apus's own bursts are larger. Everything else is as in DPDK, including the
+/// behaviour that a core becomes slower until it is saturated.
 #[derive(Clone, Copy, Debug)]
 pub struct L3fwdPower<C> {
     pstates: PStates,
@@ -47,7 +49,7 @@ pub struct L3fwdPower<C> {
 }
 
 impl<C> L3fwdPower<C> {
-    /// Begins at the highest frequency, as `rte_power_init()` does.
+    /// Creates a policy that starts at the highest frequency, as `rte_power_init()` does.
     pub fn new(pstates: PStates) -> Self {
         let requested = pstates.highest();
         Self { pstates, requested, trend: 0, slept: Nanos::ZERO, packets: 0, polls: 0, began: None }
@@ -93,7 +95,7 @@ impl<C> OutsidePolicy<C> for L3fwdPower<C> {
         if self.trend > UP_ABOVE {
             (self.trend, self.requested, reason) = (0, self.pstates.up(self.requested), Reason::Load);
         }
-        // A loop that says nothing is no idle loop.
+        // A loop that reports nothing does not count as idle.
         if matches!(sample.occupancy, Occupancy::Unsure(_)) && polls.all == 0 && sample.slept.is_none() {
             (self.requested, reason) = (self.pstates.highest(), Reason::Unsure);
         }

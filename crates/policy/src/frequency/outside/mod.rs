@@ -1,9 +1,9 @@
 //! Frequency policies outside of the packet loop: they decide at regular intervals, from counters.
 //!
 //! The policies of [`frequency`](super) run inside the loop and see each poll. The policies of this module see only
+//! The policies of [`frequency`](super) run inside the loop and see each poll. The policies of this module see only
 //! counters: those of the loop itself, of its NIC or of the processor. They are for loops of other programs, and for
 //! settings that only another process may change.
-//!
 //! ```text
 //!   counters ──► occupancy ([`packets`], [`branches`], or from the loop) ─────► Sample ──► policy.decide()
 //!                                                                                            │
@@ -53,59 +53,59 @@ units::named! {
     /// Why an occupancy is unknown.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Unsure {
-        /// Nothing has been learned yet: no load has been seen for long enough.
+        /// Nothing is known yet, because no load was seen for long enough.
         Learning = "learning",
-        /// Packets were lost, so the core may need a higher frequency than it has.
+        /// Packets were lost, so the core may need a higher frequency.
         Loss = "loss",
-        /// The counters fit neither the idle nor the busy phase that was learned.
+        /// The counters match neither the idle nor the busy phase that was learned.
         Unlike = "unlike",
-        /// The counters look the same in the idle and in the busy phase.
+        /// The learned idle and busy phases look too similar in the counters.
         Indistinct = "indistinct",
         /// The counters were not running for long enough in this interval, because something else used them.
         Uncounted = "uncounted",
-        /// The loop has not reported anything in this interval.
+        /// The loop did not report anything in this interval.
         Silent = "silent",
     }
 }
 
-/// Polls of a loop within a span.
+/// Polls of a loop within a span of time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Polls {
-    /// All polls.
+    /// Number of all polls.
     pub all: u64,
     /// Number of polls that found no packet.
     pub empty: u64,
 }
 
-/// Packets within a span whose delay was measured.
+/// Packets within a span of time whose delay was measured.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Late {
-    /// Packets whose delay was measured.
+    /// Number of packets whose delay was measured.
     pub judged: u64,
     /// Number of packets that were later than the goal allows.
     pub late: u64,
 }
 
-/// The observation of a core since the last sample.
+/// What was observed on a core since the previous sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample<C> {
-    /// When the span ended.
+    /// Time of the sample: the end of the span.
     pub now: Instant<C>,
-    /// Time since the last sample.
+    /// Time since the previous sample.
     pub span: Nanos,
-    /// The frequency that was in force at the end of the span.
+    /// The frequency in force at the end of the span.
     pub running: Hertz,
-    /// Share of time that the core spent on useful work.
+    /// Share of the span that the core spent on useful work.
     pub occupancy: Occupancy,
-    /// Packets received. `None` if they are not counted.
+    /// Number of packets received in the span. `None` if they are not counted.
     pub packets: Option<u64>,
-    /// Polls. `None` if they are not counted.
+    /// Polls in the span. `None` if they are not counted.
     pub polls: Option<Polls>,
-    /// Time for which the loop slept or blocked. `None` if it is not measured.
+    /// Time in the span for which the loop slept or blocked. `None` if it is not measured.
     pub slept: Option<Nanos>,
-    /// Late packets. `None` if delays are not measured.
+    /// Late packets in the span. `None` if delays are not measured.
     pub late: Option<Late>,
-    /// Time since midnight. `None` if the policy does not need it.
+    /// Wall-clock time since midnight. `None` if the policy does not need it.
     pub time_of_day: Option<Nanos>,
 }
 
@@ -123,13 +123,13 @@ units::named! {
         Idle = "idle",
         /// The policy has seen too little since the last change.
         Measuring = "measuring",
-        /// The frequency in force is the one that is needed.
+        /// The frequency in force is the needed one.
         Steady = "steady",
         /// The load needs a higher frequency.
         Load = "load",
-        /// The core was busy all the time, so it is unknown how much more it needs.
+        /// The core was busy all the time, so it is unknown how high a frequency it needs.
         Saturated = "saturated",
-        /// The load has needed a lower frequency for long enough.
+        /// For long enough, a lower frequency would have been sufficient for the load.
         LessLoad = "less_load",
         /// More packets were late than the goal allows.
         Late = "late",
@@ -137,17 +137,17 @@ units::named! {
         GoalTooTight = "goal_too_tight",
         /// The occupancy is unknown.
         Unsure = "unsure",
-        /// A lower frequency would not last long enough to be worth its stall.
+        /// A lower frequency would probably not last long enough to be worth its stall.
         NotWorthIt = "not_worth_it",
     }
 }
 
-/// What to do, and why.
+/// A policy's decision, and the reason for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decision {
     /// The frequency to request. `None` keeps the last request.
     pub request: Option<Hertz>,
-    /// Why.
+    /// Why the policy decided so.
     pub reason: Reason,
 }
 
@@ -160,17 +160,19 @@ impl Decision {
 
 /// Chooses the frequency of a core from samples.
 pub trait OutsidePolicy<C> {
-    /// The frequency that the policy requests now. Before the first decision, it is the initial frequency.
+    /// The frequency that the policy requests now. Before the first decision, it is the frequency at which the core
+    /// must start.
     fn requested(&self) -> Hertz;
 
-    /// Decides from a sample.
+    /// Decides based on the latest sample.
     fn decide(&mut self, sample: &Sample<C>) -> Decision;
 
-    /// Learns the highest frequency that the machine allows. The firmware may change this limit at any time.
+    /// Tells the policy the highest frequency that the machine allows now. The firmware may change this limit at any
+    /// time.
     fn granted(&mut self, _now: Instant<C>, _ceiling: Hertz) {}
 }
 
-/// Any one of the policies, without dynamic dispatch.
+/// Any one of this module's policies, without dynamic dispatch.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // there is one a core
 pub enum Outside<C> {
@@ -238,7 +240,7 @@ pub(crate) mod tests {
         Hertz::new(n * MHZ)
     }
 
-    /// A span of 10 ms that ended at `at_ms`. Only its share of useful work is known.
+    /// A span of 10 ms that ended at `at_ms`. Only the share of useful work is known.
     pub fn sample(at_ms: u64, running: Hertz, share_ppm: u32) -> Sample<Simulated> {
         Sample {
             now: Instant::from_nanos(at_ms * MS),

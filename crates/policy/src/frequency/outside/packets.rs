@@ -1,9 +1,9 @@
-//! Estimates how busy a polling core is from the packets of its NIC.
+//! Estimates how busy a polling core is from the packets that its NIC receives.
 //!
-//! A polling process uses all of its CPU, whether or not it has work. The packets show more: if the process kept up
-//! with `R` packets per second at a frequency `f`, a packet costs at most `f / R` cycles. This *bound* is learned from
-//! the highest load that the process kept up with. The estimate is never too low as long as a packet costs about the
-//! same at every rate: a fraction of the highest rate seen needs the same fraction of the frequency.
+//! A polling process uses all of its CPU, whether or not it has work. Packets show more: if the process kept up with
+//! `R` packets per second at a frequency `f`, a packet costs at most `f / R` cycles. This *bound* is learned from the
+//! highest load that the process kept up with. If a packet costs about the same at every rate, the estimate is never
+//! too low: a fraction of the highest rate seen needs the same fraction of the frequency.
 //!
 //! ```text
 //!   LEARNING ── a stretch with packets and without loss ──► BOUNDED ── packets at most f / bound ──► a share
@@ -15,16 +15,16 @@ use units::{Hertz, Nanos};
 
 use super::{ONE, Occupancy, Unsure, scale};
 
-/// A stretch has this many parts of this length. The part with the fewest packets counts: a ring of some thousand
-/// packets could hide for a while that the process does not keep up with a burst.
+/// A stretch consists of this many parts of the length `PART`. The part with the fewest packets counts: a ring of a few
+/// thousand packets could hide for a while that the process does not keep up with a burst.
 const PARTS: u32 = 4;
 const PART: Nanos = Nanos::from_millis(50);
-/// Minimum number of packets in a part, so that one packet more or less hardly matters.
+/// Minimum number of packets in a part, so that one packet more or less matters little.
 const ENOUGH_PACKETS: u64 = 16;
-/// The bound grows by one part in this many with each loss that contradicts it.
+/// After each loss that contradicts the bound, the bound grows by one part in this many.
 const GROWS_BY: u64 = 2;
 
-/// An upper bound of the cycles that a packet costs a process.
+/// An upper bound for the number of cycles that a process needs per packet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PacketCost {
     bound: Option<u64>,
@@ -38,13 +38,13 @@ struct Stretch {
     /// Length of the part that is not complete yet.
     span: Nanos,
     packets: u64,
-    /// Number of complete parts, and the highest cost of a packet in any of them, in cycles.
+    /// Number of complete parts, and the highest cost per packet in any of them, in cycles.
     parts: u32,
     cost: u64,
 }
 
 impl Stretch {
-    /// Adds a span. Returns the cost of a packet when the stretch is complete.
+    /// Adds a span. Returns the cost per packet, in cycles, when the stretch is complete.
     fn add(&mut self, span: Nanos, packets: u64) -> Option<u64> {
         self.span += span;
         self.packets = self.packets.saturating_add(packets);
@@ -68,31 +68,31 @@ impl Stretch {
 }
 
 impl PacketCost {
-    /// Creates an estimate with a known bound, in cycles per packet.
+    /// Creates an estimate from a known bound, in cycles per packet.
     pub fn known(cycles: u64) -> Self {
         Self { bound: Some(cycles.max(1)), stretch: Stretch::default() }
     }
 
-    /// The learned bound, in cycles per packet. `None` while learning.
+    /// The learned bound, in cycles per packet. `None` if none was learned yet.
     pub fn bound(&self) -> Option<u64> {
         self.bound
     }
 
     /// Adds a span: the frequency in force, the packets received, and those that were lost because the core did not
-    /// take them in time. Returns the core's occupancy.
+    /// fetch them in time. Returns the core's occupancy.
     pub fn observe(&mut self, running: Hertz, span: Nanos, packets: u64, lost: u64) -> Occupancy {
         let hertz = running.as_hertz();
         let cycles = scale(hertz, span.as_nanos(), 1_000_000_000);
         if lost > 0 {
             self.stretch = Stretch::default();
-            // It was to bear this rate, and did not.
+            // According to the bound, the core could handle this rate, but it did not.
             if self.bound.is_some_and(|bound| packets.saturating_mul(bound) < cycles) {
                 self.bound = self.bound.map(|bound| bound.saturating_add(bound.div_ceil(GROWS_BY)));
             }
             return Occupancy::Unsure(Unsure::Loss);
         }
         if packets == 0 {
-            // What was queued before is done within the span.
+            // Packets that were queued before are processed within the span.
             self.stretch = Stretch::default();
             return Occupancy::Share(0);
         }

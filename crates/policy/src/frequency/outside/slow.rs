@@ -1,30 +1,30 @@
-//! When to save power with a setting that many cores share, such as turbo or the frequency of the uncore.
+//! Decides when to save power by a setting that many cores share, such as turbo or the frequency of the uncore.
 //!
 //! ```text
 //!   FULL ── no core has needed it for the hold time ──► SAVING
 //!    ▲                                                    │
 //!    └────────────── a core needs it: at once ────────────┘
 //! ```
-//! Such a setting is slower than the frequency of a core: a change affects all cores of a package, so it follows the need
-//! of all of them, and seldom. The hold time begins at [`SHORTEST_HOLD`]. It doubles if the setting is needed again within
-//! a hold time after it was lowered, and halves when saving has lasted for [`LASTED`] hold times.
+//! A change of such a setting affects all cores of a package. So it follows the need of all of them, and changes more
+//! rarely than the frequency of a core. The hold time starts at [`SHORTEST_HOLD`]. It doubles if the full setting is
+//! needed again within a hold time after it was lowered, and halves when saving has lasted for [`LASTED`] hold times.
 
 use units::{Instant, Nanos};
 
-/// The shortest hold time: the setting changes at most six times in a minute.
+/// The shortest hold time. With it, the setting changes at most six times per minute.
 pub const SHORTEST_HOLD: Nanos = Nanos::from_secs(10);
 /// The longest hold time.
 pub const LONGEST_HOLD: Nanos = Nanos::from_secs(160);
-/// Saving counts as confirmed after this many hold times.
+/// Saving counts as confirmed after this many hold times; the hold time is then halved.
 pub const LASTED: u64 = 10;
 
-/// Decides when to save power with a shared setting. It begins with the setting at its full value.
+/// Decides when to save power by a shared setting. At first, the setting has its full value.
 #[derive(Clone, Debug)]
 pub struct Slow<C> {
     hold: Nanos,
-    /// Since when no core has needed the full value.
+    /// Time since which no core has needed the full value. `None` if a core needs it.
     unneeded: Option<Instant<C>>,
-    /// Since when power is saved.
+    /// Time since which power is saved. `None` if the setting has its full value.
     saving: Option<Instant<C>>,
 }
 
@@ -40,13 +40,13 @@ impl<C> Slow<C> {
         self.saving.is_some()
     }
 
-    /// The hold time: how long no core must have needed the full value before power is saved.
+    /// The hold time: for how long no core must have needed the full value before the setting is lowered.
     pub fn hold(&self) -> Nanos {
         self.hold
     }
 
-    /// Takes note of whether any core needs the full value now. `Some(true)` asks to save power, `Some(false)` to restore
-    /// the full value, and `None` to change nothing.
+    /// Decides based on whether any core needs the full value now. `Some(true)`: lower the setting to save power;
+    /// `Some(false)`: restore the full value; `None`: change nothing.
     pub fn decide(&mut self, now: Instant<C>, is_needed: bool) -> Option<bool> {
         let since = |at: Instant<C>| now.since(at).unwrap_or(Nanos::ZERO);
         if is_needed {

@@ -13,20 +13,21 @@ pub struct Transition {
     pub stall: Nanos,
 }
 
-/// 2nd Gen Intel Xeon Scalable, the slowest of those that Intel describes: a request waits for a timer of 500 us (about
-/// 530 us to the end of the change), and then the core halts for about 12 us. On the 3rd Gen the stall is some hundred
-/// nanoseconds. Source: Intel 637284-001US, section 4.
+/// The values of 2nd Gen Intel Xeon Scalable, the slowest that Intel describes: a request waits for a timer of 500 us
+/// (about 530 us until the end of the change), and then the core halts for about 12 us. On the 3rd Gen, the stall is a
+/// few hundred nanoseconds. Source: Intel 637284-001US, section 4.
 impl Default for Transition {
     fn default() -> Self {
         Self { sequencing: Nanos::from_micros(530), stall: Nanos::from_micros(12) }
     }
 }
 
-/// Without a latency goal, stalls may take one part in this many of the time.
+/// Without a latency goal, stalls may take at most one part in this many of the time.
 const STALL_TIME_PART: u64 = 1_000;
-/// Stalls may cause one in this many of the late packets that a goal allows, as in the policy inside the loop.
+/// With a latency goal, stalls may cause at most one in this many of the late packets that it allows, as in the policy
+/// inside the loop.
 const STALL_LATE_PART: u64 = 4;
-/// A lower frequency must save this many times the work that its two stalls (one down, one up) cost.
+/// A lower frequency must save at least this many times the work that its two stalls (one down, one up) cost.
 const WORTH: u64 = 100;
 
 impl Transition {
@@ -35,8 +36,8 @@ impl Transition {
         self.sequencing + self.stall
     }
 
-    /// The shortest time between two changes. It ensures that stalls alone never cause more than their part of the late
-    /// packets that `quantile` allows or, without a goal, more than their part of the time.
+    /// The shortest time between two changes. It ensures that stalls alone cause at most a quarter of the late packets
+    /// that `quantile` allows or, without a goal, take at most one thousandth of the time.
     pub fn patience(&self, quantile: Option<Quantile>) -> Nanos {
         let part = match quantile {
             Some(quantile) => scale(STALL_LATE_PART, u64::from(ONE), u64::from(quantile.above_ppm().max(1))),
@@ -45,8 +46,8 @@ impl Transition {
         (self.stall * part).max(self.settling())
     }
 
-    /// How long a step down from `from` to `to` must last to be worth its stalls. Power is assumed to be proportional
-    /// to the frequency, which underestimates the savings of a lower voltage.
+    /// How long the frequency must stay at `to`, after a step down from `from`, to be worth the stalls. Power is
+    /// assumed to be proportional to the frequency, which underestimates the savings of a lower voltage.
     pub fn worth_after(&self, from: Hertz, to: Hertz) -> Nanos {
         let saved = from.as_hertz().saturating_sub(to.as_hertz());
         if saved == 0 {
@@ -55,7 +56,7 @@ impl Transition {
         Nanos::from_nanos(scale(self.stall.as_nanos() * 2 * WORTH, from.as_hertz(), saved))
     }
 
-    /// Share of the time, in ppm, for which the core halts because of `changes` within `span`.
+    /// Share of the time, in ppm, for which the core halts because of `changes` frequency changes within `span`.
     pub fn share_ppm(&self, changes: u64, span: Nanos) -> u64 {
         scale(self.stall.as_nanos().saturating_mul(changes), u64::from(ONE), span.as_nanos())
     }

@@ -1,4 +1,4 @@
-//! DPDK's power library, which switches between two frequencies, seen from outside.
+//! DPDK's power library, which switches between two frequencies, reproduced from outside the loop.
 
 use units::{Hertz, Instant, Nanos};
 
@@ -8,28 +8,29 @@ use crate::frequency::PStates;
 /// A queue is idle after this many consecutive empty polls: `emptypoll_max`, 512 by default (DPDK
 /// `lib/power/rte_power_pmd_mgmt.c`).
 const EMPTY_POLLS: u64 = 512;
-/// If polls are not counted, a core is idle after this time without a packet. 512 polls of an idle queue take some tens
-/// of microseconds, which cannot be seen from outside; this is the time of two samples.
+/// If polls are not counted, a core is idle after this time without a packet. 512 polls of an idle queue take a few
+/// tens of microseconds, which is too short to be seen from outside. This is the time of two samples.
 const EMPTY_FOR: Nanos = Nanos::from_millis(20);
 
 /// The `scale` mode of DPDK's `rte_power_pmd_mgmt`: the highest frequency as soon as a packet arrives, the lowest after
 /// more than 512 consecutive empty polls.
 ///
-/// It sees spans instead of single polls. Empty polls count as consecutive if no packet arrived in the span. If neither
-/// packets nor polls are counted, useful work counts as packets.
+/// The policy sees spans instead of single polls. Empty polls count as consecutive if no packet arrived in the span. If
+/// neither packets nor polls are counted, useful work is taken as a sign of packets.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoLevel<C> {
     highest: Hertz,
     lowest: Hertz,
     requested: Hertz,
-    /// Empty polls since the last packet.
+    /// Number of empty polls since the last packet.
     empty: u64,
     /// When the last packet was seen.
     busy_at: Option<Instant<C>>,
 }
 
 impl<C> TwoLevel<C> {
-    /// Switches between the lowest and the highest of `pstates`. Begins at the highest, as `rte_power_init()` does.
+    /// Creates a policy that switches between the lowest and the highest of `pstates`. It starts at the highest, as
+    /// `rte_power_init()` does.
     pub fn new(pstates: &PStates) -> Self {
         let (highest, lowest) = (pstates.highest(), pstates.lowest());
         Self { highest, lowest, requested: highest, empty: 0, busy_at: None }

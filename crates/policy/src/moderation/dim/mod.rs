@@ -1,4 +1,4 @@
-//! DIM (dynamic interrupt moderation) as Linux does it: bit for bit, on a 64-bit kernel.
+//! DIM (dynamic interrupt moderation) exactly as in Linux on a 64-bit kernel: the same samples give the same decisions.
 //!
 //! ```text
 //!                    64 events later                    index changed
@@ -9,11 +9,12 @@
 //! ```
 //! Each decision compares the rates of one window with those of the previous one. It then moves to the next profile on
 //! the right (more moderation) or on the left (less). **Latency is not an input.** [`NetDim`] and [`RdmaDim`] share the
-//! window, the rates and the way a direction is reversed. Each has its own tables and its own notion of better.
+//! window, the rates and the way in which the search turns. Each has its own tables, and its own rule for which rates
+//! are better.
 //!
 //! Sources: `include/linux/dim.h` (git blob 06543fd40fcc), `lib/dim/dim.c` (97c3d084ebf0), `lib/dim/net_dim.c`
 //! (bf59deae6a29), `lib/dim/rdma_dim.c` (88f779486707), all of Linux 7.0. The code has been the same since v6.13.
-//! Kernels from before 2023 went on to use the rates of a window that took no time.
+//! Kernels from before 2023 also used the rates of a window that took no time.
 
 mod net;
 mod profiles;
@@ -30,8 +31,8 @@ use super::Sample;
 /// Number of events in a window: `DIM_NEVENTS` in `include/linux/dim.h`.
 pub const WINDOW_EVENTS: u32 = 64;
 
-/// A difference counts if it is more than this many percent, rounded down: `IS_SIGNIFICANT_DIFF` in
-/// `include/linux/dim.h`. So the smallest difference that counts is 11 %.
+/// A difference is significant if it is more than this many percent, rounded down: `IS_SIGNIFICANT_DIFF` in
+/// `include/linux/dim.h`. So the smallest significant difference is 11 %.
 const SIGNIFICANT_PERCENT: u64 = 10;
 
 /// The state of the measurement. The numbers are those of `enum dim_state`.
@@ -40,7 +41,7 @@ const SIGNIFICANT_PERCENT: u64 = 10;
 pub enum State {
     /// The next sample starts a window.
     StartMeasure = 0,
-    /// A window is under way.
+    /// A window is being measured.
     MeasureInProgress = 1,
     /// The driver must program a profile.
     ApplyNewProfile = 2,
@@ -52,7 +53,7 @@ pub enum State {
 pub enum TuneState {
     /// The profile stays until the rates change.
     ParkingOnTop = 0,
-    /// The profile stays for as many windows as the search took steps.
+    /// The profile stays for as many windows as the search has made steps.
     ParkingTired = 1,
     /// The search moves towards more moderation.
     GoingRight = 2,
@@ -81,9 +82,9 @@ enum Stepped {
 /// The result of one call of `step`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The last profile has not been programmed yet, so nothing was done.
+    /// The last profile has not been programmed yet, so the call had no effect.
     Applying,
-    /// The window is not full, or it took no time.
+    /// The window is not full yet, or it took no time.
     Measuring,
     /// A window is full, and the profile stays.
     Kept,
@@ -91,23 +92,23 @@ pub enum Outcome {
     Changed,
 }
 
-/// A queue's counters, with the kernel's widths (`struct dim_sample`).
+/// A queue's counters in the widths of the kernel (`struct dim_sample`).
 #[derive(Debug)]
 pub struct DimSample<C> {
     /// When the counters were read.
     pub time: Instant<C>,
-    /// Packets, `pkt_ctr`. Wraps at 32 bits.
+    /// Number of packets, the kernel's `pkt_ctr`. Wraps at 32 bits.
     pub packets: u32,
-    /// Bytes, `byte_ctr`. Wraps at 32 bits.
+    /// Number of bytes, the kernel's `byte_ctr`. Wraps at 32 bits.
     pub bytes: u32,
-    /// Interrupts, `event_ctr`. Wraps at 16 bits.
+    /// Number of interrupts, the kernel's `event_ctr`. Wraps at 16 bits.
     pub events: u16,
-    /// Completions, `comp_ctr`. Wraps at 32 bits.
+    /// Number of completions, the kernel's `comp_ctr`. Wraps at 32 bits.
     pub completions: u32,
 }
 
 impl<C> From<&Sample<C>> for DimSample<C> {
-    /// Truncates the totals as the kernel does.
+    /// Truncates the totals to the kernel's widths.
     fn from(sample: &Sample<C>) -> Self {
         Self {
             time: sample.now,
@@ -119,7 +120,7 @@ impl<C> From<&Sample<C>> for DimSample<C> {
     }
 }
 
-/// The state of an instance, to be compared with that of a kernel.
+/// The state of a DIM instance, for comparison with a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Snapshot {
     /// The kernel's `state`.
@@ -174,15 +175,15 @@ impl Stats {
     }
 }
 
-/// Ports `IS_SIGNIFICANT_DIFF`. A difference from a reference of 0 never counts. Nor does one from a negative
-/// reference: its conversion to unsigned makes the divisor huge.
+/// Ports `IS_SIGNIFICANT_DIFF`. A difference from a reference of 0 is never significant. Nor is one from a negative
+/// reference, because its conversion to unsigned makes the divisor huge.
 fn significant(value: i32, reference: i32) -> bool {
     let difference = i64::from(value.wrapping_sub(reference).wrapping_abs()) as u64;
     let reference = i64::from(reference) as u64;
     reference != 0 && 100u64.wrapping_mul(difference) / reference > SIGNIFICANT_PERCENT
 }
 
-/// The search that both variants share.
+/// The search for the best profile, which both variants share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Search {
     tune_state: TuneState,
@@ -212,7 +213,7 @@ impl Search {
         }
     }
 
-    /// Moves one profile further, within the indices 0 to `last`.
+    /// Moves to the next profile in the present direction, within the indices 0 to `last`.
     fn walk(&mut self, last: u8) -> Stepped {
         match self.tune_state {
             TuneState::ParkingOnTop | TuneState::ParkingTired => {}
@@ -236,7 +237,7 @@ impl Search {
     }
 }
 
-// Written out, because a derive would ask the same of the clock's marker type.
+// Implemented by hand, because a derive would also require `Clone` of the clock's marker type.
 impl<C> Clone for DimSample<C> {
     fn clone(&self) -> Self {
         *self

@@ -35,19 +35,20 @@ pub struct NetDim<C> {
 }
 
 impl<C> NetDim<C> {
-    /// The index with which a driver starts if it uses `net_dim_get_def_rx_moderation` or a similar function:
+    /// The index at which a driver starts if it uses `net_dim_get_def_rx_moderation` or a similar function:
     /// `NET_DIM_DEF_PROFILE_EQE` and `NET_DIM_DEF_PROFILE_CQE` in `lib/dim/net_dim.c`.
     pub const DEFAULT_INDEX: u8 = 1;
 
-    /// Starts at `index` of the kernel's table. A driver that does not set the index, like mlx5, starts at 0. `None` if
-    /// `index` is past the table.
+    /// Creates an instance that starts at `index` of the kernel's table. A driver that does not set the index, like
+    /// mlx5, starts at 0. `None` if the table has no such index.
     pub fn new(direction: Direction, mode: PeriodMode, index: u8) -> Option<Self> {
         let profile = |index| net_profile(direction, mode, index).unwrap_or(Profile::IMMEDIATE);
         Self::with_profiles([0, 1, 2, 3, 4].map(profile), index)
     }
 
-    /// Starts at `index` of a device's own profiles, as set by `ethtool -C IF rx-profile`: `net_dim_init_irq_moder()`.
-    /// `None` if `index` is past the table, or if one of the profiles would never raise an interrupt.
+    /// Creates an instance that starts at `index` of a device's own profiles, as set by `ethtool -C IF rx-profile`:
+    /// `net_dim_init_irq_moder()`. `None` if the table has no such index, or if one of the profiles would never raise
+    /// an interrupt.
     pub fn with_profiles(profiles: [Profile; NET_PROFILES], index: u8) -> Option<Self> {
         if index > LAST || profiles.iter().any(|profile| profile.usecs == 0 && profile.frames == 0) {
             return None;
@@ -61,8 +62,8 @@ impl<C> NetDim<C> {
         })
     }
 
-    /// Ports `net_dim()`. `restart` is the start of the next window, for which the kernel reads the clock again.
-    /// Without a kernel, pass `end.time`.
+    /// Ports `net_dim()`. `restart` is the time at which the next window starts, for which the kernel reads the clock
+    /// again. Outside a kernel, pass `end.time`.
     pub fn step(&mut self, end: &DimSample<C>, restart: Instant<C>) -> Outcome {
         let outcome = match self.state {
             State::ApplyNewProfile => return Outcome::Applying,
@@ -79,18 +80,18 @@ impl<C> NetDim<C> {
                 Outcome::Kept
             }
         };
-        // Not the completions: no net driver counts them.
+        // Completions are left out, because no network driver counts them.
         self.start = DimSample { time: restart, completions: self.start.completions, ..*end };
         self.state = State::MeasureInProgress;
         outcome
     }
 
-    /// Call this when the profile has been programmed; in the kernel the driver's work item does it.
+    /// Call this when the profile has been programmed; in the kernel, the driver's work item does so.
     pub fn finish_applying(&mut self) {
         self.state = State::StartMeasure;
     }
 
-    /// The state in the kernel's terms.
+    /// The state of this instance, in the kernel's terms.
     pub fn snapshot(&self) -> Snapshot {
         self.search.snapshot(self.state)
     }
@@ -197,7 +198,7 @@ fn compare(current: &Stats, previous: &Stats) -> Comparison {
 
 impl<C> ModerationPolicy<C> for NetDim<C> {
     fn profile(&self) -> Profile {
-        // No step leaves the table.
+        // The index never leaves the table.
         self.profiles[usize::from(self.search.profile_ix)]
     }
 
@@ -211,7 +212,7 @@ impl<C> ModerationPolicy<C> for NetDim<C> {
         }
     }
 
-    /// Ignores the profile in force: DIM continues from the profile that it requested.
+    /// Ignores the profile in force, because DIM continues from the profile that it requested.
     fn applied(&mut self, _: Instant<C>, _: Profile) {
         self.finish_applying();
     }

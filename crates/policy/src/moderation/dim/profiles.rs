@@ -21,7 +21,7 @@ const TX_CQE: Table<NET_PROFILES> = [(5, 128), (8, 64), (16, 32), (32, 32), (64,
 /// `rdma_dim_prof` in `include/linux/dim.h`: microseconds and completions.
 const RDMA: Table<RDMA_PROFILES> = [(1, 1), (1, 4), (2, 4), (2, 8), (4, 8), (16, 8), (16, 16), (32, 16), (32, 32)];
 
-/// Ports `net_dim_get_rx_moderation` and `net_dim_get_tx_moderation`. `None` if `index` is past the table.
+/// Ports `net_dim_get_rx_moderation` and `net_dim_get_tx_moderation`. `None` if the table has no such `index`.
 pub fn net_profile(direction: Direction, mode: PeriodMode, index: u8) -> Option<Profile> {
     let table = match (direction, mode) {
         (Direction::Rx, PeriodMode::Eqe) => &RX_EQE,
@@ -32,7 +32,7 @@ pub fn net_profile(direction: Direction, mode: PeriodMode, index: u8) -> Option<
     table.get(usize::from(index)).map(|&(usecs, frames)| Profile { usecs, frames, mode })
 }
 
-/// A profile of the RDMA table; its `frames` are completions. `None` if `index` is past the table.
+/// A profile of the RDMA table; its `frames` are completions. `None` if the table has no such `index`.
 pub fn rdma_profile(index: u8) -> Option<Profile> {
     RDMA.get(usize::from(index)).map(|&(usecs, frames)| Profile::eqe(usecs, frames))
 }

@@ -10,8 +10,8 @@ use crate::moderation::{Decision, ModerationPolicy, Profile, Reason, Sample};
 
 /// The last index of the profile table.
 const LAST: u8 = RDMA_PROFILES as u8 - 1;
-/// Completions per event, in percent, per index. If the rates have not changed and this ratio is not exceeded,
-/// moderation gathers too little: 50 in `rdma_dim_decision()`, `lib/dim/rdma_dim.c`.
+/// Completions per event in percent, multiplied by the index: if the rates have not changed and this ratio is not
+/// exceeded, moderation gathers too few completions. 50 in `rdma_dim_decision()`, `lib/dim/rdma_dim.c`.
 const WORTHLESS_RATIO: i32 = 50;
 
 /// Linux `rdma_dim`, one instance per completion queue.
@@ -30,12 +30,13 @@ pub struct RdmaDim<C> {
     start: DimSample<C>,
     measuring: DimSample<C>,
     previous: Stats,
-    /// The previous sample's total, for callers that pass [`Sample`]s.
+    /// Total number of completions in the previous sample, for callers that pass [`Sample`]s.
     last_completions: u64,
 }
 
 impl<C> RdmaDim<C> {
-    /// Starts as `rdma_dim_init()` in `drivers/infiniband/core/cq.c` does: at index 0, going right.
+    /// Creates an instance that starts as `rdma_dim_init()` in `drivers/infiniband/core/cq.c` does: at index 0, going
+    /// right.
     pub const fn new() -> Self {
         let start = DimSample { time: Instant::ORIGIN, packets: 0, bytes: 0, events: 0, completions: 0 };
         Self {
@@ -49,7 +50,7 @@ impl<C> RdmaDim<C> {
     }
 
     /// Ports `rdma_dim()`: a poll at `now` returned this many completions. When the kernel begins a new window, it
-    /// reads the clock again: `restart` is the result.
+    /// reads the clock again; `restart` is the time that it reads.
     pub fn step(&mut self, now: Instant<C>, completions: u64, restart: Instant<C>) -> Outcome {
         self.measuring = DimSample {
             time: now,
@@ -62,8 +63,8 @@ impl<C> RdmaDim<C> {
             State::ApplyNewProfile => return Outcome::Applying,
             State::StartMeasure => Outcome::Measuring,
             State::MeasureInProgress => {
-                // An int difference in a u32: not masked to 16 bits, so that the counter's wrap-around ends
-                // a window early.
+                // An int difference in a u32: it is not masked to 16 bits, so a wrap-around of the counter ends a
+                // window early.
                 let events = (i32::from(self.measuring.events) - i32::from(self.start.events)) as u32;
                 if events < WINDOW_EVENTS {
                     return Outcome::Measuring;
@@ -81,12 +82,12 @@ impl<C> RdmaDim<C> {
         outcome
     }
 
-    /// Call this when the profile has been programmed; in the kernel the driver's work item does it.
+    /// Call this when the profile has been programmed; in the kernel, the driver's work item does so.
     pub fn finish_applying(&mut self) {
         self.state = State::StartMeasure;
     }
 
-    /// The state in the kernel's terms.
+    /// The state of this instance, in the kernel's terms.
     pub fn snapshot(&self) -> Snapshot {
         self.search.snapshot(self.state)
     }
@@ -151,7 +152,7 @@ impl<C> ModerationPolicy<C> for RdmaDim<C> {
         }
     }
 
-    /// Ignores the profile in force: DIM continues from the profile that it requested.
+    /// Ignores the profile in force, because DIM continues from the profile that it requested.
     fn applied(&mut self, _: Instant<C>, _: Profile) {
         self.finish_applying();
     }

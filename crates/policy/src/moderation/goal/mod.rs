@@ -1,9 +1,9 @@
 //! The fewest interrupts that meet a latency goal: Apus's alternative to DIM.
 //!
 //! With a timer that starts at the first packet (EQE), no packet waits for its interrupt longer than the timer runs. So
-//! the longest timer that meets the goal is the goal less everything else that delays a packet (delivery, wake-up,
-//! work), whatever the load. The longest timer causes the fewest interrupts. A burst finds the timer already set. The
-//! other delays are either measured, from delays that the caller observes, or given.
+//! the longest timer that meets the goal is the goal minus all other delays of a packet (delivery, wake-up, work),
+//! whatever the load. This timer also causes the fewest interrupts, and it is already set when a burst comes. The other
+//! delays are either measured, if the caller observes delays, or given.
 //!
 //! ```text
 //!                                   the quantile is below the goal: longer by the difference   [budget]
@@ -18,43 +18,45 @@
 //!      └────────────────────────────────────────────────────────────────────────────────────────▲
 //!                                     a timer would save nothing, or no timer fits
 //! ```
-//! **Beginning.** Without a timer, the policy measures the other delays, and how many polls the packets need anyway. If
-//! delays are not measured, they are then assumed to be half the goal. If they are given, it begins with a timer.
+//! **Beginning.** Without a timer, the policy measures the other delays, and how many polls the packets need without
+//! one. If delays are not measured, it then assumes that the other delays are half the goal. If the other delays are
+//! given, it begins with a timer.
 //!
 //! **Longer.** Let `D` be the delay at the goal's quantile. If the timer `T` grows, `D` grows by about as much, so `T +
 //! (goal - D)` is the next timer. (`D` grows by more if the application processes all gathered packets before it reads
-//! the last one. Then this timer is too long: the policy returns to the previous one, and the next attempt is halfway
-//! between them.) The policy keeps up to a quarter of the late packets that the goal allows in reserve.
+//! the last one. Then this timer is too long: the policy returns to the previous timer, and next tries one halfway
+//! between the two.) The policy keeps up to a quarter of the late packets that the goal allows in reserve.
 //!
-//! **Shorter.** The timer shrinks at once if twice as many of the last packets are late as allowed, in several
-//! interrupts. It shrinks by twice the excess, but at first at most to the previous timer, if it had just been
-//! lengthened, or otherwise to its half.
+//! **Shorter.** The timer is shortened at once if twice as many of the last packets are late as the goal allows, in
+//! several interrupts. It is shortened by twice the excess. The first time, however, it is not made shorter than the
+//! previous timer if it had just been lengthened, or than half its length otherwise.
 //!
-//! **Late without any timer.** A packet that is later than the goal by more than the timer would have been late without
-//! one. If there are more of these than the goal allows, no shorter timer meets the goal. The timer may then make
-//! additional packets late, up to a quarter of that number, and the reason is `goal_too_tight`. If most packets are of
-//! this kind, the timer is turned off. But a CPU that spends its time on polls can be the reason that packets are late,
-//! and then a timer is the remedy. So a timer of half the goal is tried from time to time, if several packets arrive
-//! within it.
+//! **Late without any timer.** A packet that exceeds the goal by more than the length of the timer would have been late
+//! without a timer. If there are more of these than the goal allows, no shorter timer meets the goal. The timer may
+//! then make additional packets late, up to a quarter of that number, and the reason is `goal_too_tight`. If most
+//! packets are of this kind, the timer is turned off. However, packets can also be late because the CPU spends its time
+//! on polls, and then a timer is the remedy. So a timer of half the goal is tried from time to time, if several packets
+//! arrive within it.
 //!
-//! **Changes.** Planned changes are at least a second apart. After a late alarm, up to three more can follow within a
-//! second; the third one turns the timer off. Each time, the next attempt waits twice as long; when a longer timer has
-//! proved good, half as long. So steady traffic sees fewer and fewer changes.
+//! **Changes.** Planned changes are at least a second apart. After a late alarm, up to three more changes can follow
+//! within a second; the third one turns the timer off. After each failure, the next attempt waits twice as long; after
+//! a longer timer has proved good, half as long. So steady traffic sees fewer and fewer changes.
 //!
-//! **Resting.** If fewer than one interrupt in 64 was saved, waiting is useless. Each packet then interrupts at once,
-//! until the packet rate rises or the policy tries again.
+//! **Resting.** If the timer saved fewer than one interrupt in 64, it is useless. Each packet then raises an interrupt
+//! at once, until the packet rate rises or the policy tries a timer again.
 //!
-//! If each timer ends with an empty poll (NAPI deferral), a timer must save more: with each of its polls, a timer is
-//! also set and fires, which is assumed to cost as much as a poll. So a timer is worthwhile if it halves the number of
-//! polls. Timers that cannot do this are never used, not even on the way to a shorter one: no timer at all is then
-//! cheaper, and causes less delay.
+//! If each timer ends with an empty poll (NAPI deferral), a timer must save more, because it must also be set and must
+//! fire, which is assumed to cost as much as a poll. So a timer is worthwhile only if it halves the number of polls.
+//! Timers that are too short for this are never used, not even as a step on the way to a shorter timer: no timer is
+//! then cheaper, and causes less delay.
 //!
 //! **The ring.** If the NIC counts frames, it interrupts at once when half the ring's descriptors are used. If it does
-//! not, the timer is at most half the time that the ring lasts. The other half holds the packets that arrive until the
-//! ring is read. (A ring of 1024 slots lasts 300 us at 40 Gbit/s. Reclaiming it every 250 us is "dangerously close":
-//! FreeBSD's networking list, "ixl 40G bad performance", on interrupt moderation.)
+//! not, the timer is at most half the time in which the ring fills. The other half is left for the packets that arrive
+//! until the ring is read. (A ring of 1024 slots lasts 300 us at 40 Gbit/s. Reclaiming it every 250 us is "dangerously
+//! close": FreeBSD's networking list, "ixl 40G bad performance", on interrupt moderation.)
 //!
-//! **Transmit** completions delay no packet. There the timer is half the time that the ring lasts, and never changes.
+//! **Transmit** completions do not delay packets. For them, the timer is half the time in which the ring fills, and
+//! never changes.
 
 mod window;
 
@@ -65,39 +67,41 @@ use crate::wait::DEFAULT_GOAL;
 use crate::{Goal, LossBound};
 use window::{Growth, Rate, Totals, Window};
 
-/// The least time between two planned changes. Each change programs hardware, which can be expensive (A. Gospodarek,
+/// The shortest time between two planned changes. Each change programs hardware, which can be expensive (A. Gospodarek,
 /// slides on DIM, "Programming hardware can be expensive").
 const PLAN_EVERY: Nanos = Nanos::from_secs(1);
-/// How long the policy first rests after a timer that saved nothing. Each further rest is twice as long.
+/// How long the policy rests after the first timer that saved nothing. Each further rest is twice as long.
 const SHORTEST_REST: Nanos = Nanos::from_secs(4);
-/// The longest time between attempts after attempts that failed.
+/// Upper limit for the time between two attempts after failures.
 const LONGEST_PATIENCE: Nanos = Nanos::from_secs(64);
-/// A window is believed if the goal allows at least this many of its packets to be late. With 8, the measured share is
+/// A window is trusted if the goal allows at least this many of its packets to be late. With 8, the measured share is
 /// right to within a factor of 2 with a probability of 99 % (Poisson).
 const ENOUGH_ABOVE: u64 = 8;
-/// The least number of packets in a window that is believed.
+/// Minimum number of packets in a window that is trusted.
 const ENOUGH_PACKETS: u64 = 512;
-/// A timer that ends without an empty poll is worthwhile if it saves at least one interrupt in this many.
+/// A timer that ends without an empty poll is worthwhile if it saves at least one in this many interrupts.
 const WORTH_ONE_IN: u64 = 64;
-/// This many packets suffice to see that nothing is saved, if their mean gap is at least [`WORTH_ONE_IN`] timers long.
+/// This many packets suffice to show that nothing is saved, if their mean gap is at least [`WORTH_ONE_IN`] times the
+/// timer.
 const SPARSE_PACKETS: u64 = 16;
-/// A longer timer is not worth a change if it is longer by less than one part in this many.
+/// A longer timer is not worth a change if the increase is less than one part in this many.
 const HYSTERESIS: u64 = 256;
-/// Late packets from a histogram count as late packets of this many interrupts, however many there are, because a
+/// Late packets in one histogram count as the late packets of this many interrupts, however many there are, because a
 /// histogram does not show whether a single stall of the machine delayed them all. Two histograms with late packets
 /// raise the alarm.
 const OBSERVED_INTERRUPTS: u32 = 2;
-/// How long the policy begins without a timer, to measure.
+/// How long the policy measures without a timer at the beginning.
 const BEGIN_FOR: Nanos = Nanos::from_millis(200);
-/// The timer is turned off if most packets are late without it, in a window of at least this length. A stall of the
-/// machine is shorter.
+/// The timer is turned off if most packets would be late without it, in a window of at least this length. A stall of
+/// the machine is shorter.
 const HOPELESS_FOR: Nanos = Nanos::from_millis(100);
-/// How long the usual rate is measured when a rest begins, unless enough packets to detect a rise arrive sooner.
+/// How long the usual packet rate is measured when a rest begins. Shorter if enough packets to detect a rise arrive
+/// sooner.
 const USUAL_FOR: Nanos = Nanos::from_millis(100);
-/// While resting, the policy checks after this many packets for a burst that has doubled the rate.
+/// While resting, the policy checks after each this many packets whether a burst has doubled the rate.
 const BURST_PACKETS: u64 = 64;
-/// It also checks after this many packets for a rate that has grown by a quarter. For Poisson arrivals both rises are
-/// more than five standard deviations.
+/// After each this many packets, it also checks whether the rate has grown by a quarter. For Poisson arrivals, both
+/// rises are more than five standard deviations.
 const RISE_PACKETS: u64 = 512;
 
 /// The range of values that the NIC accepts.
@@ -105,7 +109,7 @@ const RISE_PACKETS: u64 = 512;
 pub struct Limits {
     /// The longest timer, in microseconds.
     pub usecs: u32,
-    /// The timer's granularity, in microseconds. 0 is treated as 1.
+    /// The step between possible timers, in microseconds. 0 is treated as 1.
     pub usecs_step: u32,
     /// The largest frame count. 0 if the NIC does not count frames.
     pub frames: u32,
@@ -114,20 +118,20 @@ pub struct Limits {
 /// Settings of a [`GoalModeration`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GoalModerationConfig {
-    /// The latency goal. `None` means [`DEFAULT_GOAL`], the default of all policies.
+    /// The latency goal. `None` means [`DEFAULT_GOAL`], which all policies use by default.
     pub goal: Option<Goal>,
     /// The direction in which the queue's packets go.
     pub direction: Direction,
-    /// The queue's ring and its highest packet rate. `None` if unknown.
+    /// The queue's ring, and its highest packet rate. `None` if unknown.
     pub loss: Option<LossBound>,
     /// The range of values that the NIC accepts.
     pub limits: Limits,
-    /// Whether each timer ends with a poll that finds nothing, as NAPI's deferral does: only then is the interrupt
-    /// enabled again. With Poisson arrivals, `n` in the mean while such a timer runs, a packet costs `(1 + e^-n) / (n +
-    /// e^-n)` polls: as many as without a timer if `n` is 1, and half as many if it is about 2.
+    /// Whether each timer ends with a poll that finds nothing, as with NAPI deferral, which enables the interrupt only
+    /// after such a poll. With Poisson arrivals and `n` packets on average during a timer, each packet then costs `(1 +
+    /// e^-n) / (n + e^-n)` polls: as many as without a timer if `n` is 1, and half as many if `n` is about 2.
     pub ends_empty: bool,
-    /// The delay of a packet besides moderation (delivery, wake-up, work), at the goal's quantile. `None` if unknown:
-    /// then half the goal is reserved for it until delays are observed.
+    /// The delay of a packet that moderation does not cause (delivery, wake-up, work), at the goal's quantile. `None`
+    /// if unknown: then half the goal is reserved for it until delays are observed.
     pub remaining: Option<Nanos>,
 }
 
@@ -136,38 +140,38 @@ pub struct GoalModerationConfig {
 pub struct GoalModeration<C> {
     goal: Goal,
     limits: Limits,
-    /// The longest timer that the ring and the NIC allow, and whether the ring is what limits it.
+    /// The longest timer that the ring and the NIC allow, and whether the ring is the limit.
     longest: (Nanos, bool),
     /// Number of frames at which the NIC interrupts.
     frames: u32,
     /// Copy of [`GoalModerationConfig::ends_empty`].
     ends_empty: bool,
-    /// The timer to use when no delays are observed.
+    /// The timer to use if no delays are observed.
     blind: Nanos,
-    /// What was seen last without a timer.
+    /// The growth of the counters in the last period without a timer.
     without: Option<Growth>,
-    /// Number of packets from which on a window is believed.
+    /// Number of packets from which on a window is trusted.
     enough: u64,
     profile: Profile,
     phase: Phase<C>,
-    /// The timer while gathering. While resting, the timer to return to.
+    /// The present timer while gathering. While resting, the timer to return to.
     timer: Nanos,
-    /// The previous timer, while a longer one has not yet proved good.
+    /// The previous timer, until a longer one has proved good.
     proven: Option<Nanos>,
-    /// The shortest timer that made packets late, and when it did.
+    /// The shortest timer that made packets late, and when this happened.
     failed: Option<(Nanos, Instant<C>)>,
-    /// Number of alarms, each within a second of the change before.
+    /// Number of consecutive alarms that each came within a second of the previous change.
     alarms: u32,
     /// A timer that the machine did not accept, and the shorter one that it set.
     cut: Option<Cut>,
-    /// Whether late packets were observed since the previous sample.
+    /// Whether late packets were reported by `observe` since the previous sample.
     late_observed: bool,
     start: Option<Totals<C>>,
     rate: Rate<C>,
     window: Window,
     /// When the profile last changed.
     changed: Instant<C>,
-    /// The timer does not grow before this time.
+    /// The timer is not lengthened before this time.
     patient_until: Instant<C>,
     /// How long the next failure delays further attempts.
     patience: Nanos,
@@ -185,7 +189,8 @@ enum Phase<C> {
     Resting(Rest<C>),
 }
 
-/// A timer that was cut short: the driver rounds it, or another queue of the device needs a shorter one.
+/// A requested timer that was cut short, because the driver rounds it or another queue of the device needs a shorter
+/// one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Cut {
     asked: Nanos,
@@ -193,13 +198,13 @@ struct Cut {
 }
 
 impl Cut {
-    /// The shortest timer for which another attempt is promising: one more step of the same size.
+    /// The shortest timer for which another attempt is promising: it exceeds the rejected one by the same step.
     fn again_from(self) -> Nanos {
         self.asked + self.asked.saturating_sub(self.got)
     }
 }
 
-/// The phase after the NIC has been programmed.
+/// The phase that begins after the NIC has been programmed.
 #[derive(Debug)]
 enum Next<C> {
     Gathering,
@@ -210,18 +215,19 @@ enum Next<C> {
 struct Rest<C> {
     reason: Reason,
     until: Instant<C>,
-    /// The mean time between packets with which a burst is compared. `None` until it has been measured without a timer:
-    /// clients that wait for each answer send more often when no timer delays the answer.
+    /// The mean time between packets with which a burst is compared. `None` until it was measured without a timer:
+    /// clients that wait for each answer send faster when no timer delays the answer.
     gap: Option<Nanos>,
     /// The counters from which the next check for a burst starts.
     burst: Option<Totals<C>>,
     rise: Option<Totals<C>>,
-    /// Whether the next attempt was postponed because, at the present rate, a timer would save nothing.
+    /// Whether the next attempt was postponed because a timer would save nothing at the present rate.
     put_off: bool,
 }
 
 impl<C> GoalModeration<C> {
-    /// Starts with the timer that `remaining` leaves.
+    /// Creates a policy. For a receive queue, it starts with the timer that `remaining` leaves, or without a timer if
+    /// that is `None`.
     pub fn new(config: GoalModerationConfig) -> Self {
         let goal = config.goal.unwrap_or(DEFAULT_GOAL);
         let limits = config.limits;
@@ -275,7 +281,7 @@ impl<C> GoalModeration<C> {
         self.goal
     }
 
-    /// The longest timer up to `wanted` that the NIC and the ring allow.
+    /// The longest timer that the NIC and the ring allow, but at most `wanted`.
     fn possible(&self, wanted: Nanos) -> Nanos {
         let step = u64::from(self.limits.usecs_step.max(1));
         let micros = wanted.min(self.longest.0).as_micros_floor() / step * step;
@@ -289,7 +295,7 @@ impl<C> GoalModeration<C> {
         }
     }
 
-    /// Requests the profile of the next phase: that of `timer`, or none while resting.
+    /// Requests the profile of the next phase: one with `timer`, or one without a timer while resting.
     fn change(&mut self, now: Instant<C>, next: Next<C>, reason: Reason) -> Decision {
         let profile = match next {
             Next::Gathering => self.gathering_profile(),
@@ -306,7 +312,7 @@ impl<C> GoalModeration<C> {
         Decision::apply(profile, reason)
     }
 
-    /// Begins the phase for which the NIC was programmed.
+    /// Begins the phase that was waiting for the NIC to be programmed.
     fn begin(&mut self) {
         if let Phase::Applying(next) = &self.phase {
             self.phase = match *next {
@@ -361,7 +367,7 @@ impl<C> GoalModeration<C> {
             Some(delay) => self.timer + self.goal.latency.saturating_sub(delay),
             None => self.blind,
         };
-        // A longer timer may save what this one does not.
+        // A longer timer may save interrupts even though this one does not.
         let wanted = self.possible(wanted);
         if pointless && !(self.is_worth(wanted) && self.would_save(wanted, self.gap(seen))) {
             return self.rest(now, Reason::NoSaving);
@@ -372,12 +378,12 @@ impl<C> GoalModeration<C> {
         self.lengthen(now, wanted)
     }
 
-    /// Whether `longer` exceeds the current timer by enough to be worth a change.
+    /// Whether `longer` exceeds the present timer by enough to be worth a change.
     fn is_worth(&self, longer: Nanos) -> bool {
         longer >= self.timer + self.step().max(self.timer / HYSTERESIS)
     }
 
-    /// Whether the timer in force saves too little.
+    /// Whether the present timer saves too few interrupts.
     fn is_pointless(&self, seen: Growth) -> bool {
         let alone = seen.packets >= SPARSE_PACKETS
             && seen.saved() == 0
@@ -396,16 +402,16 @@ impl<C> GoalModeration<C> {
         !self.ends_empty || self.would_gather(timer, gap)
     }
 
-    /// Whether several packets would come within the timer, so that an attempt is promising. With Poisson arrivals and
-    /// a poll each without a timer, 1.5 packets bring 0.7 polls a packet, and 2.1 bring the half that is needed; but
-    /// packets also gather while polls last.
+    /// Whether several packets would arrive within the timer, so that an attempt is promising. With Poisson arrivals,
+    /// and one poll per packet without a timer, 1.5 packets lead to 0.7 polls per packet, and 2.1 packets to the 0.5
+    /// that is needed; but packets also gather while polls are running.
     fn would_gather(&self, timer: Nanos, gap: Option<Nanos>) -> bool {
         let (polls, packets) = self.polls_without();
         gap.is_some_and(|gap| timer.scale(2 * polls, packets) >= gap * 3)
     }
 
-    /// The shortest timer that would be worthwhile, if a timer needs more polls than the one in force by as much as it
-    /// is shorter.
+    /// The shortest timer that would be worthwhile, assuming that a shorter timer needs proportionally more polls than
+    /// the present one.
     fn shortest(&self, seen: Growth) -> Nanos {
         if !self.ends_empty {
             return Nanos::ZERO;
@@ -416,13 +422,13 @@ impl<C> GoalModeration<C> {
         u64::try_from(shortest).map_or(Nanos::MAX, Nanos::from_nanos)
     }
 
-    /// The mean time between packets, as most packets see it.
+    /// The mean time between packets, as seen by most packets.
     fn gap(&self, seen: Growth) -> Option<Nanos> {
         self.rate.gap().or(seen.gap())
     }
 
-    /// The longest timer up to `wanted` that is not known to make packets late: if `wanted` is, a timer between
-    /// the one that is good and the one that is not.
+    /// The longest timer, at most `wanted`, that is not known to make packets late. If `wanted` is known to do so, a
+    /// timer between the good one and the late one.
     fn untried(&self, now: Instant<C>, good: Nanos, wanted: Nanos) -> Nanos {
         match self.failed {
             Some((failed, at))
@@ -434,12 +440,13 @@ impl<C> GoalModeration<C> {
         }
     }
 
-    /// Number of polls that a number of packets takes without a timer. One poll per packet if this is unknown.
+    /// Number of polls that a number of packets takes without a timer, and that number of packets. One poll per packet
+    /// if this is unknown.
     fn polls_without(&self) -> (u64, u64) {
         self.without.map_or((1, 1), |seen| (seen.events.clamp(1, seen.packets), seen.packets))
     }
 
-    /// Turns the timer off, because most packets are late even without it.
+    /// Turns the timer off, because most packets would be late even without it.
     fn give_up(&mut self, now: Instant<C>) -> Decision {
         self.timer = Nanos::ZERO;
         self.proven = None;
@@ -447,7 +454,7 @@ impl<C> GoalModeration<C> {
         self.rest(now, Reason::GoalTooTight)
     }
 
-    /// An attempt has failed: the next one waits twice as long.
+    /// Records a failed attempt: the next one waits twice as long.
     fn wait_longer(&mut self, now: Instant<C>) {
         self.patient_until = now + self.patience;
         self.patience = (self.patience * 2).min(LONGEST_PATIENCE);
@@ -457,7 +464,7 @@ impl<C> GoalModeration<C> {
         Nanos::from_micros(u64::from(self.limits.usecs_step.max(1)))
     }
 
-    /// Lengthens the timer if that is worth a change and not too early.
+    /// Lengthens the timer, if this is worth a change and not too early.
     fn lengthen(&mut self, now: Instant<C>, wanted: Nanos) -> Decision {
         let by_ring = self.longest.1 && wanted == self.possible(Nanos::MAX);
         if self.proven.take().is_some() {
@@ -477,13 +484,13 @@ impl<C> GoalModeration<C> {
         self.change(now, Next::Gathering, if by_ring { Reason::LossBound } else { Reason::Budget })
     }
 
-    /// Handles the alarm: shrinks by twice the excess, but at most to the timer that was good before, or to the half,
-    /// or to the shortest that is worthwhile: the first packets that are late may come from a stall. A second alarm
-    /// within a second at least halves the timer, a third one turns it off.
+    /// Handles the alarm: shortens the timer by twice the excess. The first time, it goes no lower than the timer that
+    /// was good before, half the timer, or the shortest worthwhile one, because the first late packets may come from a
+    /// stall. A second alarm within a second at least halves the timer, a third one turns it off.
     fn shorten_at_once(&mut self, now: Instant<C>, seen: Growth, excess: Nanos) -> Decision {
         let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
         self.alarms = if since_change < PLAN_EVERY { self.alarms + 1 } else { 1 };
-        // Twice the excess, as the late packets came among others.
+        // Twice the excess, because the late packets came among punctual ones.
         let shorter = self.timer.saturating_sub(excess * 2);
         let half = self.timer / 2;
         let shorter = match self.alarms {
@@ -546,7 +553,7 @@ impl<C> GoalModeration<C> {
         self.next_attempt(now, seen, rest)
     }
 
-    /// The first timer, once the other delays are known.
+    /// Chooses the first timer, once the other delays are known.
     fn beginning(&mut self, now: Instant<C>, seen: Growth) -> Decision {
         let is_unsure = seen.packets < self.enough || self.window.is_short_of(self.enough);
         if seen.span < BEGIN_FOR || (is_unsure && seen.span < PLAN_EVERY) {
@@ -565,13 +572,13 @@ impl<C> GoalModeration<C> {
         self.rest(now, if self.window.is_missed_anyway() { Reason::GoalTooTight } else { Reason::NoSaving })
     }
 
-    /// A timer that is worth an attempt.
+    /// A timer that is worth an attempt. `None` if there is none.
     fn promising(&self, now: Instant<C>, seen: Growth) -> Option<Nanos> {
         let gap = self.gap(seen);
         if self.timer > Nanos::ZERO && self.would_save(self.timer, gap) {
             return Some(self.timer);
         }
-        // If the polls themselves make packets late, there is room for a timer that saves many of them.
+        // If the polls themselves make packets late, a timer that saves many of them may help.
         let half = self.untried(now, Nanos::ZERO, self.possible(self.goal.latency / 2));
         (self.window.observed() >= self.enough && self.would_gather(half, gap)).then_some(half)
     }
@@ -583,14 +590,14 @@ impl<C> GoalModeration<C> {
             return self.change(now, Next::Gathering, Reason::Probe);
         }
         if self.timer == Nanos::ZERO {
-            // Even now packets are later than the goal, or so nearly that no timer fits.
+            // Even without a timer, packets exceed the goal, or come so close to it that no timer fits.
             self.begin_window();
             self.wait_longer(now);
             let reason = Reason::GoalTooTight;
             self.phase = Phase::Resting(Rest { gap: rest.gap, ..Rest::new(reason, self.patient_until) });
             return Decision::keep(reason);
         }
-        // Bursts may hide behind the mean rate, so in the end it is tried all the same.
+        // The mean rate may hide bursts, so in the end a timer is tried anyway.
         if rest.reason == Reason::NoSaving && rest.put_off {
             return self.change(now, Next::Gathering, Reason::Probe);
         }
@@ -618,7 +625,8 @@ impl<C> Rest<C> {
         Self { reason, until, gap: None, burst: None, rise: None, put_off: false }
     }
 
-    /// The mean time between packets, if the rate has doubled over a few packets, or grown by a quarter over many.
+    /// The mean time between packets, if the rate has doubled over a few packets, or grown by a quarter over many;
+    /// otherwise `None`.
     fn has_risen(&mut self, totals: &Totals<C>, seen: Growth) -> Option<Nanos> {
         let Some(usual) = self.gap else {
             let is_known = seen.packets >= SPARSE_PACKETS && (seen.span >= USUAL_FOR || seen.packets >= RISE_PACKETS);
@@ -658,7 +666,7 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
         };
         let totals = Totals::from(sample);
         let Some(seen) = self.start.as_ref().and_then(|start| totals.since(start)) else {
-            // What came before belongs to another profile, or to counters that were set back.
+            // Packets until now belong to another profile, or to counters that were reset.
             self.begin_window();
             self.start = Some(totals);
             return Decision::keep(Reason::Measuring);
@@ -685,7 +693,7 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
         match &self.phase {
             Phase::Resting(Rest { reason: Reason::NoSaving | Reason::Measuring, .. })
             | Phase::Applying(Next::Resting(Rest { reason: Reason::NoSaving, .. })) => self.gathering_profile(),
-            // What was asked for, if the machine gave less.
+            // If the machine gave less than requested, continue from the requested timer.
             Phase::Gathering => match self.cut.filter(|cut| cut.got == self.timer) {
                 Some(cut) => Profile::eqe(cut.asked.as_micros_floor() as u32, self.frames),
                 None => self.profile,
@@ -697,7 +705,7 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
     fn applied(&mut self, _: Instant<C>, in_force: Profile) {
         match self.phase {
             Phase::Applying(_) => self.begin(),
-            // Another profile may have been in force meanwhile.
+            // Another profile may have been in force in the meantime.
             _ => self.begin_window(),
         }
         if in_force.timer() != self.profile.timer() {
@@ -706,14 +714,14 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
     }
 
     fn observe(&mut self, delays: Delays) {
-        // What came before the first sample of a profile may belong to another.
+        // Packets before the first sample of a profile may belong to another profile.
         if self.start.is_some() && !matches!(self.phase, Phase::Fixed | Phase::Applying(_)) {
             self.late_observed |= self.window.observe(delays, self.profile.timer().unwrap_or(Nanos::ZERO));
         }
     }
 }
 
-// Written out, because a derive would ask the same of the clock's marker type.
+// Implemented by hand, because a derive would also require `Clone` of the clock's marker type.
 impl<C> Clone for Rest<C> {
     fn clone(&self) -> Self {
         *self

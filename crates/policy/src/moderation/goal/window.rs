@@ -1,20 +1,20 @@
-//! What was seen while one profile was in force.
+//! Observations while one profile was in force.
 
 use units::{Instant, Nanos};
 
 use crate::Goal;
 use crate::moderation::{Delays, Sample};
 
-/// Number of bins in the histogram of delays. It covers 0 to between two and four times the goal.
+/// Number of bins in the histogram of delays. It covers delays from 0 to between two and four times the goal.
 const BINS: usize = 256;
 /// The weight of one packet. It is more than 1 so that a few packets can be spread over many bins.
 const PACKET: u64 = 256;
 /// After this many packets the window ignores further delays, because a bin's 32 bits would overflow.
 const MOST_PACKETS: u64 = 1 << 23;
-/// Interrupts with late packets that raise an alarm. One or two may be a stall of the machine.
+/// Number of interrupts with late packets that raise an alarm. One or two may be caused by a stall of the machine.
 const ALARM_INTERRUPTS: u32 = 3;
 
-/// The shortest span of which a rate is taken.
+/// The shortest span over which a rate is measured.
 const RATE_SPAN: Nanos = Nanos::from_millis(1);
 
 /// The counters at one point in time.
@@ -25,7 +25,7 @@ pub(super) struct Totals<C> {
     pub packets: u64,
 }
 
-/// Increase of the counters of a queue over `span`.
+/// Growth of a queue's counters over `span`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Growth {
     pub span: Nanos,
@@ -36,7 +36,7 @@ pub(super) struct Growth {
 impl<C> Totals<C> {
     /// The growth since `earlier`. `None` if the clock or a counter went backwards.
     pub fn since(&self, earlier: &Self) -> Option<Growth> {
-        // More than half the range is a counter that was set back, not one that wrapped around.
+        // A difference of more than half the range means that the counter was reset, not that it wrapped around.
         let grown = |now: u64, then: u64| Some(now.wrapping_sub(then)).filter(|n| *n <= u64::MAX / 2);
         Some(Growth {
             span: self.now.since(earlier.now)?,
@@ -64,12 +64,12 @@ impl Growth {
     }
 }
 
-/// The rate that most packets see. In bursts it is higher than the mean rate.
+/// The packet rate as most packets see it. With bursts, it is higher than the mean rate.
 #[derive(Debug)]
 pub(super) struct Rate<C> {
     since: Option<Totals<C>>,
     packets: u64,
-    /// For each span of at least [`RATE_SPAN`], its packets times the rate at which they came, in packets a second.
+    /// Sum over all spans of at least [`RATE_SPAN`]: the packets of a span times their rate in packets per second.
     weighted: u128,
 }
 
@@ -90,50 +90,52 @@ impl<C> Rate<C> {
         }
         self.since = Some(now);
         self.packets += growth.packets;
-        // A packet sees the others of its span. With them alone, the mean over Poisson arrivals is their rate.
+        // Each packet sees the other packets of its span. If only these are counted, the mean over Poisson arrivals is
+        // their rate.
         let pairs = u128::from(growth.packets) * u128::from(growth.packets.saturating_sub(1));
         self.weighted = self.weighted.saturating_add(pairs * 1_000_000_000 / u128::from(growth.span.as_nanos()));
     }
 
-    /// The time between two packets at this rate. `None` if no two packets came in one span.
+    /// The time between two packets at this rate. `None` if no two packets came in the same span.
     pub fn gap(&self) -> Option<Nanos> {
         let gap = (u128::from(self.packets) * 1_000_000_000).checked_div(self.weighted)?;
         u64::try_from(gap).ok().map(Nanos::from_nanos)
     }
 }
 
-/// The last packets: an alarm must not wait until late packets outnumber all those of a long window.
+/// The latest packets, kept separately because an alarm must not wait until late packets matter among all packets of a
+/// long window.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Recent {
     packets: u64,
-    /// Packets that are later than the goal, and would be in time with a shorter timer.
+    /// Number of packets that are later than the goal, but would be in time with a shorter timer.
     late: u64,
-    /// Interrupts that brought such packets.
+    /// Number of interrupts that delivered such packets.
     interrupts: u32,
     /// Packets that would be late even with a shorter timer.
     unavoidable: u64,
 }
 
-/// The delays of packets under one profile, sorted by whether moderation could have caused them.
+/// The delays of packets under one profile, separated by whether moderation could have caused them.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
-    /// For each bin, the weight that begins in it less the weight that ended before it. The running sum is the
-    /// histogram. So a sample changes only a few entries, however far its packets are spread.
+    /// For each bin, the weight that begins in it minus the weight that ended before it. The running sum is the
+    /// histogram. So a sample changes only a few entries, however widely its packets are spread.
     edges: [u32; BINS + 1],
     /// A bin is `1 << shift` nanoseconds wide.
     shift: u32,
     goal: Nanos,
-    /// Share of the packets that may be late, in ppm.
+    /// Share of the packets that the goal allows to be late, in ppm.
     allowed_ppm: u64,
     /// Number of packets in the histogram.
     packets: u64,
-    /// The packets that decide whether an alarm is raised.
+    /// The latest packets, which decide whether an alarm is raised.
     recent: Recent,
     /// The longest delay in the histogram.
     longest: Nanos,
     /// Number of packets that would be late even with a shorter timer.
     unavoidable: u64,
-    /// Number of packets that arrived with those.
+    /// Number of packets that arrived together with unavoidably late ones, these included.
     with_unavoidable: u64,
 }
 
@@ -168,24 +170,25 @@ impl Window {
         self.packets + self.with_unavoidable
     }
 
-    /// Whether delays are observed, but too few to be believed.
+    /// Whether delays are observed, but too few to be trusted.
     pub fn is_short_of(&self, enough: u64) -> bool {
         (1..enough).contains(&self.observed())
     }
 
-    /// Adds the delays of packets that one interrupt brought, and that the timer held back for at most `timer`.
+    /// Adds the delays of packets that one interrupt delivered, and that the timer delayed by at most `timer`.
     #[inline]
     pub fn add(&mut self, delays: Delays, timer: Nanos) {
         let late = self.observe(delays, timer);
         self.late_again(u32::from(late));
     }
 
-    /// Records that late packets arrived with this many further interrupts.
+    /// Records that late packets arrived in this many further interrupts.
     pub fn late_again(&mut self, interrupts: u32) {
         self.recent.interrupts += interrupts;
     }
 
-    /// Adds delays of packets of any interrupts. Returns whether some were late, and a shorter timer could have helped.
+    /// Adds delays of packets from any number of interrupts. Returns whether some were late although a shorter timer
+    /// could have helped.
     #[inline]
     pub fn observe(&mut self, delays: Delays, timer: Nanos) -> bool {
         if delays.packets == 0 || self.observed() + u64::from(delays.packets) > MOST_PACKETS {
@@ -196,7 +199,8 @@ impl Window {
         let over = delays.longest.saturating_sub(self.goal);
         let mut late = 0;
         if over > Nanos::ZERO {
-            // The latest one, and of the others, which are spread evenly, those above the goal.
+            // Number of late packets: the latest one, and those of the others, which are spread evenly, that are above
+            // the goal.
             let share = Nanos::from_nanos(packets - 1).scale(over.as_nanos(), spread.as_nanos().max(1));
             late = 1 + share.as_nanos().min(packets - 1);
         }
@@ -238,8 +242,9 @@ impl Window {
 
     /// The delay that at most the planned share of the packets exceeds. `None` if no delay is known.
     ///
-    /// Late packets that no shorter timer would avoid use up the share, but a quarter as many as there are of them may always
-    /// be added. Otherwise the policy would have to give up moderation for delays that moderation does not cause.
+    /// Late packets that no shorter timer would avoid use up that share. However, the timer may always add a quarter of
+    /// their number. Otherwise the policy would have to give up moderation because of delays that moderation does not
+    /// cause.
     pub fn quantile(&self) -> Option<Nanos> {
         if self.packets == 0 {
             return None;
@@ -254,7 +259,7 @@ impl Window {
         let mut above = 0;
         for (bin, weight) in weights.iter().enumerate().rev() {
             if above + weight > allowed {
-                // Within the bin, by its share.
+                // Interpolate within the bin.
                 let width = Nanos::from_nanos(1 << self.shift);
                 let top = Nanos::from_nanos((bin as u64 + 1) << self.shift);
                 return Some(top.saturating_sub(width.scale(allowed - above, *weight)).min(self.longest));
@@ -274,19 +279,19 @@ impl Window {
         self.unavoidable > self.observed() * self.allowed_ppm / 1_000_000
     }
 
-    /// Number of packets of this window that may be late: the allowed share less a reserve, since the next second may be
-    /// worse than this one. Late packets come in bursts, so their number varies more than that of independent events,
-    /// whose standard deviation is the square root (Poisson). Of bursts of sixteen it varies four times as much. The
-    /// reserve is as large, but no more than a quarter of the allowed share if that is more than one deviation.
+    /// Number of packets of this window that may be late: the allowed share minus a reserve, since the next second may
+    /// be worse than this one. For independent events, the standard deviation of their number is its square root
+    /// (Poisson). Late packets come in bursts, so their number varies more: in bursts of sixteen, four times as much.
+    /// The reserve is as large as that, but at most a quarter of the allowed share if that is more than one deviation.
     fn planned(&self) -> u64 {
         let allowed = self.observed() * self.allowed_ppm / 1_000_000;
         let deviation = allowed.isqrt();
         allowed - deviation.max((4 * deviation).min(allowed / 4))
     }
 
-    /// By how much the delay at the quantile exceeds the goal, if packets are too late beyond doubt: more than twice as
-    /// many are late as allowed, more than a window of `enough` packets could allow, in several interrupts, and more than
-    /// are late whatever the timer is.
+    /// By how much the delay at the quantile exceeds the goal, if packets are certainly too late; otherwise `None`.
+    /// This is certain if more than twice as many packets are late as allowed, more than a window of `enough` packets
+    /// could allow, in several interrupts, and more than would be late whatever the timer is.
     pub fn alarm(&self, enough: u64) -> Option<Nanos> {
         let Recent { packets, late, interrupts, unavoidable } = self.recent;
         if interrupts < ALARM_INTERRUPTS {
@@ -297,7 +302,7 @@ impl Window {
         (late > bound).then(|| self.quantile().unwrap_or(Nanos::ZERO).saturating_sub(self.goal))
     }
 
-    /// Forgets half of what an alarm is judged by, if that is more than eight times `enough` packets.
+    /// Forgets half of the latest packets, by which an alarm is judged, if there are more than eight times `enough`.
     pub fn forget(&mut self, enough: u64) {
         if self.recent.packets > 8 * enough {
             self.recent.packets /= 2;
@@ -308,7 +313,7 @@ impl Window {
     }
 }
 
-// Written out, because a derive would ask the same of the clock's marker type.
+// Implemented by hand, because a derive would also require `Clone` of the clock's marker type.
 impl<C> Clone for Rate<C> {
     fn clone(&self) -> Self {
         *self
