@@ -1,9 +1,9 @@
 //! Frequency policies outside of the packet loop: they decide at regular intervals, from counters.
 //!
 //! The policies of [`frequency`](super) run inside the loop and see each poll. The policies of this module see only
-//! The policies of [`frequency`](super) run inside the loop and see each poll. The policies of this module see only
 //! counters: those of the loop itself, of its NIC or of the processor. They are for loops of other programs, and for
 //! settings that only another process may change.
+//!
 //! ```text
 //!   counters ──► occupancy ([`packets`], [`branches`], or from the loop) ─────► Sample ──► policy.decide()
 //!                                                                                            │
@@ -17,8 +17,8 @@
 //! | [`Fixed`] | nothing | a governor's fixed frequency |
 //! | [`TimeOfDay`] | the clock | DPDK `vm_power_manager`, its policy TIME |
 //!
-//! **If the load is uncertain, the highest frequency is used.** A policy that decides by occupancy requests it whenever
-//! the occupancy is [`Occupancy::Unsure`].
+//! **If the load is uncertain, the highest frequency is used.** A policy that decides by occupancy requests the highest
+//! frequency whenever the occupancy is [`Occupancy::Unsure`].
 
 pub mod branches;
 mod fixed;
@@ -43,7 +43,7 @@ pub const ONE: u32 = 1_000_000;
 /// The share of time that a core spends on useful work. Polling an empty queue is not useful work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occupancy {
-    /// The share of the span in ppm, at the frequency in force.
+    /// Share of the span in ppm, at the frequency in force during the span.
     Share(u32),
     /// The share is unknown, for this reason.
     Unsure(Unsure),

@@ -1,6 +1,7 @@
 //! What waits cost on a platform, measured before the start. Without these values, [`Adaptive`](super::Adaptive) must
-//! learn them from packets that are late.
-//! These values are only a starting point. What the policy learns from its own waits is added to them, and outweighs
+//! learn these costs from packets that are late.
+//!
+//! The values are only a starting point. What the policy learns from its own waits is added to them, and outweighs
 //! them after [`WEIGHT`] waits of the same kind.
 
 use units::Nanos;
