@@ -11,65 +11,66 @@ use crate::{
     Action, Cause, Effect, Evidence, Finding, Group, Level, Plan, Report, Risk, Rule, Setting, Subject, Verdict,
 };
 
-/// The actions that fix an audit's findings, and the findings themselves, in the order in which to act on them.
+/// What to do about an audit's findings, and the findings themselves, in the order of importance.
 #[derive(Clone, Debug)]
 pub struct Advice<'a> {
-    /// What to do first, the most effective action first. At most [`Advice::MOST`].
+    /// The most effective actions, best first. At most [`Advice::MOST`].
     pub actions: Vec<Advised<'a>>,
-    /// The actions beyond the first [`Advice::MOST`], in the same order.
+    /// The remaining actions, in the same order.
     pub more: Vec<Advised<'a>>,
-    /// The findings by root cause, the most important first.
+    /// The findings grouped by root cause, the most important first.
     pub causes: Vec<Caused<'a>>,
 }
 
 /// One action, and the findings that it fixes.
 #[derive(Clone, Debug)]
 pub struct Advised<'a> {
-    /// The change to make, and what or who makes it.
+    /// What to change, and who or what changes it.
     pub step: Doing,
-    /// The findings that the action fixes, the worst first. Never empty.
+    /// The findings that the action fixes, worst first. Never empty.
     pub from: Vec<&'a Finding>,
 }
 
-/// The kinds of actions, by what carries them out.
+/// A kind of action, by who or what carries it out.
 #[derive(Clone, Debug)]
 pub enum Doing {
-    /// Settings that fix one root cause. `apus tune` applies them and can roll them back.
+    /// Settings that fix one root cause. `apus tune` applies them, and can roll them back.
     Set(Cause, Vec<Setting>),
-    /// One change of the kernel's command line that fixes findings of all root causes. It takes effect after a reboot.
+    /// One change of the kernel command line that fixes findings of several root causes. It takes effect after a
+    /// reboot.
     Boot {
-        /// The whole command line after the change. `None` if the present one is not known.
+        /// The whole command line after the change. `None` if the present command line is not known.
         line: Option<String>,
-        /// Words to add. Each replaces the words with the same name.
+        /// Words to add. Each replaces the present words with the same name.
         add: Vec<String>,
         /// Words to remove.
         remove: Vec<String>,
-        /// Words that occur several times. Only one of each should remain.
+        /// Words that occur several times on the line. Only one of each should remain.
         once: Vec<String>,
         /// The cluster operator that manages the kernel command line of this node. `None` if there is none.
         operator: Option<Operator>,
     },
     /// Work that only people can do: run commands that cannot be rolled back, change firmware settings, change cabling.
-    /// The texts are instructions.
+    /// The texts are the instructions.
     People(Cause, Vec<String>),
-    /// No change, but a question: the user should state what the host is for, because further advice trades power,
+    /// A question instead of a change: the user should state what the host is for, because further advice trades power,
     /// safety or features for latency.
     Ask {
-        /// Name of the recording that was audited. `None` if it was the running host.
+        /// Name of the recording that was audited. `None` if the running host was audited.
         recording: Option<String>,
     },
 }
 
-/// The gain of an action: the largest delay that one of the action's findings adds.
+/// What an action gains: the largest delay that it removes.
 #[derive(Clone, Debug)]
 pub struct Gain<'a> {
     /// The finding that adds the largest delay.
     pub finding: &'a Finding,
-    /// The delay that the finding adds to one packet. `None` if it is not known.
+    /// The delay that the finding adds to one packet. `None` if the delay is not known.
     pub effect: Option<Nanos>,
-    /// Number of findings of the same rule and with the same text that the action fixes, including [`Self::finding`].
+    /// Number of findings of the same rule with the same text that the action fixes, including [`Self::finding`].
     pub alike: usize,
-    /// Whether [`Self::effect`] was read from this host. Otherwise it is a typical value from the rule's source.
+    /// Whether [`Self::effect`] was read from this host. If not, it is a typical value from the rule's source.
     pub of_this_host: bool,
 }
 
@@ -78,27 +79,27 @@ pub struct Gain<'a> {
 pub struct Caused<'a> {
     /// The root cause.
     pub cause: Cause,
-    /// The findings by rule, the worst first.
+    /// The findings by rule, worst first.
     pub rules: Vec<ByRule<'a>>,
 }
 
-/// The findings of one rule. They share its mechanism, magnitude and cost.
+/// The findings of one rule. They have the rule's mechanism, magnitude and cost in common.
 #[derive(Clone, Debug)]
 pub struct ByRule<'a> {
     /// The rule that made the finding.
     pub rule: &'static Rule,
-    /// The findings, the worst first. Findings that say the same about several subjects are combined.
+    /// The findings, worst first. Findings with the same text about several subjects are combined.
     pub said: Vec<Said<'a>>,
 }
 
-/// Findings of one rule that say the same about several subjects.
+/// Findings of one rule with the same text about several subjects.
 #[derive(Clone, Debug)]
 pub struct Said<'a> {
     /// The findings. Never empty; all have the same verdict and text.
     pub findings: Vec<&'a Finding>,
 }
 
-/// Computes what to do first, and groups the findings of at least `level` by root cause.
+/// Decides what to do first, and groups the findings of at least `level` by root cause.
 pub fn advise(report: &Report, level: Level) -> Advice<'_> {
     let withheld = |finding: &Finding| finding.trades() && !report.context.has_intent();
     let plan = plan_of(report, |finding| !withheld(finding));
@@ -113,13 +114,13 @@ pub fn advise(report: &Report, level: Level) -> Advice<'_> {
         let worst = action.from.iter().map(|finding| finding.judgement.verdict.weight()).max();
         (action.comes_before(), worst, action.gain().of_this_host, action.gain().effect)
     };
-    // The sort is stable: of two alike, the one that can be rolled back comes first.
+    // The sort is stable: of two equally important actions, the one that can be rolled back comes first.
     actions.sort_by_key(|action| std::cmp::Reverse(importance(action)));
     let more = actions.split_off(actions.len().min(Advice::MOST));
     Advice { actions, more, causes: causes(report.at_least(level)) }
 }
 
-/// The settings of the plan, each under the cause of the worst finding that asks for it.
+/// The plan's settings, each under the root cause of the worst finding that requires it.
 fn settings<'a>(plan: &Plan<'a>) -> Vec<Advised<'a>> {
     let mut all: Vec<(Cause, Vec<Setting>, Vec<&'a Finding>)> = Vec::new();
     for planned in &plan.settings {
@@ -144,7 +145,7 @@ fn boot<'a>(plan: &Plan<'a>) -> Option<Advised<'a>> {
         return None;
     }
     let words = |list: &[Planned<'_, Parameter>]| list.iter().map(|word| word.what.to_string()).collect();
-    // The boot loader puts its own words in front again.
+    // The boot loader adds its own words again at each boot.
     let own = |word: &&Parameter| !["BOOT_IMAGE", "initrd"].contains(&word.name.as_str());
     let text =
         |line: CommandLine| line.parameters.iter().filter(own).map(ToString::to_string).collect::<Vec<_>>().join(" ");
@@ -158,8 +159,8 @@ fn boot<'a>(plan: &Plan<'a>) -> Option<Advised<'a>> {
     Some(Advised::new(step, from))
 }
 
-/// Work for people: fixes that are neither settings nor kernel parameters. Each cause gets one action, that of its
-/// worst finding. Causes that an action of `actions` fixes are left out.
+/// Work for people: fixes that are neither settings nor kernel parameters. Each root cause gets one action, the fix of
+/// its worst finding. Causes that one of `actions` fixes are left out.
 fn people<'a>(plan: &Plan<'a>, actions: &[Advised<'a>]) -> Vec<Advised<'a>> {
     let mends = |cause: Cause| actions.iter().any(|action| action.from.iter().any(|finding| finding.cause() == cause));
     let mut all: Vec<(Cause, Vec<String>, Vec<&'a Finding>)> = Vec::new();
@@ -180,7 +181,7 @@ fn people<'a>(plan: &Plan<'a>, actions: &[Advised<'a>]) -> Vec<Advised<'a>> {
     all.into_iter().map(|(cause, lines, from)| Advised::new(Doing::People(cause, lines), from)).collect()
 }
 
-/// Adds those findings that are not in the list yet.
+/// Adds the findings of `more` that are not in the list yet.
 fn add<'a>(all: &mut Vec<&'a Finding>, more: &[&'a Finding]) {
     for finding in more {
         if !all.iter().any(|known| std::ptr::eq(*known, *finding)) {
@@ -189,7 +190,7 @@ fn add<'a>(all: &mut Vec<&'a Finding>, more: &[&'a Finding]) {
     }
 }
 
-/// Groups findings by cause and rule, and the findings of one rule by their text. The order is kept.
+/// Groups findings by cause and rule, and the findings of one rule by their text. The order stays the same.
 fn causes<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Caused<'a>> {
     let mut all: Vec<Caused<'a>> = Vec::new();
     for finding in findings {
@@ -203,7 +204,7 @@ fn causes<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Caused<'a>> {
     all
 }
 
-/// The first element for which `is_wanted` is true. If there is none, a new one is added at the end.
+/// The first element for which `is_wanted` is true. If there is none, appends a new one.
 fn position<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
     let at = list.iter().position(is_wanted).unwrap_or_else(|| {
         list.push(new());
@@ -213,7 +214,7 @@ fn position<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, new: impl FnOn
 }
 
 impl Advice<'_> {
-    /// Maximum number of actions in [`Advice::actions`], because people do not carry out more than a handful.
+    /// Maximum number of actions in [`Advice::actions`]. People would not carry out more than a handful.
     pub const MOST: usize = 5;
 }
 
@@ -232,8 +233,8 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// The rank of an action that must be right before the others make sense: first what the host is for, then which
-    /// CPUs are isolated.
+    /// Rank of an action on which the others depend: first the question what the host is for, then the choice of
+    /// isolated CPUs.
     fn comes_before(&self) -> u8 {
         let of_set = |finding: &&Finding| finding.group == Group::CommandLine;
         match &self.step {
@@ -248,7 +249,7 @@ impl<'a> Advised<'a> {
         self.from.iter().map(|finding| finding.cause()).collect()
     }
 
-    /// Returns the gain of the action: the largest delay that was read from this host. If there is none, the typical
+    /// Returns the gain of the action: the largest delay that was read from this host. If none was read, the typical
     /// delay of the worst finding.
     pub fn gain(&self) -> Gain<'a> {
         let own = self.from.iter().copied().filter(|finding| finding.own_delay().is_some());
@@ -264,7 +265,7 @@ impl<'a> Advised<'a> {
     }
 
     /// Whether the action changes which CPUs are isolated. The commands of later actions still name the CPUs that are
-    /// isolated now.
+    /// isolated at present.
     pub fn changes_isolated(&self) -> bool {
         self.comes_before() == 1
     }
@@ -274,7 +275,7 @@ impl<'a> Advised<'a> {
         matches!(self.step, Doing::Ask { .. })
     }
 
-    /// Whether [`Self::lines`] is the kernel's whole command line and not a list of commands.
+    /// Whether [`Self::lines`] is the whole kernel command line, and not a list of commands.
     pub fn is_line(&self) -> bool {
         matches!(self.step, Doing::Boot { line: Some(_), operator: None, .. })
     }
@@ -305,8 +306,8 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// The costs of the action, each once: first the cost of the worst finding of each root cause, then those of the
-    /// other findings. So every root cause is represented even if only the first costs are shown.
+    /// The costs of the action, each once: first the cost of the worst finding of each root cause, then the costs of
+    /// the other findings. So every root cause is represented even if only the first costs are shown.
     pub fn costs(&self) -> Vec<&'a str> {
         if self.is_ask() {
             return Vec::new();
@@ -350,7 +351,7 @@ impl<'a> Advised<'a> {
     }
 }
 
-/// Formats a word for a shell's command line: in quotes, unless no character has a special meaning.
+/// Formats a word for a shell: in quotes, unless no character has a special meaning.
 fn shell_word(word: &str) -> String {
     let is_plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '+' | ',' | ':' | '@' | '=');
@@ -385,7 +386,7 @@ impl<'a> Said<'a> {
         self.findings[0]
     }
 
-    /// The subjects of all these findings as text: CPUs as one list; other subjects by name, at most the first three.
+    /// The subjects of these findings as text: CPUs as one list; other subjects by name, at most the first three.
     pub fn subject(&self) -> String {
         let subjects: Vec<&Subject> = self.findings.iter().map(|finding| &finding.judgement.subject).collect();
         let cpus = subjects.iter().map(|subject| match subject {
@@ -404,7 +405,7 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// The evidence of the finding that represents the others.
+    /// The evidence of the first finding, which represents the others.
     pub fn evidence(&self) -> &'a [Evidence] {
         &self.first().judgement.evidence
     }
@@ -416,12 +417,12 @@ impl Finding {
         self.judgement.cause.unwrap_or(self.rule.cause)
     }
 
-    /// How long a packet waits because of the finding, as read from this host. `None` if the host does not show it.
+    /// How long one packet waits because of the finding, as read from this host. `None` if the host does not show it.
     pub fn own_delay(&self) -> Option<Nanos> {
         self.judgement.effect.and_then(Effect::lateness).filter(|_| self.effect.is_some())
     }
 
-    /// Whether both say the same, apart from the subject.
+    /// Whether both findings say the same, except about which subject.
     fn is_like(&self, other: &Self) -> bool {
         let (a, b) = (&self.judgement, &other.judgement);
         a.verdict == b.verdict && a.found == b.found && self.accepted == other.accepted
@@ -438,7 +439,7 @@ mod tests {
         audit(&host.facts(), &Intent { isolated: Some("2-7".parse().unwrap()), ..Intent::default() })
     }
 
-    /// Ten dies with the same range, and one with another.
+    /// Ten dies with the same range, and one with another range.
     fn dies() -> crate::testing::Host {
         let folder = "/sys/devices/system/cpu/intel_uncore_frequency";
         (0..11).fold(
@@ -482,13 +483,13 @@ mod tests {
         assert_eq!(all, report.at_least(Level::Warn).count());
         let interrupts = advice.causes.iter().find(|caused| caused.cause == Cause::DeviceInterrupts).unwrap();
         assert!(interrupts.rules.len() >= 3, "{:?}", interrupts.rules.iter().map(|r| r.rule.id).collect::<Vec<_>>());
-        // One command line for all, and no more than a handful of actions.
+        // There is one command line for all causes, and at most a handful of actions.
         let lines = advice.actions.iter().filter(|action| matches!(action.step, Doing::Boot { .. }));
         assert_eq!(lines.count(), 1);
         assert!(advice.actions.len() <= Advice::MOST);
         for action in &advice.actions {
             assert!(!action.lines().is_empty() && !action.costs().is_empty(), "{action:?}");
-            // The first costs are of different causes: none is hidden behind those of another.
+            // The first costs are of different causes, so no cause is hidden behind another.
             let of = |cost: &str| -> BTreeSet<Cause> {
                 action.from.iter().filter(|finding| finding.cost() == cost).map(|finding| finding.cause()).collect()
             };
@@ -531,14 +532,14 @@ mod tests {
         assert!(!titles.iter().any(|title| title.contains("frequency")), "{titles:?}");
         assert!(advice.actions[0].from.iter().any(|finding| finding.rule.id == "cpu.governor"));
         assert!(advice.actions[0].lines().iter().all(|line| line.starts_with("apus audit --goal ")));
-        // Of a recording the same recording is audited again, not the host on which the command is typed.
+        // For a recording, the advice is to audit the same recording again, not the host on which the command is typed.
         let mut recorded = delivered().facts();
         (recorded.origin.kind, recorded.origin.name) = (host::facts::Kind::Snapshot, "a's host.tar.zst".into());
         let of_recording = audit(&recorded, &Intent::default());
         let asks = advise(&of_recording, Level::Warn).actions[0].lines();
         let begins = r"apus audit --from 'a'\''s host.tar.zst' --goal ";
         assert!(asks.len() == 2 && asks.iter().all(|line| line.starts_with(begins)), "{asks:?}");
-        // What is wrong on any host stays, and the boot loader's words are its own.
+        // Problems that matter on any host are listed, and the boot loader's words are left to the boot loader.
         let boot = advice.actions.iter().find(|action| action.is_line()).unwrap();
         assert_eq!(boot.lines(), ["ro audit=0 mce=ignore_ce"]);
         let goal = Some(crate::Goal { quantile: units::Quantile::P99, latency: Nanos::from_micros(50) });

@@ -5,24 +5,24 @@ use host::facts::{KernelVersion, Os, Vendor};
 
 use crate::{Context, Skip, Workload};
 
-/// The hosts to which a rule applies. Build it from one of the constants by adding restrictions:
+/// The hosts to which a rule applies. Start from one of the constants and add restrictions:
 /// `Applies::LINUX.to(&[Workload::Poll]).on_hardware().isolated()`.
 #[derive(Clone, Copy, Debug)]
 pub struct Applies {
     /// The operating system to which the rule applies.
     pub os: Os,
-    /// The workloads to which the rule applies. Empty means all.
+    /// The workloads to which the rule applies. Empty means all workloads.
     pub workloads: &'static [Workload],
-    /// The CPU vendors to which the rule applies. Empty means all.
+    /// The CPU vendors to which the rule applies. Empty means all vendors.
     pub vendors: &'static [Vendor],
-    /// Network drivers: at least one of the interfaces that matter ([`Context::nics`]) must use one of these. Empty
-    /// means no restriction.
+    /// Network drivers to which the rule applies: at least one interface that matters ([`Context::nics`]) must use one
+    /// of them. Empty means any driver.
     pub drivers: &'static [&'static str],
     /// The first kernel version to which the rule applies. `None` means no lower limit.
     pub since: Option<KernelVersion>,
     /// The first kernel version to which the rule no longer applies. `None` means no upper limit.
     pub until: Option<KernelVersion>,
-    /// Whether the rule applies on hardware, in a guest, or both.
+    /// Whether the rule applies on hardware, in a guest, or on both.
     pub place: Place,
     /// Whether the rule applies only if CPUs are isolated for the application.
     pub isolated: bool,
@@ -30,7 +30,7 @@ pub struct Applies {
     pub nic: bool,
 }
 
-/// Where a rule applies: on hardware, in a guest, or both.
+/// Whether a rule applies on hardware, in a guest, or on both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// On hardware and in guests.
@@ -127,7 +127,7 @@ impl Applies {
             return Err(Skip::not_applicable("no CPU is isolated; name them with --isolated"));
         }
         if self.nic && context.nics.value.is_empty() {
-            // Where none were recorded, there may have been some.
+            // If no interfaces were recorded, the host may still have some.
             crate::known(&facts.links)?;
             return Err(Skip::not_applicable("no interface is named or found; name one with --nic"));
         }

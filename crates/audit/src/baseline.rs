@@ -1,4 +1,4 @@
-//! A baseline: the findings that are known and accepted, one key per line.
+//! A baseline: the list of findings that are known and accepted, one key per line.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ pub fn read_baseline(text: &str) -> BTreeSet<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// Writes a baseline that accepts all findings of a report from [`Level::Choice`] on.
+/// Writes a baseline that accepts all findings of a report that are at [`Level::Choice`] or above.
 pub fn write_baseline(report: &Report) -> String {
     let mut text = String::from("# Accepted findings: rule and subject, one per line. Written by apus audit.\n");
     let known = report.findings.iter().filter(|finding| finding.level() >= Level::Choice);

@@ -28,7 +28,7 @@ pub fn markdown() -> String {
 }
 
 fn one(text: &mut String, rule: &Rule) {
-    // What is written to a String arrives.
+    // Writing to a String cannot fail.
     let _ = writeln!(text, "### `{}`\n\n**{}.** {}\n", rule.id, rule.title, rule.why);
     let _ = writeln!(text, "- Applies to: {}", applies(rule));
     let _ = writeln!(text, "- Delay: {} [{}]", rule.magnitude.text, rule.magnitude.source);

@@ -71,9 +71,9 @@ impl Cause {
         self.texts().1
     }
 
-    /// Whether fixing this cause trades power, safety or a feature for latency. Such a fix waits until someone says
-    /// that latency matters ([`crate::Context::has_intent`]). [`crate::Fix::traded`] says the same of a single rule's
-    /// fix.
+    /// Whether fixing this cause trades power, safety or a feature for latency. Such a fix is advised only once it is
+    /// known that latency matters ([`crate::Context::has_intent`]). For a fix of a single rule, see
+    /// [`crate::Fix::traded`].
     pub const fn trades(self) -> bool {
         matches!(
             self,

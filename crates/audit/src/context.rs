@@ -7,28 +7,28 @@ use units::{Nanos, Quantile};
 /// What a host is for.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Context {
-    /// CPUs that are kept for the application. Empty if there are none.
+    /// CPUs that are reserved for the application. Empty if there are none.
     pub isolated: Intended<CpuSet>,
-    /// The interfaces that matter, by name.
+    /// The network interfaces that matter, by name.
     pub nics: Intended<Vec<String>>,
-    /// Uses of the host, of which several can be true: a guest can also poll. Empty if not known.
+    /// What the host is used for. Several uses are possible: a guest can also poll. Empty if not known.
     pub workloads: Intended<Vec<Workload>>,
     /// The latency goal. `None` if the user stated none.
     pub goal: Option<Goal>,
-    /// Warnings about statements of the user that contradict the host and are therefore ignored.
+    /// Warnings about statements of the user that contradict the host, and are therefore ignored.
     pub notes: Vec<String>,
 }
 
-/// An intended value, and whether the user stated it or it was inferred.
+/// A value of the context, with its origin: stated by the user, or inferred.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Intended<T> {
     /// The value.
     pub value: T,
-    /// How the value is known.
+    /// Where the value comes from.
     pub how: How,
 }
 
-/// How an intended value is known.
+/// The origin of a value of the context.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum How {
     /// The user stated the value.
@@ -46,7 +46,7 @@ units::named! {
     pub enum Workload {
         /// Application threads poll the interface (DPDK, AF_XDP busy polling).
         Poll = "poll",
-        /// Packets are served by the kernel's network stack, or by an application that sleeps until an interrupt
+        /// Packets are handled by the kernel's network stack, or by an application that sleeps until an interrupt
         /// arrives.
         Interrupt = "interrupt",
         /// The host has a real-time kernel (PREEMPT_RT).
@@ -58,21 +58,21 @@ units::named! {
     }
 }
 
-/// A latency goal: at least the share `quantile` of all packets must depart within `latency`.
+/// A latency goal: at least the share `quantile` of all packets must depart within `latency` of their arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Goal {
-    /// The share of packets that must meet the bound.
+    /// The share of packets that must meet `latency`.
     pub quantile: Quantile,
     /// The latency that these packets must not exceed.
     pub latency: Nanos,
 }
 
 impl Context {
-    /// The longest accepted wake-up time if no goal is given: 10 us. Low-latency profiles limit idle states to 1 to 10
-    /// us (tuned, `force_latency`).
+    /// The longest accepted wake-up time if the user gives no goal: 10 us. Low-latency profiles limit idle states to 1
+    /// to 10 us (tuned, `force_latency`).
     pub const DEFAULT_BUDGET: Nanos = Nanos::from_micros(10);
 
-    /// Whether the application only polls and never waits for an interrupt, so that no packet waits for a wake-up.
+    /// Whether the application only polls and never waits for interrupts, so that no packet waits for a wake-up.
     pub fn only_polls(&self) -> bool {
         self.is(Workload::Poll) && !self.is(Workload::Interrupt)
     }
@@ -82,13 +82,13 @@ impl Context {
         self.workloads.value.contains(&workload)
     }
 
-    /// The longest delay that a single cause may add: the goal's latency, or [`Self::DEFAULT_BUDGET`].
+    /// The longest delay that a single cause may add: the goal's latency, or [`Self::DEFAULT_BUDGET`] without a goal.
     pub fn budget(&self) -> Nanos {
         self.goal.map_or(Self::DEFAULT_BUDGET, |goal| goal.latency)
     }
 
-    /// Whether it is known that latency matters on this host, because the user stated it or the host shows it: there is
-    /// a goal, isolated CPUs, or an application that polls or runs in real time.
+    /// Whether it is known that latency matters on this host: there is a goal, there are isolated CPUs, the user stated a
+    /// workload, or the host has an application that polls or runs in real time.
     pub fn has_intent(&self) -> bool {
         self.goal.is_some()
             || !self.isolated.value.is_empty()
@@ -110,7 +110,7 @@ impl Context {
         }
     }
 
-    /// The interfaces that matter. Those that the facts do not contain are left out.
+    /// The interfaces that matter, except those that the facts do not contain.
     pub fn links<'a>(&'a self, facts: &'a Facts) -> impl Iterator<Item = &'a Link> {
         let links = facts.links.value().into_iter().flatten();
         links.filter(|link| self.nics.value.contains(&link.name))
@@ -118,12 +118,12 @@ impl Context {
 }
 
 impl<T> Intended<T> {
-    /// Makes a value that the user stated.
+    /// Creates a value that the user stated.
     pub fn given(value: T) -> Self {
         Self { value, how: How::Given }
     }
 
-    /// Makes a value that was inferred from the evidence that `from` names.
+    /// Creates a value that was inferred; `from` names the evidence.
     pub fn inferred(value: T, from: impl Into<String>) -> Self {
         Self { value, how: How::Inferred(from.into()) }
     }

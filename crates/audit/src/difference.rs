@@ -7,8 +7,8 @@ use crate::{Finding, Level, Report, Subject};
 /// One difference between two audits.
 #[derive(Clone, Debug)]
 pub struct Difference<'a> {
-    /// The rule and the subject of the compared findings. It contains both subjects if they differ, for example because
-    /// the hosts have different CPUs.
+    /// Rule and subject of the compared findings. It contains both subjects if they differ, for example because the
+    /// hosts have different CPUs.
     pub key: String,
     /// The kind of difference.
     pub kind: DifferenceKind,
@@ -26,15 +26,15 @@ units::named! {
         Worse = "worse",
         /// Both audits have the same verdict, but the value in the finding differs.
         Changed = "changed",
-        /// One audit has a verdict where the other has unknown or not applicable.
+        /// One audit has a verdict, and the verdict of the other is unknown or not applicable.
         Unclear = "unclear",
         /// The second audit lacks a finding that the first audit has, or its finding is less severe.
         Better = "better",
     }
 }
 
-/// Compares two audits and returns the differences, those that got worse first. Differing values are left out if both
-/// audits passed.
+/// Compares two audits and returns the differences, those that got worse first. If both audits passed, a differing
+/// value is left out.
 ///
 /// Findings of the same rule on the same subject are compared first. The remaining findings of the same rule are
 /// matched more loosely: first CPUs with other CPUs and a kernel parameter with another value of the same parameter,
@@ -57,8 +57,8 @@ pub fn difference<'a>(before: &'a Report, after: &'a Report) -> Vec<Difference<'
 
 type Pair<'a> = (Option<&'a Finding>, Option<&'a Finding>);
 
-/// Takes out of both lists the findings with the same name and pairs them, the worst first. With `alone`, this happens
-/// only if each side has exactly one such finding and the two are comparable.
+/// Takes findings with the same name out of both lists and pairs them, worst first. With `alone`, pairs them only if
+/// each side has exactly one such finding, and the two can be compared.
 fn pair<'a>(
     left: &mut (Vec<&'a Finding>, Vec<&'a Finding>),
     pairs: &mut Vec<Pair<'a>>,
@@ -98,7 +98,7 @@ fn pair<'a>(
     *left = rest;
 }
 
-/// The rule, with the part of the subject that would be the same on a host with more CPUs.
+/// The rule, with the part of the subject that would be the same on a host with other CPUs.
 fn alike(finding: &Finding) -> Option<String> {
     match &finding.judgement.subject {
         Subject::Cpus(_) => Some(format!("{} CPUs", finding.rule.id)),
@@ -107,8 +107,8 @@ fn alike(finding: &Finding) -> Option<String> {
     }
 }
 
-/// Whether two findings may be compared: both have a subject of the same kind, or one is about the whole host and the
-/// other about a part of it. Findings about different kernel parameters are not comparable.
+/// Whether two findings can be compared: their subjects are of the same kind, or one is about the whole host and the
+/// other about a part of it. Findings about different kernel parameters cannot be compared.
 fn comparable(a: &Finding, b: &Finding) -> bool {
     let (a, b) = (&a.judgement.subject, &b.judgement.subject);
     let same = a.name() == b.name() && !matches!(a, Subject::Parameter(_));

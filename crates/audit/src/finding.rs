@@ -8,7 +8,7 @@ use crate::remedy::{Remedy, Values};
 use crate::wording::singular;
 use crate::{Context, Effect, Group, Judgement, Rule, Step, Verdict};
 
-/// A judgement with its rule, and its fix with concrete values.
+/// A judgement together with its rule, and with a fix for this host.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The group of the rule in the report.
@@ -17,12 +17,12 @@ pub struct Finding {
     pub rule: &'static Rule,
     /// What was judged, the verdict, and the evidence.
     pub judgement: Judgement,
-    /// The fix, with this host's values and paths filled in. Empty if nothing needs fixing.
+    /// The fix, with this host's values and paths. Empty if nothing needs fixing.
     pub fix: Remedy,
-    /// How long one packet waits because of the finding. `None` if no packet waits ([`Self::slower`]) or the time is
-    /// not known.
+    /// How long one packet waits because of the finding. `None` if no packet waits (see [`Self::slower`]), or if the
+    /// time is not known.
     pub effect: Option<Nanos>,
-    /// Whether the finding makes the work on each packet take longer, without making any packet wait.
+    /// Whether the finding makes the work on each packet take longer, without making a packet wait.
     pub slower: bool,
     /// Whether a baseline lists the finding as known and accepted.
     pub accepted: bool,
@@ -57,12 +57,12 @@ impl Finding {
         }
     }
 
-    /// Whether the finding's fix trades power, safety or a feature for latency.
+    /// Whether the fix of the finding trades power, safety or a feature for latency.
     pub fn trades(&self) -> bool {
         self.rule.fix.trade || self.cause().trades()
     }
 
-    /// What the finding's fix costs and risks. Empty if there is nothing to fix, or nothing can be done.
+    /// What the fix of the finding costs and risks. Empty if there is nothing to fix, or if it cannot be fixed.
     pub fn cost(&self) -> &str {
         let is_idle = self.fix.steps().count() > 0 && self.fix.steps().all(Step::is_nothing);
         if is_idle || self.judgement.verdict.weight() < Verdict::SourcesDisagree.weight() {
@@ -80,12 +80,13 @@ impl Finding {
         }
     }
 
-    /// The sources that recommend the opposite, in general and on this host.
+    /// The sources that recommend the opposite, of the rule and of this judgement.
     pub fn conflicts(&self) -> impl Iterator<Item = &'static str> {
         self.rule.fix.conflicts.iter().copied().chain(self.judgement.against)
     }
 
-    /// Returns the key that identifies the finding across audits: rule and subject, as on a line of a baseline file.
+    /// Returns the key that identifies the finding across audits (rule and subject), as written on a line of a baseline
+    /// file.
     pub fn key(&self) -> String {
         format!("{} {}", self.rule.id, self.judgement.subject)
             .replace(|c: char| c == '\n' || units::acts(c), "\u{fffd}")
@@ -115,7 +116,7 @@ mod tests {
         assert!(open("{housekeeping-mask}").unwrap_err().contains("--isolated"));
     }
 
-    /// What a shell says of a script, if there is one.
+    /// The error message of the shell for a script. `None` if the shell accepts it.
     fn refused(script: &str) -> Option<String> {
         use std::io::Write as _;
         use std::process::{Command, Stdio};
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_mends_a_running_host_is_a_command() {
-        // Each finding of each case, and of the same host where nothing is isolated.
+        // All findings of all cases, and those of the same hosts without isolated CPUs.
         let mut lines = std::collections::BTreeMap::new();
         let mut add = |finding: Finding| {
             let fix = &finding.fix;
@@ -217,7 +218,7 @@ mod tests {
         assert!(lines.len() > 100, "{}", lines.len());
         let wrong: Vec<_> = lines.iter().filter(|(line, _)| !is_command(line)).collect();
         assert!(wrong.is_empty(), "{wrong:#?}");
-        // One shell for all of them; where it refuses, each alone.
+        // Check all lines with one shell; if it rejects them, check each line alone.
         let all: String = lines.keys().map(|line| format!("{line}\n")).collect();
         if refused(&all).is_some() {
             let each: Vec<_> = lines.iter().filter_map(|(line, id)| Some((id, line, refused(line)?))).collect();

@@ -1,10 +1,10 @@
-//! The interrupts and softirqs that interrupted a set of CPUs, with their counts.
+//! The interrupts and softirqs that occurred on a set of CPUs, with their counts.
 
 use host::Facts;
 use host::facts::{CountRow, CountTable, CpuSet};
 use units::Nanos;
 
-/// One interrupt or softirq, with the number of times that it interrupted each CPU of a set.
+/// One interrupt or softirq, with the number of times that it occurred on each CPU of a set.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hit {
     /// Label of the row in /proc/interrupts or /proc/softirqs, for example `55`, `LOC` or `NET_RX`.
@@ -13,7 +13,7 @@ pub struct Hit {
     pub name: String,
     /// The kind of interruption.
     pub kind: HitKind,
-    /// Pairs of a CPU number and the number of interruptions of this CPU. CPUs without interruptions are left out.
+    /// Pairs of a CPU number and the number of interruptions of that CPU. CPUs without interruptions are left out.
     pub counts: Vec<(u32, u64)>,
     /// Total number of interruptions on all CPUs of the set.
     pub total: u64,
@@ -25,7 +25,7 @@ units::named! {
     pub enum HitKind {
         /// An interrupt of a device.
         Device = "device",
-        /// An interrupt of the CPU itself: local timer, inter-processor interrupt, or hardware error.
+        /// An interrupt that no device sends: local timer, inter-processor interrupt, or hardware error.
         Cpu = "cpu",
         /// A softirq: work that an interrupt handler deferred.
         Softirq = "softirq",
@@ -41,8 +41,8 @@ pub struct Hits {
     pub during: Option<Nanos>,
 }
 
-/// Counts what interrupted the CPUs of a set: between the two readings if `facts` has two, otherwise since boot. `None`
-/// if the host's interrupts are not known.
+/// Counts what interrupted a set of CPUs: between the two readings if `facts` has two, otherwise since boot. `None` if
+/// the host's interrupts are not known.
 pub fn hits(facts: &Facts, cpus: &CpuSet) -> Option<Hits> {
     let interval = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
     let counters = interval.map_or(&facts.counters, |interval| &interval.change);
@@ -75,7 +75,7 @@ fn rows(table: &CountTable, cpus: &CpuSet, facts: &Facts, softirq: bool) -> Vec<
     table.rows.iter().filter_map(one).collect()
 }
 
-/// The users of an interrupt, from the rest of its line: what follows the name of the chip and the trigger.
+/// The users of an interrupt, from the rest of its line: the text after the name of the chip and the trigger.
 fn users(description: &str) -> String {
     let triggers = ["edge", "level", "fasteoi", "Edge", "Level"];
     let mut words = description.split_whitespace();

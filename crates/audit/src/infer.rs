@@ -1,4 +1,4 @@
-//! Infers what a host is for from what it shows.
+//! Infers what a host is used for from its facts.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,22 @@ use host::facts::{CpuSet, Link, Os, is_interface_name};
 
 use crate::{Context, Goal, Intended, Workload};
 
-/// What the user stated about the purpose of the host. A value that is `None` is inferred from the host ([`Context`]).
+/// What the user stated about the purpose of the host. A value that is `None` is inferred from the host (see
+/// [`Context`]).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Intent {
-    /// CPUs that are kept for the application.
+    /// CPUs that are reserved for the application.
     pub isolated: Option<CpuSet>,
-    /// The interfaces that matter, by name.
+    /// The network interfaces that matter, by name.
     pub nics: Option<Vec<String>>,
-    /// How the host serves packets, and its other uses.
+    /// What the host is used for.
     pub workloads: Option<Vec<Workload>>,
-    /// The latency goal. It cannot be inferred: `None` means no goal.
+    /// The latency goal. It cannot be inferred, so `None` means that there is no goal.
     pub goal: Option<Goal>,
 }
 
 impl Context {
-    /// Determines what the host is for: the user's statement if there is one, otherwise what the host shows.
+    /// Determines what the host is used for: what the user stated, otherwise what the host shows.
     pub fn of(facts: &Facts, intent: &Intent) -> Self {
         let isolated = match &intent.isolated {
             Some(set) => Intended::given(set.clone()),
@@ -36,7 +37,7 @@ impl Context {
             None => workloads(facts, &isolated.value),
         };
         let mut notes = Vec::new();
-        // What only a guest needs is no advice for another host.
+        // Advice that only guests need is wrong on other hosts.
         let guest = &facts.virtualisation.guest;
         if guest.get() == Some(false) && workloads.value.contains(&Workload::Guest) {
             workloads.value.retain(|workload| *workload != Workload::Guest);
@@ -46,7 +47,7 @@ impl Context {
     }
 }
 
-/// The CPUs that any way of isolation on this host names.
+/// The CPUs that any isolation mechanism on this host names.
 fn isolated(facts: &Facts) -> Intended<CpuSet> {
     let present = facts.cpus.all();
     let mut all = CpuSet::new();
@@ -78,7 +79,8 @@ fn isolated(facts: &Facts) -> Intended<CpuSet> {
     }
 }
 
-/// The interfaces that have a device and are up. If any has traffic, only those with traffic, the busiest first.
+/// The interfaces that have a device and are up. If any of them has traffic, only those with traffic, the busiest
+/// first.
 fn nics(facts: &Facts) -> Intended<Vec<String>> {
     if facts.origin.os == Os::FreeBsd {
         let interfaces = facts.freebsd.value().and_then(|bsd| bsd.interfaces.value());
@@ -119,7 +121,7 @@ fn nics(facts: &Facts) -> Intended<Vec<String>> {
     }
 }
 
-/// The interfaces that the names of interrupts reveal, for hosts whose interfaces are not known: `eno3-TxRx-0`,
+/// The interfaces that appear in the names of interrupts, for hosts whose interfaces are not known: `eno3-TxRx-0`,
 /// `i40e-ens1f0-TxRx-3`.
 fn from_interrupts(facts: &Facts) -> Intended<Vec<String>> {
     let Some(table) = facts.counters.interrupts.value() else { return Intended::default() };
@@ -138,7 +140,7 @@ fn from_interrupts(facts: &Facts) -> Intended<Vec<String>> {
     if names.is_empty() { Intended::default() } else { Intended::inferred(names, "names of interrupts that counted") }
 }
 
-/// Whether a hypervisor provides interfaces with this driver. Such interfaces need not be on PCI.
+/// Whether this driver is for interfaces that a hypervisor provides. Such interfaces need not be on PCI.
 fn is_virtual_nic(driver: &str) -> bool {
     ["virtio_net", "hv_netvsc", "xen-netfront", "vif", "ena", "gve", "vmxnet3"].contains(&driver)
 }
@@ -169,7 +171,7 @@ fn workloads(facts: &Facts, isolated: &CpuSet) -> Intended<Vec<Workload>> {
     Intended::inferred(workloads, from.join("; "))
 }
 
-/// The evidence that an application polls its interfaces. `None` without any.
+/// The evidence that an application polls its interfaces. `None` if there is none.
 fn polls(facts: &Facts) -> Option<String> {
     let names = [
         "dpdk-worker",
@@ -217,7 +219,7 @@ mod tests {
         let context = Context::of(&Facts::default(), &Intent::default());
         assert_eq!(context, Context::default());
     }
-    /// Bare metal that --workload calls a guest: no advice for guests is given, and the reader is told.
+    /// A bare-metal host that `--workload` calls a guest: it gets no advice for guests, and the user is told so.
     #[test]
     fn a_guest_that_is_none_gets_no_advice_for_guests() {
         let intent = Intent {
@@ -235,7 +237,7 @@ mod tests {
         assert_eq!(context.notes, ["--workload guest is left out: this host is no guest (/proc/cpuinfo flags)"]);
         let (asked, context) = asks(host().guest());
         assert!(asked && context.is(Workload::Guest) && context.notes.is_empty());
-        // Where it is not known, what was said counts.
+        // If it is not known whether the host is a guest, the user's statement counts.
         let open = host().edit(|facts| facts.virtualisation.guest = host::Fact::not_recorded("/proc/cpuinfo flags"));
         assert!(asks(open).1.is(Workload::Guest));
     }

@@ -36,8 +36,8 @@ impl Skip {
         Self::NotApplicable(reason.into())
     }
 
-    /// Creates the result for a fact that has no value: [`Skip::NotApplicable`] if the host lacks the thing itself,
-    /// [`Skip::Unknown`] if the value is merely not known.
+    /// Creates the result for a fact without a value: [`Skip::NotApplicable`] if the host does not have the thing that
+    /// the fact describes, [`Skip::Unknown`] if the value is merely not known.
     pub fn of<T>(fact: &Fact<T>) -> Self {
         let source = fact.source();
         match fact.why() {
@@ -49,19 +49,19 @@ impl Skip {
 }
 
 /// Returns the value of a fact that a judge needs: `let policy = known(&facts.pci.aspm_policy)?;`. Without a value, the
-/// error is [`Skip::NotApplicable`] if the host lacks the thing itself, and [`Skip::Unknown`] if the value is not
-/// known.
+/// error is [`Skip::NotApplicable`] if the host does not have the thing that the fact describes, and [`Skip::Unknown`]
+/// if the value is not known.
 pub fn known<T>(fact: &Fact<T>) -> Result<&T, Skip> {
     fact.value().ok_or_else(|| Skip::of(fact))
 }
 
-/// Returns the value of a fact whose absence is also an answer: `Ok(None)` if the host lacks the thing itself,
-/// [`Skip::Unknown`] if the value is not known.
+/// Like [`known`], for a fact whose absence is also an answer: returns `Ok(None)` if the host does not have the thing
+/// that the fact describes. The error is [`Skip::Unknown`] if the value is not known.
 pub fn settled<T>(fact: &Fact<T>) -> Result<Option<&T>, Skip> {
     fact.settled().ok_or_else(|| Skip::of(fact))
 }
 
-/// A judge's verdict on one subject, with the evidence and, where needed, its own fix.
+/// A judge's verdict on one subject, with the evidence and, where needed, a fix for this subject.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Judgement {
     /// The subject of the verdict.
@@ -79,32 +79,32 @@ pub struct Judgement {
     pub now: Vec<String>,
     /// Settings that fix the problem permanently, with concrete values. If empty, the settings of the rule apply.
     pub for_good: Vec<String>,
-    /// The effect on one packet on this host. `None` means that the rule's effect applies.
+    /// The effect on one packet on this host. `None`: the rule's effect applies.
     pub effect: Option<Effect>,
-    /// The root cause. `None` means that the rule's root cause applies.
+    /// The root cause. `None`: the rule's root cause applies.
     pub cause: Option<Cause>,
-    /// The cost of the fix on this host. `None` means that the rule's cost applies.
+    /// The cost of the fix on this host. `None`: the rule's cost applies.
     pub cost: Option<String>,
-    /// An effect on this host in addition to the rule's ([`crate::Rule::magnitude`]): the text and its source.
+    /// A further effect on this host, in addition to [`crate::Rule::magnitude`]: the text and its source.
     pub also: Option<(&'static str, &'static str)>,
-    /// A source that recommends the opposite only on this host ([`crate::Fix::conflicts`] applies to all hosts).
+    /// A source that recommends the opposite for this host only. ([`crate::Fix::conflicts`] applies to all hosts.)
     pub against: Option<&'static str>,
 }
 
 impl Judgement {
-    /// Creates a pass for the host as a whole. If a judge is called once per CPU or interface, that CPU or interface
-    /// later replaces the host as the subject. The same is true of [`Self::warn`], [`Self::fail`] and
+    /// Creates a pass for the host as a whole. If a judge is called for each CPU or interface, that CPU or interface
+    /// later replaces the host as the subject. The same applies to [`Self::warn`], [`Self::fail`] and
     /// [`Self::disagree`].
     pub fn pass(found: impl Into<String>) -> Self {
         Self::pass_for(Subject::Host, found)
     }
 
-    /// Creates a warning for the host as a whole: something costs latency, or may do so.
+    /// Creates a warning for the host as a whole: something adds latency, or may add latency.
     pub fn warn(found: impl Into<String>) -> Self {
         Self::warn_for(Subject::Host, found)
     }
 
-    /// Creates a failure for the host as a whole: something costs much latency, or does not do what was intended.
+    /// Creates a failure for the host as a whole: something adds much latency, or does not do what was intended.
     pub fn fail(found: impl Into<String>) -> Self {
         Self::fail_for(Subject::Host, found)
     }
@@ -120,12 +120,12 @@ impl Judgement {
         Self::new(Verdict::Pass, subject, found)
     }
 
-    /// Creates a warning for this subject: something costs latency, or may do so.
+    /// Creates a warning for this subject: something adds latency, or may add latency.
     pub fn warn_for(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::Warn, subject, found)
     }
 
-    /// Creates a failure for this subject: something costs much latency, or does not do what was intended.
+    /// Creates a failure for this subject: something adds much latency, or does not do what was intended.
     pub fn fail_for(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::Fail, subject, found)
     }
@@ -135,12 +135,13 @@ impl Judgement {
         Self::new(Verdict::SourcesDisagree, subject, found)
     }
 
-    /// Creates a judgement that says why the answer is unknown for this subject. Other subjects can have a verdict.
+    /// Creates a judgement for a subject whose fact has no value; the verdict says why. Other subjects can have a
+    /// verdict.
     pub fn unknown<T>(subject: impl Into<Subject>, fact: &Fact<T>) -> Self {
         Self::skipped(subject, Skip::of(fact))
     }
 
-    /// Creates a judgement without a verdict on this subject, with the reason `skip`.
+    /// Creates a judgement without a verdict on this subject, for the reason `skip`.
     pub fn skipped(subject: impl Into<Subject>, skip: Skip) -> Self {
         let verdict = match skip {
             Skip::Unknown { reason, .. } => Verdict::Unknown(reason),
@@ -171,7 +172,7 @@ impl Judgement {
         self.see_as(fact.to_string(), fact.source())
     }
 
-    /// Adds a fact as evidence. `None` adds nothing.
+    /// Adds a fact as evidence. `None` adds no evidence.
     pub fn see_if<T: fmt::Display>(self, fact: Option<&Fact<T>>) -> Self {
         match fact {
             Some(fact) => self.see(fact),
@@ -190,7 +191,7 @@ impl Judgement {
         self.see_as(value, fact.source())
     }
 
-    /// Adds evidence as text, for values that were derived or facts that cannot be printed directly.
+    /// Adds evidence as text, for values that were derived, or facts that cannot be printed directly.
     pub fn see_as(mut self, value: impl Into<String>, source: impl fmt::Display) -> Self {
         self.evidence.push(Evidence { value: value.into(), source: source.to_string() });
         self
@@ -214,7 +215,7 @@ impl Judgement {
         self
     }
 
-    /// Sets how long one packet waits on this host.
+    /// Sets the time for which one packet waits on this host.
     pub fn takes(mut self, lateness: Nanos) -> Self {
         self.effect = Some(Effect::Late(lateness));
         self
@@ -226,13 +227,13 @@ impl Judgement {
         self
     }
 
-    /// Sets a root cause, in place of the rule's.
+    /// Sets a root cause that replaces the rule's.
     pub fn because(mut self, cause: Cause) -> Self {
         self.cause = Some(cause);
         self
     }
 
-    /// Sets the cost of the fix, in place of the rule's.
+    /// Sets a cost of the fix that replaces the rule's.
     pub fn costs(mut self, cost: impl Into<String>) -> Self {
         self.cost = Some(cost.into());
         self
@@ -250,7 +251,7 @@ impl Judgement {
         self
     }
 
-    /// Wraps this judgement as the only result of a judge.
+    /// Returns this judgement as the only result of a judge.
     pub fn alone(self) -> Judged {
         Ok(vec![self])
     }
@@ -261,7 +262,7 @@ impl Judgement {
 pub struct Evidence {
     /// The value as it was found or derived.
     pub value: String,
-    /// Where the value was found: `/proc/cmdline`, `ethtool -c ens1f0`, `MSR 0x774 of CPU 3, bits 31:24`.
+    /// Where the value was found, for example `/proc/cmdline`, `ethtool -c ens1f0` or `MSR 0x774 of CPU 3, bits 31:24`.
     pub source: String,
 }
 

@@ -1,6 +1,7 @@
 //! Audits a host: checks the facts about the host against rules, and returns findings.
 //!
-//! **Law:** this crate opens no file and writes nothing. An unknown fact makes a rule neither pass nor fail.
+//! **Rule:** this crate opens no file and writes nothing. If a fact is unknown, the rules that need it neither pass nor
+//! fail.
 //!
 //! [`rules::all`] returns the rules. Each [`Rule`] has a judge (the function that checks the facts), an explanation of
 //! how the problem delays packets and by how much, a fix and its cost, and references. [`Context`] says what the host

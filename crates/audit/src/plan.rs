@@ -1,7 +1,7 @@
-//! Combines findings into one plan: settings for `apus tune`, one kernel command line, and work for people.
+//! Combines the fixes of findings into one plan: settings for `apus tune`, one kernel command line, and work for
+//! people.
 //!
-//! A plan only collects the fixes of the findings. The report has already made sure that no two fixes contradict each
-//! other.
+//! A plan only collects fixes. When the report was made, fixes that contradict each other were already resolved.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,18 +19,18 @@ pub struct Plan<'a> {
     pub settings: Vec<Planned<'a, Setting>>,
     /// Words to add to the kernel command line and to remove from it.
     pub kernel: KernelLine<'a>,
-    /// Findings for which neither `settings` nor `kernel` contains a fix.
+    /// Findings for which neither `settings` nor `kernel` has a fix.
     pub left: Vec<&'a Finding>,
     /// Number of findings with a fix in [`Self::settings`] or in the words that [`Self::kernel`] adds.
     pub mends: usize,
 }
 
-/// One change of a plan, and the findings that require this change.
+/// One change of a plan, with the findings that require it.
 #[derive(Clone, Debug)]
 pub struct Planned<'a, T> {
     /// The setting or kernel parameter to change.
     pub what: T,
-    /// The findings that require the change, the worst first. Never empty.
+    /// The findings that require the change, worst first. Never empty.
     pub from: Vec<&'a Finding>,
 }
 
@@ -39,21 +39,21 @@ pub struct Planned<'a, T> {
 pub struct KernelLine<'a> {
     /// The command line with which the host was booted. `None` if it is not known.
     pub now: Option<&'a CommandLine>,
-    /// Words to add. They replace words with the same name.
+    /// Words to add. Each replaces the present words with the same name.
     pub add: Vec<Planned<'a, Parameter>>,
-    /// Words to remove. A word without a value stands for any value.
+    /// Words to remove. A word without a value stands for the word with any value.
     pub remove: Vec<Planned<'a, Parameter>>,
-    /// Words that occur several times with the same value. All but one of each should be removed.
+    /// Words that occur several times on the line with the same value. All but one of each should be removed.
     pub once: Vec<Planned<'a, Parameter>>,
 }
 
-/// Makes a plan that fixes the warnings and failures, except those that a baseline accepts. Choices between disagreeing
-/// sources are left out, because the user must decide them.
+/// Makes a plan that fixes warnings and failures, except those that a baseline accepts. Choices on which sources
+/// disagree are left out, because the user must decide them.
 pub fn plan(report: &Report) -> Plan<'_> {
     plan_of(report, |_| true)
 }
 
-/// Makes the plan for some of the findings.
+/// Makes a plan for the findings for which `is_asked` is true.
 pub(crate) fn plan_of(report: &Report, is_asked: impl Fn(&Finding) -> bool) -> Plan<'_> {
     let mut settings: Vec<Planned<'_, Setting>> = Vec::new();
     let mut kernel = KernelLine { now: report.line.as_ref(), ..KernelLine::default() };
@@ -74,7 +74,7 @@ pub(crate) fn plan_of(report: &Report, is_asked: impl Fn(&Finding) -> bool) -> P
     Plan { settings: disjoint(settings), kernel, left, mends }
 }
 
-/// The word that the line has several times with the same value, according to a finding.
+/// The word that, according to the finding, is on the line several times with the same value.
 fn repeated(finding: &Finding) -> Option<Parameter> {
     let Subject::Parameter(text) = &finding.judgement.subject else { return None };
     match &CommandLine::parse(text).parameters[..] {
@@ -90,9 +90,10 @@ fn join<'a, T: Clone + PartialEq>(list: &mut Vec<Planned<'a, T>>, what: &T, find
     }
 }
 
-/// Splits the CPUs of settings so that no CPU is in two sets. Otherwise one setting for a CPU would undo another one.
+/// Splits the CPU sets of settings so that they are disjoint. Otherwise the setting for one set could overwrite
+/// another.
 fn disjoint(settings: Vec<Planned<'_, Setting>>) -> Vec<Planned<'_, Setting>> {
-    /// The setting that each CPU gets, and the findings that ask for it.
+    /// The value that each CPU gets, with the findings that require it.
     type Wishes<'a> = BTreeMap<OfCpus, (String, Vec<&'a Finding>)>;
     let mut of_cpu: BTreeMap<u32, Wishes<'_>> = BTreeMap::new();
     let mut rest = Vec::new();
@@ -145,7 +146,7 @@ impl Plan<'_> {
             let lines = sections.entry(section).or_default();
             lines.push(format!("{key} = {value} # {}", planned.ids()));
         }
-        // What is written to a String arrives.
+        // Writing to a String cannot fail.
         for (section, lines) in sections {
             let _ = writeln!(text, "\n[{section}]\n{}", lines.join("\n"));
         }
@@ -176,7 +177,7 @@ impl Plan<'_> {
 }
 
 impl<T> Planned<'_, T> {
-    /// The identifiers of the rules whose findings require the change: `cpu.epp, cpu.governor`.
+    /// The identifiers of the rules whose findings require the change, such as `cpu.epp, cpu.governor`.
     pub fn ids(&self) -> String {
         let mut ids: Vec<&str> = self.from.iter().map(|finding| finding.rule.id).collect();
         ids.sort_unstable();
@@ -206,7 +207,7 @@ impl KernelLine<'_> {
     }
 }
 
-/// The line without some words, and with `add` in place of the words with the same name.
+/// The line without the words of `remove`, and with `add` in place of the words with the same name.
 pub(crate) fn merged(now: &CommandLine, add: &[Parameter], remove: &[Parameter]) -> CommandLine {
     let removed = |word: &Parameter| {
         let same = |other: &Parameter| same_name(&other.name, &word.name);
@@ -309,7 +310,7 @@ mod tests {
         assert!(Layer::parse("audit.toml", None, &plan.toml()).is_ok(), "{}", plan.toml());
     }
 
-    /// telco-worker1: what is there twice stays once, and nothing adds a third.
+    /// telco-worker1: words that are on the line twice stay once, and no third copy is added.
     #[test]
     fn what_is_there_twice_stays_once() {
         let host = host().cmdline("tsc=reliable skew_tick=1 panic=1 tsc=reliable panic=2 skew_tick=1 nohz=off");
@@ -318,7 +319,7 @@ mod tests {
         assert!(plan.kernel.add.iter().all(|word| word.what.name != "tsc"), "{:?}", plan.kernel.add);
         let line = plan.kernel.merged().unwrap().raw;
         assert_eq!((line.matches("tsc=reliable").count(), line.matches("skew_tick=1").count()), (1, 1), "{line}");
-        // Which of two values is right is for people to say.
+        // People must decide which of two different values is right.
         assert!(line.contains("panic=1") && line.contains("panic=2"), "{line}");
     }
 

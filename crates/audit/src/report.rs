@@ -1,4 +1,4 @@
-//! The audit: runs all rules on one host, and reports the result.
+//! Runs all rules on one host, and reports the result.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use crate::{Context, Finding, Group, Intent, Judgement, Rule, Skip, Subject, Ver
 /// The result of an audit.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What the host is for, as the audit assumed it.
+    /// What the audit assumed about the purpose of the host.
     pub context: Context,
-    /// All findings, the most important first. With a latency goal they are sorted by the delay that they add,
-    /// otherwise by verdict.
+    /// All findings, the most important first: with a latency goal, sorted by the delay that they add; without one, by
+    /// verdict.
     pub findings: Vec<Finding>,
     /// The command line with which the host was booted. `None` if it is not known.
     pub line: Option<CommandLine>,
-    /// The name of the audited recording, as the user typed it. `None` if the running host or single files were
+    /// The name of the audited recording, as the user typed it. `None` if the running host, or single files, were
     /// audited.
     pub recording: Option<String>,
 }
@@ -45,9 +45,9 @@ units::named! {
     /// How much attention a verdict needs.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Level {
-        /// All verdicts.
+        /// Every verdict, including pass and not applicable.
         All = "all",
-        /// Unknown verdicts, choices, warnings and failures.
+        /// Unknown verdicts, and everything above: choices, warnings and failures.
         Unknown = "unknown",
         /// Choices on which sources disagree, warnings and failures.
         Choice = "choice",
@@ -68,7 +68,7 @@ pub struct Tally {
     pub unknown: u32,
     pub not_applicable: u32,
     pub sources_disagree: u32,
-    /// Number of findings that the baseline accepts. The other counts do not include them.
+    /// Number of findings that the baseline accepts. They are not included in the other counts.
     pub accepted: u32,
 }
 
@@ -99,7 +99,7 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
     report
 }
 
-/// Applies a rule to a host.
+/// Runs one rule on a host.
 pub(crate) fn judge(rule: &Rule, facts: &Facts, context: &Context) -> Vec<Judgement> {
     match rule.applies.check(facts, context).and_then(|()| (rule.judge)(facts, context)) {
         Ok(judgements) if judgements.is_empty() => {
@@ -111,12 +111,12 @@ pub(crate) fn judge(rule: &Rule, facts: &Facts, context: &Context) -> Vec<Judgem
 }
 
 impl Report {
-    /// Findings at `level` or above that no baseline accepts.
+    /// The findings at `level` or above that no baseline accepts.
     pub fn at_least(&self, level: Level) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(move |finding| !finding.accepted && finding.level() >= level)
     }
 
-    /// Counts the findings by verdict, in one group of rules; `None` counts all groups.
+    /// Counts the findings of a group of rules by verdict. `None` counts all groups.
     pub fn tally(&self, group: Option<Group>) -> Tally {
         let mut tally = Tally::default();
         let of_group = |finding: &&Finding| group.is_none_or(|group| finding.group == group);
@@ -135,7 +135,7 @@ impl Report {
         tally
     }
 
-    /// Marks the findings whose keys the baseline contains as accepted. Returns the keys of the baseline that match no
+    /// Marks the findings whose keys are in the baseline as accepted. Returns the keys of the baseline that match no
     /// finding.
     pub fn accept(&mut self, baseline: &BTreeSet<String>) -> Vec<String> {
         let mut unused: BTreeSet<&String> = baseline.iter().collect();
@@ -149,8 +149,8 @@ impl Report {
         unused.into_iter().cloned().collect()
     }
 
-    /// Returns the warnings and failures with a known delay, each with the delay that it adds to a packet, the largest
-    /// first. Accepted findings are left out.
+    /// Returns the warnings and failures that add a known delay, each with this delay per packet, the largest first.
+    /// Accepted findings are left out.
     pub fn budget(&self) -> Vec<(&Finding, Nanos)> {
         let mut takes: Vec<(&Finding, Nanos)> =
             self.at_least(Level::Warn).filter_map(|finding| Some((finding, finding.effect?))).collect();
@@ -164,7 +164,7 @@ impl Report {
             let weight = std::cmp::Reverse(finding.judgement.verdict.weight());
             let effect = std::cmp::Reverse(finding.effect);
             let first = match by_budget {
-                // What has no size in time comes after what has, and before what is no finding.
+                // Findings without a known delay come after those with one, but before results that are no finding.
                 true if finding.level() >= Level::Choice => (effect, std::cmp::Reverse(1), weight),
                 true => (std::cmp::Reverse(None), std::cmp::Reverse(0), weight),
                 false => (std::cmp::Reverse(None), weight, std::cmp::Reverse(0)),
@@ -189,7 +189,7 @@ impl Finding {
 }
 
 impl Selection {
-    /// Whether the selection includes the rule `rule` of the group `group`.
+    /// Whether the selection includes `rule`, which is in `group`.
     pub fn has(&self, group: Group, rule: &Rule) -> bool {
         let named = |list: &[Selector]| list.iter().any(|selector| selector.names(group, rule));
         (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
@@ -208,7 +208,7 @@ impl Selector {
 impl std::str::FromStr for Selector {
     type Err = String;
 
-    /// Parses the identifier of a rule or the name of a group. The error text says what is wrong.
+    /// Parses the identifier of a rule, or the name of a group.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(group) = Group::ALL.into_iter().find(|group| group.name() == text) {
             return Ok(Self::Group(group));
@@ -260,7 +260,7 @@ mod tests {
         let report = audit_with(&facts(), &intent(), &selection);
         assert_eq!(ids(&report, Level::Warn), ["clk.source", "wq.global-cpumask"]);
         assert_eq!(ids(&report, Level::Fail), ["clk.source"]);
-        // A slow clock makes work slower, and no packet late; neither rule has a lateness to add up.
+        // A slow clock makes work slower, but no packet waits: neither rule has a delay to add up.
         assert!(report.budget().is_empty());
         assert!(report.findings.iter().any(|finding| finding.slower));
         let goal = crate::Goal { quantile: units::Quantile::P99, latency: Nanos::from_micros(50) };

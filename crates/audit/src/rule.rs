@@ -1,18 +1,18 @@
-//! The types of which a rule consists.
+//! The parts of a rule.
 
 use host::Facts;
 use units::Nanos;
 
 use crate::{Applies, Cause, Context, Judged};
 
-/// A rule: one property of a host to check, with its explanation, fix and references.
+/// A rule checks one property of a host. It also has an explanation, a fix and references.
 #[derive(Debug)]
 pub struct Rule {
     /// Stable identifier: the prefix of the group, a dot, and words, such as `cmd.isolcpus`.
     pub id: &'static str,
     /// The root cause of the rule's findings. Several rules can have the same root cause.
     pub cause: Cause,
-    /// What should be true of the host, in a few words: "Application CPUs are outside the scheduler's domains".
+    /// What should be true of the host, in a few words, such as "Application CPUs are outside the scheduler's domains".
     pub title: &'static str,
     /// The hosts to which the rule applies. On all other hosts the verdict is [`crate::Verdict::NotApplicable`], and
     /// the judge is not called.
@@ -32,21 +32,21 @@ pub struct Rule {
     pub references: &'static [&'static str],
 }
 
-/// The effect of a mechanism on a packet. Only waiting times ([`Late`](Self::Late)) can be added up to a latency. For
-/// slower work ([`Slower`](Self::Slower)) no time is known, because no setting shows it.
+/// The effect of a mechanism on a packet. Only waiting times ([`Late`](Self::Late)) can be added up to a latency.
+/// Slower work ([`Slower`](Self::Slower)) has no time, because no setting shows how much longer the work takes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Effect {
-    /// No document states how large the delay is, or the effect is not a delay.
+    /// Either no document states how large the delay is, or the effect is not a delay.
     Unsized,
-    /// No packet waits, but the work on each packet takes longer: a lower frequency, a cache miss, a slower clock.
+    /// The work on each packet takes longer, but no packet waits: a lower frequency, a cache miss, a slower clock.
     Slower,
-    /// The packet waits this long while nothing is done for it: an exit from an idle state, a delayed interrupt, a CPU
-    /// that is busy with something else.
+    /// The packet waits for this time while nothing is done for it: an exit from an idle state, a delayed interrupt, a
+    /// CPU that is busy with something else.
     Late(Nanos),
 }
 
 impl Effect {
-    /// How long one packet waits. `None` if no packet waits, or the time is not known.
+    /// How long one packet waits. `None` if no packet waits, or if the time is not known.
     pub const fn lateness(self) -> Option<Nanos> {
         match self {
             Self::Late(time) => Some(time),
@@ -58,26 +58,26 @@ impl Effect {
 /// How much delay a mechanism adds to a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Magnitude {
-    /// The delay in words, with numbers: "C6 takes 133 us to leave on Xeon E5 v3, 170 us on Ice Lake".
+    /// The delay in words, with numbers, such as "C6 takes 133 us to leave on Xeon E5 v3, 170 us on Ice Lake".
     pub text: &'static str,
-    /// The typical effect on one packet, from the source. It applies if the judge supplies no value for this host.
+    /// The typical effect on one packet, from the source. It is used if the judge has no value for this host.
     pub effect: Effect,
     /// The source of the numbers.
     pub source: &'static str,
 }
 
 impl Magnitude {
-    /// Creates a magnitude whose effect is that a packet typically waits this long.
+    /// Creates a magnitude for a mechanism that makes a packet wait, typically for `time`.
     pub const fn late(time: Nanos, text: &'static str, source: &'static str) -> Self {
         Self { text, effect: Effect::Late(time), source }
     }
 
-    /// Creates a magnitude whose effect is that the work on each packet takes longer.
+    /// Creates a magnitude for a mechanism that makes the work on each packet take longer.
     pub const fn slower(text: &'static str, source: &'static str) -> Self {
         Self { text, effect: Effect::Slower, source }
     }
 
-    /// No document states how large the delay is, or the effect is not a delay.
+    /// Creates a magnitude without a time: no document states how large the delay is, or the effect is not a delay.
     pub const fn untimed(text: &'static str, source: &'static str) -> Self {
         Self { text, effect: Effect::Unsized, source }
     }
@@ -85,37 +85,39 @@ impl Magnitude {
 
 /// The fix of a rule: templates of commands and kernel parameters, one per line.
 ///
-/// The engine fills these placeholders: `{isolated}` and `{housekeeping}` (CPU lists), `{isolated-mask}` and
-/// `{housekeeping-mask}` (hexadecimal masks), `{nic}` (the subject if it is an interface, else the first interface of
-/// the intent), `{cpu}` (the subject's CPUs as a list), `{cpu-words}` (the same for a shell's loop), `{idle-limit}`
-/// (the exit latency that the goal leaves), `{irq}`, `{device}`, and `{bounds}` (cpupower's bounds of the frequency; a
+/// The audit fills in these placeholders: `{isolated}` and `{housekeeping}` (CPU lists), `{isolated-mask}` and
+/// `{housekeeping-mask}` (hexadecimal masks), `{nic}` (the subject if it is an interface, otherwise the first interface
+/// of the intent), `{cpu}` (the subject's CPUs as a list), `{cpu-words}` (the same for a shell's loop), `{idle-limit}`
+/// (the exit latency that the goal allows), `{irq}`, `{device}`, and `{bounds}` (cpupower's limits of the frequency; a
 /// line with `{bounds}` becomes one line per base frequency).
 ///
-/// If a value is not known, the line is replaced by the option that makes it known, so no template contains a word that
-/// a person must replace. A command is a line that a shell accepts; further text is its comment. A judgement can supply
-/// its own lines with [`crate::Judgement::now`], [`crate::Judgement::for_good`] and [`crate::Judgement::look`].
+/// If a value is not known, the line is replaced by the option of `apus audit` that supplies it, so no template
+/// contains a word that a person must replace. A command is a line that a shell accepts; further text is its comment. A
+/// judgement can supply its own lines with [`crate::Judgement::now`], [`crate::Judgement::for_good`] and
+/// [`crate::Judgement::look`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fix {
-    /// Commands that show more but fix nothing: a diagnosis. `None` if the evidence suffices.
+    /// Commands for diagnosis, which fix nothing. `None` if the evidence suffices.
     pub look: Option<&'static str>,
-    /// Commands that fix the running host. `None` if that is impossible.
+    /// Commands that fix the running host. `None` if it cannot be fixed without a reboot.
     pub runtime: Option<&'static str>,
-    /// Permanent settings: kernel parameters, files, firmware settings. `None` if [`Self::runtime`] is made persistent
-    /// by `apus tune`, or if there are none.
+    /// Permanent settings: kernel parameters, files, firmware settings. `None` if there are none, or if `apus tune`
+    /// makes [`Self::runtime`] permanent.
     pub persistent: Option<&'static str>,
-    /// Whether the permanent settings of [`Self::persistent`] take effect only at the next boot.
+    /// Whether the settings of [`Self::persistent`] take effect only at the next boot.
     pub reboot: bool,
-    /// Whether a person must decide or check something first, so that `apus audit --fix` must not write the fix.
+    /// Whether a person must first decide or check something. If so, `apus audit --fix` does not write the fix.
     pub decision: bool,
     /// Whether the fix trades power, safety or a feature for latency. Such a fix is among the first things to do only
-    /// if the host's purpose is known ([`Context::has_intent`]). If a cause always trades, see [`Cause::trades`].
+    /// if it is known that latency matters ([`Context::has_intent`]). For a cause whose fixes all trade, see
+    /// [`Cause::trades`].
     pub trade: bool,
-    /// Sources, or rules by their id, that recommend the opposite. Empty for most fixes.
+    /// Sources, or identifiers of rules, that recommend the opposite. Empty for most fixes.
     pub conflicts: &'static [&'static str],
 }
 
 impl Fix {
-    /// No fix exists.
+    /// There is no fix.
     pub const NONE: Self = Self {
         look: None,
         runtime: None,
@@ -126,7 +128,7 @@ impl Fix {
         conflicts: &[],
     };
 
-    /// Creates a fix for the running host, together with permanent settings that need no reboot.
+    /// Creates a fix with commands for the running host, and with permanent settings that need no reboot.
     pub const fn both(runtime: &'static str, persistent: &'static str) -> Self {
         Self { runtime: Some(runtime), persistent: Some(persistent), ..Self::NONE }
     }
@@ -141,12 +143,12 @@ impl Fix {
         Self { persistent: Some(persistent), reboot: true, ..Self::NONE }
     }
 
-    /// Creates a fix for the running host, together with permanent settings that take effect at the next boot.
+    /// Creates a fix with commands for the running host, and with permanent settings that take effect at the next boot.
     pub const fn runtime_or_boot(runtime: &'static str, persistent: &'static str) -> Self {
         Self { runtime: Some(runtime), persistent: Some(persistent), reboot: true, ..Self::NONE }
     }
 
-    /// Creates a permanent fix that needs no reboot: a configuration that takes effect at once or when a service
+    /// Creates a permanent fix that needs no reboot: a configuration that takes effect at once, or when a service
     /// restarts.
     pub const fn for_good(persistent: &'static str) -> Self {
         Self { persistent: Some(persistent), ..Self::NONE }
@@ -162,28 +164,28 @@ impl Fix {
         Self { decision: true, ..self }
     }
 
-    /// Marks the fix as one that trades power, safety or a feature for latency. It is among the first things to do only
-    /// if latency is known to matter.
+    /// Marks the fix as one that trades power, safety or a feature for latency. It is then among the first things to do
+    /// only if it is known that latency matters.
     pub const fn traded(self) -> Self {
         Self { trade: true, ..self }
     }
 
-    /// Names the sources, or rules by their id, that recommend the opposite.
+    /// Adds sources, or identifiers of rules, that recommend the opposite.
     pub const fn against(self, conflicts: &'static [&'static str]) -> Self {
         Self { conflicts, ..self }
     }
 
-    /// Adds diagnostic commands to run before the fix.
+    /// Adds commands for diagnosis, to be run before the fix.
     pub const fn after(self, commands: &'static str) -> Self {
         Self { look: Some(commands), ..self }
     }
 }
 
 units::named! {
-    /// The groups of the report, in order.
+    /// The groups of the report, in the report's order.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Group {
-        /// The kernel command line: contradictions in it, and differences from the running host.
+        /// Contradictions on the kernel command line, and differences between it and the running host.
         CommandLine = "cmdline",
         /// The kernel's build and version.
         Kernel = "kernel",

@@ -1,4 +1,4 @@
-//! Hosts in memory, and cases, from which the tests of rules are made.
+//! Test helpers: hosts in memory, and test cases of rules.
 //!
 //! A case reads a small host through the real reader and lets the rule judge it:
 //!
@@ -14,7 +14,7 @@ use host::facts::{Facts, Os, Root};
 
 use crate::{Context, Goal, Intended, Judgement, Subject, Verdict, Workload, rules};
 
-/// What a case expects. `Found` is the worst of the rule's judgements.
+/// The verdict that a case expects. `Found` is the worst of the rule's judgements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Expect {
     Pass,
@@ -54,7 +54,7 @@ impl Case {
     }
 }
 
-/// A host in memory, and what it is for.
+/// A host in memory, and what it is used for.
 #[derive(Clone)]
 pub(crate) struct Host {
     files: BTreeMap<String, String>,
@@ -79,7 +79,7 @@ pub(crate) fn host() -> Host {
     })
 }
 
-/// A FreeBSD host of which nothing is recorded.
+/// A FreeBSD host without any recorded facts.
 pub(crate) fn freebsd() -> Host {
     host().edit(|facts| facts.origin.os = Os::FreeBsd)
 }
@@ -109,7 +109,7 @@ impl Host {
         self.links.insert(path.trim_start_matches('/').into(), target.into());
         self
     }
-    /// Makes files that are not given absent from the host, instead of not recorded.
+    /// Makes files that were not given count as absent on the host, instead of as not recorded.
     pub fn complete(mut self) -> Self {
         self.complete = true;
         self
@@ -152,7 +152,7 @@ impl Host {
         self.context.workloads.how = crate::How::Given;
         self
     }
-    /// Makes the uses those that the host shows, as if the user had stated none.
+    /// Infers the uses from the host, as if the user had stated none.
     pub fn infer_uses(&mut self) {
         self.context.workloads.how = crate::How::Inferred("the host".into());
     }
@@ -190,7 +190,7 @@ pub(crate) fn run(cases: &[Case]) -> Vec<String> {
     cases.iter().enumerate().filter_map(|(number, case)| wrong(number, case)).collect()
 }
 
-/// What is wrong with one case.
+/// A description of what is wrong with one case. `None` if it passes.
 fn wrong(number: usize, case: &Case) -> Option<String> {
     let judgements = (case.host)().judge(case.rule);
     let worst = judgements.iter().max_by_key(|judgement| judgement.verdict.weight()).map(|j| &j.verdict);

@@ -17,8 +17,8 @@ pub struct Unlock {
     pub rules: usize,
 }
 
-/// Finds the options that the user did not give and with which more rules could give a verdict. For this, rules without
-/// a verdict run again with a value that the host could have.
+/// Finds the options that the user did not give, and with which more rules could give a verdict. To find out, rules
+/// without a verdict run again with a value that is plausible for the host.
 pub fn unlocks(facts: &Facts, intent: &Intent, report: &Report) -> Vec<Unlock> {
     let now = |id: &str| -> Vec<&Finding> { report.findings.iter().filter(|finding| finding.rule.id == id).collect() };
     let count = |trial: &Intent| {
@@ -36,7 +36,7 @@ pub fn unlocks(facts: &Facts, intent: &Intent, report: &Report) -> Vec<Unlock> {
         }
     };
     if report.context.isolated.value.is_empty() {
-        // Any set will do: which rules can be judged does not depend on which CPUs it names.
+        // Any set will do, because whether a rule can be judged does not depend on which CPUs are isolated.
         let cpus = facts.cpus.all();
         let upper: CpuSet = cpus.iter().skip(cpus.len().div_ceil(2)).collect();
         if !upper.is_empty() {
@@ -50,7 +50,7 @@ pub fn unlocks(facts: &Facts, intent: &Intent, report: &Report) -> Vec<Unlock> {
         offer("--nic", "INTERFACE".to_owned(), rules);
     }
     if report.context.workloads.how != How::Given {
-        // A host that forwards packets polls or is interrupted; the other uses show by themselves.
+        // A host that forwards packets either polls or is interrupted; the other uses can be seen on the host.
         let uses = [Workload::Poll, Workload::Interrupt];
         let counts = uses.map(|one| (count(&Intent { workloads: Some(vec![one]), ..intent.clone() }), one));
         let most = counts.into_iter().map(|(rules, _)| rules).max().unwrap_or(0);
@@ -60,7 +60,7 @@ pub fn unlocks(facts: &Facts, intent: &Intent, report: &Report) -> Vec<Unlock> {
     all
 }
 
-/// Whether a verdict is not a judgement yet. A choice is not, because only a given workload decides it.
+/// Whether a better verdict is possible. This includes a choice, because only a stated workload can decide it.
 fn is_open(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Unknown(_) | Verdict::NotApplicable(_) | Verdict::SourcesDisagree)
 }

@@ -3,16 +3,16 @@
 use std::fmt;
 
 units::named! {
-    /// The result of a rule for one subject (a host, a CPU, an interface). Unknown is neither good nor bad.
+    /// The result of a rule for one subject (a host, a CPU, an interface).
     #[derive(Clone, PartialEq, Eq, Hash, Debug)]
     pub enum Verdict {
         /// The subject has no problem.
         Pass = "pass",
-        /// The subject costs latency, or may do so.
+        /// The subject adds latency, or may add latency.
         Warn = "warn",
-        /// The subject costs much latency, or does not do what was intended.
+        /// The subject adds much latency, or does not do what was intended.
         Fail = "fail",
-        /// The rule cannot be checked, because a fact is not known; the text says why.
+        /// The rule cannot be checked because a fact is not known; the text says why. This is neither good nor bad.
         Unknown(Box<str>) = "unknown",
         /// The rule does not apply to this subject; the text says why.
         NotApplicable(Box<str>) = "not-applicable",
@@ -22,7 +22,8 @@ units::named! {
 }
 
 impl Verdict {
-    /// How much attention the verdict needs: pass and not applicable 0, unknown 1, sources disagree 2, warn 3, fail 4.
+    /// How much attention the verdict needs, as a number: 0 pass and not applicable, 1 unknown, 2 sources disagree, 3
+    /// warn, 4 fail.
     pub const fn weight(&self) -> u8 {
         match self {
             Self::Pass | Self::NotApplicable(_) => 0,
@@ -33,8 +34,8 @@ impl Verdict {
         }
     }
 
-    /// The reason why there is no verdict: the text of [`Self::Unknown`] or [`Self::NotApplicable`]. `None` for all
-    /// others.
+    /// Why there is no verdict: the text of [`Self::Unknown`] or [`Self::NotApplicable`]. `None` for all other
+    /// verdicts.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Unknown(reason) | Self::NotApplicable(reason) => Some(reason),

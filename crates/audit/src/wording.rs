@@ -1,4 +1,4 @@
-//! Sentences that contain a number, with the right verb: one CPU is, two are.
+//! Makes sentences that contain a number grammatical: one CPU is, two CPUs are.
 
 /// Formats a duration with a space before the unit, such as `210 us`.
 pub fn spaced(time: units::Nanos) -> String {
@@ -33,7 +33,7 @@ const THINGS: &[(&str, &str)] = &[
     ("vulnerabilities", "vulnerability"),
 ];
 
-/// Verbs that follow them, in the plural and in the singular.
+/// Verbs that follow these words, in the plural and in the singular.
 const DEEDS: &[(&str, &str)] = &[
     ("are", "is"),
     ("were", "was"),
@@ -46,17 +46,17 @@ const DEEDS: &[(&str, &str)] = &[
     ("tick", "ticks"),
 ];
 
-/// Number of words that may stand between the number and the thing.
+/// Maximum number of words between the number and the counted thing.
 const BETWEEN: usize = 3;
 
-/// Rewrites the text with the singular where it names only one thing: `1 interrupts go`, `CPUs 7 are`.
+/// Rewrites the text in the singular where it is about one thing: `1 interrupts go`, `CPUs 7 are`.
 pub(crate) fn singular(text: &str) -> String {
     let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     for at in 0..words.len() {
         let one = |word: &str| replaced(word, THINGS);
         let next = |n: usize| words.get(n).map_or("", String::as_str);
         let thing = match words[at].as_str() {
-            // "1 of 5 interrupts" stays.
+            // "1 of 5 interrupts" stays in the plural.
             "1" if at == 0 || words[at - 1] != "of" => (at + 1..=at + 1 + BETWEEN)
                 .find(|n| one(next(*n)).is_some())
                 .filter(|thing| (at + 1..*thing).all(|n| is_plain(next(n)))),
@@ -64,7 +64,7 @@ pub(crate) fn singular(text: &str) -> String {
             _ => None,
         };
         let Some(thing) = thing else { continue };
-        // The verb follows, behind the CPU's number or what the thing is of, or after "which".
+        // The verb follows: after the CPU's number, after the thing that is counted, or after "which".
         let deed = match next(thing + 1).ends_with(',') && next(thing + 2) == "which" {
             true => Some(thing + 3),
             false => (thing + 1..=thing + 3)
@@ -84,7 +84,7 @@ pub(crate) fn singular(text: &str) -> String {
                     words[deed + 2] = owned;
                 }
             }
-            // "while they are busy", of the same.
+            // "while they are busy" refers to the same thing.
             if let Some(they) = (deed + 1..words.len().saturating_sub(1)).find(|n| words[*n] == "they")
                 && let Some(one) = replaced(&words[they + 1], DEEDS)
             {
@@ -95,14 +95,14 @@ pub(crate) fn singular(text: &str) -> String {
     words.join(" ")
 }
 
-/// The other form of a word in the table, with the punctuation mark after it.
+/// The other form of a word in the table, with the punctuation mark that follows the word.
 fn replaced(word: &str, table: &[(&str, &str)]) -> Option<String> {
     let plain = word.trim_end_matches([',', ';', ':']);
     let (_, one) = table.iter().find(|(many, _)| *many == plain)?;
     Some(format!("{one}{}", &word[plain.len()..]))
 }
 
-/// Whether the word may stand between a number and what is counted. Units and prepositions may not.
+/// Whether the word can stand between a number and the counted thing. Units and prepositions cannot.
 fn is_plain(word: &str) -> bool {
     !["s", "ms", "us", "ns", "of", "to", "and", "or", "in", "from"].contains(&word)
         && word.bytes().all(|c| c.is_ascii_alphabetic())

@@ -1,4 +1,4 @@
-//! Parameters that do something else than users usually expect, or that cost more than they gain.
+//! Parameters that do not do what users usually expect, or that cost more than they gain.
 
 use host::facts::{CommandLine, Parameter};
 
@@ -10,7 +10,7 @@ pub(super) struct Caution {
     pub of: fn(&Parameter, &CommandLine) -> bool,
     /// What the parameter does, in one sentence without a full stop.
     pub why: &'static str,
-    /// The parameter to write instead; `None` if it should be left out.
+    /// The parameter to write instead. `None` if it should be left out.
     pub instead: Option<&'static str>,
     /// Title of the document that supports the warning.
     pub source: &'static str,
@@ -26,8 +26,9 @@ fn is_serial(parameter: &Parameter) -> bool {
     ["ttyS", "ttyAMA", "ttyUSB"].iter().any(|kind| to.starts_with(kind))
 }
 
-/// Whether the line keeps everything but errors off the console. Messages below the level are printed (KERN_WARNING is
-/// 4, include/linux/kern_levels.h); quiet is level 4 (include/linux/printk.h, CONSOLE_LOGLEVEL_QUIET, by default).
+/// Whether the line keeps all messages except errors off the console. Messages below the console level are printed:
+/// KERN_WARNING is 4 (include/linux/kern_levels.h), and `quiet` sets level 4 (include/linux/printk.h,
+/// CONSOLE_LOGLEVEL_QUIET, by default).
 fn is_silent(line: &CommandLine) -> bool {
     match line.value("loglevel").and_then(|level| level.parse::<u32>().ok()) {
         Some(level) => level <= 4,

@@ -12,7 +12,7 @@ use crate::Context;
 pub struct Remark {
     /// What the remark is about.
     pub kind: Kind,
-    /// The parameter or parameters as written on the command line; for [`Kind::Missing`], the parameter to add.
+    /// The parameter or parameters as written on the command line. For [`Kind::Missing`], the parameter to add.
     pub parameter: String,
     /// The remark, in one sentence without a full stop.
     pub text: String,
@@ -30,34 +30,34 @@ units::named! {
         UnknownValue = "unknown-value",
         /// Two parameters exclude each other.
         Contradiction = "contradiction",
-        /// The parameter does something else than users usually expect, or costs more than it gains.
+        /// The parameter does not do what users usually expect, or costs more than it gains.
         Caution = "caution",
-        /// Parameters that should name the same CPUs name different ones.
+        /// Several parameters that should name the same CPUs name different CPUs.
         SetsDiffer = "sets-differ",
         /// Kernels from kernel.org do not have the parameter. It works only on kernels with a certain patch.
         NotMainline = "not-mainline",
-        /// A parameter that others need is missing.
+        /// A parameter is missing that other parameters on the line need.
         Missing = "missing",
         /// A parameter is given several times with different values. The last one takes effect.
         Overridden = "overridden",
         /// A parameter is given several times with the same value.
         Duplicate = "duplicate",
-        /// The table of known parameters lacks the parameter. It may belong to a module or to user space, or be
-        /// misspelt.
+        /// The table of known parameters does not contain the parameter. It may belong to a module or to user space, or
+        /// be misspelt.
         UnknownName = "unknown-name",
     }
 }
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 
-/// Checks a kernel command line against the purpose of the host, `intent`. The remarks are ordered by kind, the most
+/// Checks a kernel command line against `intent`, the purpose of the host. The remarks are ordered by kind, most
 /// serious first.
 pub fn judge(line: &CommandLine, intent: &Context) -> Vec<Remark> {
     judge_on(line, intent, None)
 }
 
-/// Checks a kernel command line as [`judge`] does, and also against the CPUs that the host has (`present`; `None` if
-/// not known).
+/// Like [`judge`], but also checks that the named CPUs exist. `present` are the host's CPUs; `None` if they are not
+/// known.
 pub fn judge_on(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) -> Vec<Remark> {
     let mut remarks: Vec<Remark> = Vec::new();
     remarks.extend(line.parameters.iter().enumerate().filter_map(|(at, parameter)| known(line, at, parameter)));
@@ -78,7 +78,7 @@ pub fn judge_on(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) 
     kept
 }
 
-/// Checks whether the parameter is known, and whether it takes its value.
+/// Checks whether the parameter is known, and whether it accepts its value.
 fn known(line: &CommandLine, at: usize, parameter: &Parameter) -> Option<Remark> {
     let remark = |kind, text: String, instead| Remark {
         kind,
@@ -101,7 +101,7 @@ fn known(line: &CommandLine, at: usize, parameter: &Parameter) -> Option<Remark>
     if table::is_foreign(&parameter.name) || table::is_documented(&parameter.name) {
         return None;
     }
-    // "nohz full=1-55": an underscore that was lost on the way, in slides and mails.
+    // "nohz full=1-55": an underscore was lost when the line was copied from slides or mails.
     let beside = |other: Option<&Parameter>, before: bool| {
         let other = other?;
         let name = if before {
@@ -130,7 +130,7 @@ fn known(line: &CommandLine, at: usize, parameter: &Parameter) -> Option<Remark>
     })
 }
 
-/// A known name that differs by at most one letter, or only by its separators.
+/// A known name that differs from `name` by one letter, or only by its separators. `None` if there is none.
 fn similar(name: &str) -> Option<&'static str> {
     let plain =
         |text: &str| text.chars().filter(|c| c.is_ascii_alphanumeric()).collect::<String>().to_ascii_lowercase();
@@ -156,13 +156,14 @@ fn repeated(line: &CommandLine) -> Vec<Remark> {
         let repeats = table::find(&parameter.name).is_none_or(|known| known.repeats);
         let is_first = !line.parameters[..at].iter().any(|other| same_name(&other.name, &parameter.name));
         let all: Vec<&Parameter> = line.all(&parameter.name).collect();
-        // To say these twice changes nothing, and boot loaders do.
+        // Repeating these words has no effect, and boot loaders do so.
         let harmless = matches!(parameter.name.as_str(), "ro" | "rw" | "quiet" | "splash") && parameter.value.is_none();
         if !is_first || all.len() < 2 || harmless {
             continue;
         }
         let same = all.iter().all(|other| other.value == parameter.value);
-        // What can be given several times is a duplicate only with the same value, and not hugepages, whose order counts.
+        // If a parameter may be given several times, it is a duplicate only with the same value. hugepages is an
+        // exception, because its order matters.
         if repeats && (!same || parameter.name.starts_with("hugepage")) {
             continue;
         }
@@ -219,7 +220,7 @@ fn none_left(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
         let parameter = line.last(name)?;
         let takes_all = match present {
             Some(present) => present.is_subset(&parameter.cpu_set(present).ok()?),
-            // Whatever the host has (lib/bitmap-str.c, bitmap_parselist).
+            // These take all CPUs, however many the host has (lib/bitmap-str.c, bitmap_parselist).
             None => parameter.parts().any(|part| matches!(part, "all" | "0-N")),
         };
         let host = present.map(|present| format!(" ({present})")).unwrap_or_default();
@@ -234,8 +235,7 @@ fn none_left(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
     ["isolcpus", "nohz_full"].into_iter().filter_map(one).collect()
 }
 
-/// Checks whether `isolcpus`, `nohz_full` and `rcu_nocbs` name the same CPUs, and whether `irqaffinity` leaves these
-/// out.
+/// Checks that `isolcpus`, `nohz_full` and `rcu_nocbs` name the same CPUs, and that `irqaffinity` names none of them.
 fn sets(line: &CommandLine, intent: &Context) -> Vec<Remark> {
     let wanted = intended(line, intent);
     if wanted.is_empty() {
@@ -267,7 +267,7 @@ fn sets(line: &CommandLine, intent: &Context) -> Vec<Remark> {
         if !missing.is_empty() {
             say(parameter, format!("it leaves out CPUs {missing}"), Some(format!("{name}={wanted}")));
         }
-        // More CPUs than needed without RCU callbacks do no harm.
+        // It does no harm to offload RCU callbacks from more CPUs than needed.
         if !stray.is_empty() && name != "rcu_nocbs" {
             say(parameter, format!("it names CPUs {stray} too"), Some(format!("{name}={wanted}")));
         }
@@ -292,7 +292,7 @@ fn set_of<'a>(line: &'a CommandLine, name: &str) -> Option<(&'a Parameter, CpuSe
     Some((parameter, set))
 }
 
-/// Finds CPUs that parameters name and the host does not have.
+/// Finds CPUs that parameters name but the host does not have.
 fn absent(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
     let Some(present) = present.filter(|present| !present.is_empty()) else { return Vec::new() };
     let of_cpus = |parameter: &&Parameter| {
@@ -322,13 +322,13 @@ pub(crate) fn free(line: &CommandLine, present: &CpuSet, housekeeping: CpuSet) -
 fn companions(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) -> Vec<Remark> {
     let isolated = intended(line, intent);
     let mut remarks: Vec<Remark> = Vec::new();
-    // Where no CPU is known to be isolated, nothing that names them can be advised.
+    // If it is not known which CPUs are isolated, advice that names them is impossible.
     let can_be_said = |add: &str| !isolated.is_empty() || !add.contains("{isolated}");
     for entry in COMPANIONS.iter().filter(|entry| can_be_said(entry.add) && (entry.missing)(line, intent)) {
         let add = entry.add.replace("{isolated}", &isolated.to_string());
         let housekeeping = present.map(|present| free(line, present, present.difference(&isolated)));
         let add = match housekeeping {
-            // Of all CPUs none may be isolated further.
+            // If all CPUs are isolated already, no more can be.
             Some(none) if none.is_empty() && entry.add.contains('{') => {
                 "isolate fewer CPUs: leave at least one CPU of each node to housekeeping".to_owned()
             }
@@ -472,7 +472,7 @@ mod tests {
         );
         let contradicts = |line: &str| alone(line).iter().any(|(kind, _)| *kind == Kind::Contradiction);
         assert!(contradicts("mitigations=off spectre_v2=on") && !contradicts("mitigations=off spectre_v2=off"));
-        // isolcpus=nohz does what nohz_full= does, and implies the offloading of RCU callbacks as that does.
+        // isolcpus=nohz has the same effect as nohz_full=, and implies that RCU callbacks are offloaded.
         for name in ["nohz_full", "rcu_nocbs"] {
             let asks = |line: &str| alone(line).iter().any(|(_, what)| what.starts_with(name));
             assert!(asks("isolcpus=domain,managed_irq,2-7") && !asks("isolcpus=nohz,domain,managed_irq,2-7"));
@@ -577,7 +577,8 @@ mod tests {
         let asks = |line: &str| alone(line).iter().any(|(_, parameter)| parameter == "nmi_watchdog=0");
         assert!(!asks("isolcpus=managed_irq,domain,2-7 nohz_full=2-7 rcu_nocbs=2-7 irqaffinity=0-1"));
         assert!(asks("isolcpus=managed_irq,domain,2-7 nohz_full=2-6 irqaffinity=0-1"));
-        // Where nohz_full= itself is asked for, the watchdog leaves them alone too; where it is not wanted, it does not.
+        // If nohz_full= itself is required, the watchdog leaves those CPUs alone too; if nohz_full= is not wanted, it
+        // does not.
         assert!(!asks("isolcpus=managed_irq,domain,2-7 irqaffinity=0-1"));
         let interrupt = Context { workloads: Intended::given(vec![Workload::Interrupt]), ..Context::default() };
         let remarks = of("isolcpus=managed_irq,domain,2-7 irqaffinity=0-1", &interrupt);

@@ -2,8 +2,8 @@
 //!
 //! [`judge()`] needs only the command line and the purpose of the host. [`suggest()`] also needs the list of the host's
 //! CPUs, because the suggested line names the housekeeping CPUs. [`table`] lists the known parameters and their values.
-//! The private module `pairs` lists parameters that need or exclude each other, and `cautions` those that do not do
-//! what users expect.
+//! The private module `pairs` lists parameters that need or exclude each other, and `cautions` lists parameters that do
+//! not do what users expect.
 
 mod cautions;
 mod judge;

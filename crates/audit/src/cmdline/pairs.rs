@@ -4,23 +4,23 @@ use host::facts::{CommandLine, CpuSet};
 
 use crate::{Context, Workload};
 
-/// Two parameters that contradict each other.
+/// Two parameters that contradict each other, and what to do about it.
 pub(super) struct Contradiction {
     pub first: Part,
     pub second: Part,
-    /// What happens if both are given.
+    /// What happens if both parameters are given.
     pub why: &'static str,
     /// How to resolve the contradiction.
     pub fix: &'static str,
-    /// Title of the document that supports this.
+    /// Title of the document that supports the explanation.
     pub source: &'static str,
 }
 
-/// A parameter, with any value or with a certain one.
+/// A parameter with any value, or with a certain value.
 pub(super) struct Part {
     pub name: &'static str,
     pub value: Option<&'static str>,
-    /// Whether any value except `value` is meant, instead of `value` itself.
+    /// If true, this means any value except `value`.
     pub other: bool,
 }
 
@@ -37,7 +37,7 @@ const fn other_than(name: &'static str, value: &'static str) -> Part {
 }
 
 impl Part {
-    /// The parameter as written on the line. `None` if the line lacks it.
+    /// The parameter as written on the line. `None` if it is not on the line.
     pub(super) fn on(&self, line: &CommandLine) -> Option<String> {
         let matches = |parameter: &&host::facts::Parameter| match self.value {
             Some(value) => parameter.parts().any(|part| part == value) != self.other,
@@ -273,8 +273,8 @@ pub(super) const COMPANIONS: &[Companion] = &[
         source: "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
     },
     Companion {
-        // The watchdog leaves out the CPUs of nohz_full= by itself (kernel/watchdog.c, lockup_detector_init); where that
-        // is asked for above, it will.
+        // The watchdog by itself leaves out the CPUs of nohz_full= (kernel/watchdog.c, lockup_detector_init). If an
+        // entry above asks for nohz_full=, that is enough.
         missing: |line, context| {
             let full = match line.has("nohz_full") {
                 true => set_of(line, "nohz_full").unwrap_or_default(),
@@ -297,12 +297,12 @@ pub(super) const COMPANIONS: &[Companion] = &[
     },
 ];
 
-/// Whether CPUs are meant to be isolated, according to the line itself or to the intent.
+/// Whether CPUs are meant to be isolated, according to the line or to the intent.
 fn isolates(line: &CommandLine, context: &Context) -> bool {
     !intended(line, context).is_empty()
 }
 
-/// The CPUs that are meant to be isolated, according to the intent; if that does not say, according to the line.
+/// The CPUs that are meant to be isolated: those of the intent; if the intent names none, those of the line.
 pub(crate) fn intended(line: &CommandLine, context: &Context) -> CpuSet {
     if !context.isolated.value.is_empty() {
         return context.isolated.value.clone();
@@ -311,14 +311,14 @@ pub(crate) fn intended(line: &CommandLine, context: &Context) -> CpuSet {
     ["isolcpus", "nohz_full", "rcu_nocbs"].into_iter().filter_map(of).find(|set| !set.is_empty()).unwrap_or_default()
 }
 
-/// Whether the line enables full dynamic ticks. `isolcpus=nohz,LIST` calls tick_nohz_full_setup() as `nohz_full=` does
-/// (kernel/sched/isolation.c), and the kernel offloads RCU callbacks of these CPUs either way (kernel/rcu/tree_nocb.h,
-/// rcu_init_nohz).
+/// Whether the line enables full dynamic ticks. `isolcpus=nohz,LIST` calls tick_nohz_full_setup() just as `nohz_full=`
+/// does (kernel/sched/isolation.c), and in both cases the kernel offloads the RCU callbacks of these CPUs
+/// (kernel/rcu/tree_nocb.h, rcu_init_nohz).
 fn stops_ticks(line: &CommandLine) -> bool {
     line.has("nohz_full") || line.last("isolcpus").is_some_and(|parameter| parameter.flags().any(|flag| flag == "nohz"))
 }
 
-/// The CPUs that a parameter names.
+/// The CPUs that a parameter names. `None` if it is not on the line, or names no CPUs.
 fn set_of(line: &CommandLine, name: &str) -> Option<CpuSet> {
     line.last(name)?.cpu_set(&CpuSet::new()).ok()
 }

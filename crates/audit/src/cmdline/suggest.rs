@@ -11,14 +11,15 @@ use crate::{Context, Workload};
 pub struct Suggestion {
     /// The parameters, in the order in which they are written.
     pub parameters: Vec<Suggested>,
-    /// What the user must decide or do in addition to booting with the suggested line.
+    /// What the user must decide or do in addition to booting with the line.
     pub notes: Vec<String>,
 }
 
 /// One parameter of a suggested line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suggested {
-    /// The parameter as written on the kernel command line; `hugepagesz=1G hugepages=16` belong together.
+    /// The parameter as written on the kernel command line. `hugepagesz=1G hugepages=16` counts as one, because both
+    /// belong together.
     pub parameter: String,
     /// What the parameter is for, and what it costs.
     pub why: &'static str,
@@ -46,16 +47,16 @@ impl fmt::Display for Suggestion {
     }
 }
 
-/// Suggests a kernel command line for the purpose of the host. `cpus` are all CPUs of the host, so that the line can
-/// name the housekeeping CPUs. If `cpus` is empty, `irqaffinity=` is left out and a note says so. If `intent` isolates
-/// no CPUs, the line has only parameters that need no isolated CPUs.
+/// Suggests a kernel command line for the purpose of the host. `cpus` are all CPUs of the host, from which the
+/// housekeeping CPUs follow. If `cpus` is empty, `irqaffinity=` is left out and a note says so. If `intent` isolates no
+/// CPUs, the line has only parameters that are useful without isolated CPUs.
 ///
 /// The line contains only parameters on which the sources agree. Where sources disagree (turbo, `idle=poll`,
 /// mitigations), a note says so.
 pub fn suggest(intent: &Context, cpus: &CpuSet) -> Suggestion {
     let mut suggestion = Suggestion::default();
     let guest = intent.is(Workload::Guest);
-    // CPU 0 boots the host and keeps the time: it cannot be isolated.
+    // CPU 0 boots the host and keeps the time, so it cannot be isolated.
     let mut isolated = intent.isolated.value.clone();
     if isolated.contains(0) {
         isolated.remove(0);

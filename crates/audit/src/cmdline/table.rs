@@ -1,8 +1,9 @@
 //! Known kernel parameters and the values that they take.
 //!
-//! Source, unless another is named: Linux Documentation/admin-guide/kernel-parameters.txt. The table lists parameters
-//! that affect latency and parameters that every host has, with their values. `names.txt` lists the names of all other
-//! parameters in that document, by kernel version. A parameter that is in neither need not be wrong.
+//! Source, unless another one is named: Linux Documentation/admin-guide/kernel-parameters.txt. The table lists
+//! parameters that affect latency, and parameters that every host has, with their values. `names.txt` lists the names
+//! of all other parameters in that document, by kernel version. A parameter that is in neither list is not necessarily
+//! wrong.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -16,7 +17,8 @@ pub struct Known {
     pub name: &'static str,
     /// The values that are allowed after `=`.
     pub values: Values,
-    /// Whether each occurrence takes effect if the parameter is given more than once. Otherwise only the last one does.
+    /// If the parameter is given more than once: whether every occurrence takes effect. If false, only the last one
+    /// does.
     pub repeats: bool,
 }
 
@@ -29,7 +31,7 @@ pub enum Values {
     Flag,
     /// One of these words.
     One(&'static [&'static str]),
-    /// Words separated by commas, each one of these.
+    /// Words separated by commas, each of which is one of these.
     Several(&'static [&'static str]),
     /// A list of CPUs.
     Cpus,
@@ -37,11 +39,11 @@ pub enum Values {
     FlagsAndCpus(&'static [&'static str]),
     /// A list of CPUs, or nothing.
     CpusOrNothing,
-    /// A whole number, decimal or hexadecimal, from the first to the second.
+    /// A whole number, decimal or hexadecimal, in this inclusive range.
     Number(i64, i64),
     /// A page size: a power of two, with the suffix K, M, G or T.
     PageSize,
-    /// A number of pages, or one for each node: `0:2,1:4`.
+    /// A number of pages, or numbers by NUMA node: `0:2,1:4`.
     Pages,
 }
 
@@ -88,7 +90,7 @@ pub const KNOWN: &[Known] = &[
     one("nohz", ON_OFF),
     one("highres", ON_OFF),
     one("skew_tick", &["0", "1"]),
-    // Each one acts (arch/x86/kernel/tsc.c, tsc_setup).
+    // Every occurrence takes effect (arch/x86/kernel/tsc.c, tsc_setup).
     repeated("tsc", Values::One(&["reliable", "noirqtime", "unstable", "nowatchdog", "recalibrate", "watchdog"])),
     known("tsc_early_khz", Values::Number(1, i64::MAX)),
     one(
@@ -113,7 +115,7 @@ pub const KNOWN: &[Known] = &[
     known("processor.max_cstate", Values::Number(0, 9)),
     one("cpuidle.off", &["1"]),
     one("cpuidle.governor", &["menu", "teo", "ladder", "haltpoll"]),
-    // Each one acts, and is one word (drivers/cpufreq/intel_pstate.c, intel_pstate_setup).
+    // Every occurrence takes effect, and is a single word (drivers/cpufreq/intel_pstate.c, intel_pstate_setup).
     repeated(
         "intel_pstate",
         Values::One(&[
@@ -210,7 +212,7 @@ pub const KNOWN: &[Known] = &[
         "intel_iommu",
         &["on", "off", "igfx_off", "strict", "sp_off", "sm_on", "sm_off", "tboot_noforce", "eth_no_bypass", "forcedac"],
     ),
-    // There is no "on": it is on by default (drivers/iommu/amd/init.c, parse_amd_iommu_options).
+    // "on" is not a value, because that is the default (drivers/iommu/amd/init.c, parse_amd_iommu_options).
     several(
         "amd_iommu",
         &[
@@ -319,7 +321,7 @@ pub const KNOWN: &[Known] = &[
     known("rw", Values::Flag),
     known("quiet", Values::Flag),
     known("splash", Values::Any),
-    // Of Plymouth (plymouth(8)), on all that comes from Fedora.
+    // Read by Plymouth (plymouth(8)); on all distributions derived from Fedora.
     known("rhgb", Values::Any),
     known("debug", Values::Flag),
     known("ignore_loglevel", Values::Flag),
@@ -397,37 +399,37 @@ pub const KNOWN: &[Known] = &[
 const FOREIGN: &[&str] =
     &["systemd.", "rd.", "udev.", "luks.", "ignition.", "cloud-init", "coreos.", "ds", "locale.", "vconsole."];
 
-/// The names in the documentation of the kernels, with underscores. `tools/kernel-parameters.py` writes the file.
+/// The names in the kernels' documentation, with underscores. `tools/kernel-parameters.py` writes the file.
 static DOCUMENTED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     let lines = include_str!("names.txt").lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split(' ').next()).collect()
 });
 
-/// Whether the documentation of any kernel lists the parameter, whatever its value is.
+/// Whether the documentation of any kernel version lists the parameter. Its value does not matter.
 pub(super) fn is_documented(name: &str) -> bool {
     DOCUMENTED.contains(name.replace('-', "_").as_str())
 }
 
-/// Finds the entry of a parameter in [`KNOWN`] by its name. Dashes and underscores are equal. `None` if the table lacks
-/// the parameter.
+/// Finds the entry of a parameter in [`KNOWN`] by its name. Dashes and underscores are treated as equal. `None` if the
+/// table does not contain the parameter.
 pub fn find(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| same_name(known.name, name))
 }
 
-/// Whether the parameter is for another program than the kernel, or for a module whose parameters are not in the table.
+/// Whether the parameter is for a program other than the kernel, or for a module whose parameters are not in the table.
 pub(super) fn is_foreign(name: &str) -> bool {
     FOREIGN.iter().any(|prefix| name.starts_with(prefix)) || name.contains('.')
 }
 
 impl Known {
-    /// Says why this parameter does not accept the value that `parameter` has. `None` if the value is accepted.
+    /// Why this parameter does not accept the value in `parameter`. `None` if it does.
     pub fn refuses(&self, parameter: &Parameter) -> Option<String> {
         let words = |words: &[&str]| match words {
             [] => "it takes no value".to_owned(),
             words => format!("it takes {}", words.join(", ")),
         };
         let Some(value) = parameter.value.as_deref() else {
-            // A switch without a value is "on" to the kernel's own parsers; lists and numbers need one.
+            // For the kernel's own parsers, a switch without a value is "on"; lists and numbers need a value.
             return match self.values {
                 Values::Cpus | Values::FlagsAndCpus(_) => Some("it takes a list of CPUs".into()),
                 Values::Number(..) | Values::PageSize | Values::Pages => Some("it takes a number".into()),
@@ -478,7 +480,8 @@ fn bad_list(parameter: &Parameter) -> Option<String> {
     }
 }
 
-/// Parses a number with K, M, G or T. Later letters are ignored, as lib/cmdline.c, `memparse` does: `1GB` is `1G`.
+/// Parses a number with the suffix K, M, G or T. Letters after it are ignored, as in lib/cmdline.c, `memparse`: `1GB`
+/// is `1G`.
 fn size(text: &str) -> Option<u64> {
     let text = text.strip_suffix(['B', 'b']).unwrap_or(text);
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -504,11 +507,11 @@ fn number(text: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// A snapshot masks what it does not know: what is judged here by its value must be known to it.
+    /// A snapshot masks unknown parameters: it must know every parameter whose value is judged here.
     #[test]
     fn a_snapshot_keeps_what_is_judged() {
         let judged = KNOWN.iter().filter(|known| !matches!(known.values, Values::Any));
-        // As words without a value, those of the documents too.
+        // As words without a value, including those of the documentation.
         let names = judged.map(|known| known.name).chain(DOCUMENTED.iter().copied().filter(|name| name.len() > 1));
         let masked: Vec<_> = names.filter(|name| !host::snapshot::keeps_parameter(name)).collect();
         assert!(masked.is_empty(), "add to crates/host/src/snapshot/kept.txt: {}", masked.join(" "));

@@ -1,20 +1,20 @@
-//! The observations at one end of a connection, taken from the facts of its host.
+//! What was observed at one end of a connection, extracted from the facts of its host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use host::Facts;
 use host::facts::{CpuSet, Interval, Link, Observed, SchedClass, Task};
 
-/// The observations at one end of a connection. The judges of the causes use them. `None` means unknown.
+/// What was observed at one end of a connection: the input of the causes' judges. `None` means unknown.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct End {
-    /// Name of the end in messages: `this host`, a network namespace, or the file of a recording.
+    /// Name of the end for messages: `this host`, a network namespace, or the file of a recording.
     pub name: String,
-    /// Length of the interval during which the end was watched, in seconds. Counts are those of this interval.
+    /// Length of the observed interval in seconds. All counts are for this interval.
     pub length_s: f64,
-    /// Name of the interface that was examined; empty if none carried packets.
+    /// Name of the examined interface; empty if no interface carried packets.
     pub interface: String,
-    /// Driver of the interface.
+    /// Name of the interface's driver.
     pub driver: Option<String>,
     /// Line rate of the interface in bit/s.
     pub speed_bps: Option<f64>,
@@ -28,7 +28,7 @@ pub struct End {
     pub rx_hold_us: Option<f64>,
     /// Longest time for which interrupt moderation may delay completions of sent packets, in us.
     pub tx_hold_us: Option<f64>,
-    /// The setting from which `rx_hold_us` was taken.
+    /// Name of the setting from which `rx_hold_us` was taken.
     pub rx_hold_by: String,
     /// Packets that the interface received during the interval.
     pub rx_packets: Option<f64>,
@@ -38,56 +38,60 @@ pub struct End {
     pub rx_bytes: Option<f64>,
     /// Bytes that the interface sent during the interval.
     pub tx_bytes: Option<f64>,
-    /// Counters of dropped packets that are above 0.
+    /// Counters of dropped packets whose count is above 0.
     pub drops: Vec<Drops>,
-    /// Packets of each receive queue. Queues without packets are left out.
+    /// Number of packets, or load, of each receive queue. Queues without packets are left out.
     pub queues: Vec<QueueShare>,
     /// Number of receive queues.
     pub queue_count: Option<u32>,
-    /// Polls of all NAPI instances of the interface during the interval.
+    /// Number of polls of all NAPI instances of the interface during the interval.
     pub polls: Option<f64>,
     /// Supported segmentation offloads that are off (`tx-tcp-segmentation`, `tx-generic-segmentation`).
     pub offloads_off: Vec<String>,
-    /// Offloads that are on.
+    /// Names of the offloads that are on.
     pub offloads_on: Vec<String>,
-    /// CPUs to which receive packet steering passes packets. Empty if it is off.
+    /// CPUs to which receive packet steering (RPS) passes packets. Empty if it is off.
     pub rps_cpus: CpuSet,
-    /// Packets that receive packet steering passed to another CPU during the interval.
+    /// Number of packets that receive packet steering (RPS) passed to another CPU during the interval.
     pub rps_packets: Option<f64>,
     /// Sockets that transferred data during the interval.
     pub sockets: Vec<Socket>,
-    /// Real-time threads that take at least a tenth of a CPU.
+    /// Real-time threads, except the kernel's own, that use at least a tenth of a CPU.
     pub hogs: Vec<Hog>,
-    /// Threads that take at least a twentieth of a CPU, the busiest first.
+    /// Threads that use at least a twentieth of a CPU, the busiest first.
     pub loads: Vec<Load>,
-    /// CPUs that serve the interface's queues, from the affinity of NAPI threads and interrupts. Empty if unknown.
+    /// CPUs that serve the interface's queues, according to the affinity of NAPI threads and interrupts. Empty if
+    /// unknown.
     pub queue_cpus: CpuSet,
-    /// Whether NAPI is threaded: kernel threads poll the queues, not softirqs.
+    /// Whether NAPI is threaded: kernel threads poll the queues instead of softirqs.
     pub threaded: bool,
     /// Share of the interval for which each CPU was busy, 0 to 1, by CPU number.
     pub busy: BTreeMap<u32, f64>,
-    /// Share of the interval that the hypervisor took from each CPU (steal time), 0 to 1, by CPU number.
+    /// Share of the interval for which the hypervisor took each CPU away (steal time), 0 to 1, by CPU number.
     pub steal: BTreeMap<u32, f64>,
-    /// The idle state with the longest exit latency among those entered more than 10 times per second: exit latency in
-    /// us, name, and entries per second.
+    /// Among the idle states that CPUs entered more than 10 times per second, the one with the longest exit latency:
+    /// exit latency in us, name, and entries per second. `None` if there was no such state.
     pub idle_exit: Option<(f64, String, f64)>,
-    /// The lowest frequency of a busy CPU, divided by the CPU's maximum frequency, 0 to 1.
+    /// Among CPUs that were busy for at least half of the interval, the lowest frequency divided by the CPU's maximum
+    /// frequency, 0 to 1.
     pub frequency_share: Option<f64>,
-    /// Bandwidth (lanes times transfer rate) of the NIC's PCI Express link, divided by the bandwidth that the NIC
+    /// Bandwidth of the NIC's PCI Express link (lanes times transfer rate), divided by the bandwidth that the NIC
     /// supports, 0 to 1.
     pub pcie_share: Option<f64>,
     /// Number of thermal throttling events during the interval.
     pub throttles: Option<f64>,
-    /// Settings of a `netem` queueing discipline: delay in us, and loss as a share, 0 to 1. `None` if there is none.
+    /// Delay in us, and share of lost packets (0 to 1), of a `netem` queueing discipline. `None` if there is none.
     pub netem: Option<(f64, f64)>,
     /// A shaping queueing discipline that delayed packets: its kind, its rate in bit/s, and how many times it delayed.
+    /// `None` if there is none.
     pub shaper: Option<(String, Option<f64>, f64)>,
-    /// Segments that TCP retransmitted, and all segments that TCP sent (Tcp.RetransSegs, Tcp.OutSegs).
+    /// Number of segments that TCP retransmitted, and number of all segments that TCP sent (Tcp.RetransSegs,
+    /// Tcp.OutSegs).
     pub retransmitted: Option<(f64, f64)>,
-    /// Segments that the sender retransmitted needlessly: the receiver reported them as duplicates
+    /// Number of segments that TCP retransmitted needlessly: the receiver reported that it already had them
     /// (TcpExt.TCPDSACKRecvSegs).
     pub duplicates: Option<f64>,
-    /// What could not be observed, and why.
+    /// What could not be observed, and the reason.
     pub unknown: Vec<String>,
 }
 
@@ -96,97 +100,97 @@ pub struct End {
 pub struct Drops {
     /// Name of the counter, such as `rx_missed_errors`.
     pub counter: String,
-    /// Packets dropped during the interval.
+    /// Number of packets dropped during the interval.
     pub count: u64,
-    /// Whether the packets were dropped while sending; otherwise they were dropped while receiving.
+    /// Whether the packets were dropped while sending. If false, they were dropped while receiving.
     pub sending: bool,
 }
 
-/// Number of packets, or CPU load, of one receive queue.
+/// The packets, or the CPU load, of one receive queue.
 #[derive(Clone, PartialEq, Debug)]
 pub struct QueueShare {
-    /// Name of the queue, such as `rx-0`, or of its interrupt.
+    /// Name of the queue, such as `rx-0`, or of the queue's interrupt.
     pub queue: String,
-    /// Packets received. If they were not counted: the CPU time of the queue's interrupt thread, in units of 0.01 % of
-    /// a CPU.
+    /// Number of packets received. If packets were not counted: CPU time of the queue's interrupt thread, in units of
+    /// 0.01 % of a CPU.
     pub amount: f64,
 }
 
-/// A real-time thread that takes at least a tenth of a CPU.
+/// A real-time thread that uses at least a tenth of a CPU.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hog {
     /// Name and identifier of the thread.
     pub name: String,
     /// The CPU on which the thread last ran.
     pub cpu: u32,
-    /// CPU time as a share of one CPU, 0 to 1.
+    /// CPU time of the thread as a share of one CPU, 0 to 1.
     pub share: f64,
     /// Real-time priority of the thread, 1 to 99.
     pub priority: u32,
 }
 
-/// A thread and its CPU time.
+/// A thread, and the CPU time that it uses.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Load {
     /// Name and identifier of the thread.
     pub name: String,
-    /// CPU time as a share of one CPU, 0 to 1.
+    /// CPU time of the thread as a share of one CPU, 0 to 1.
     pub share: f64,
 }
 
-/// A socket, and the process that owns it.
+/// A socket that transferred data, and the process that owns it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Socket {
-    /// `tcp` or `udp`.
+    /// Transport protocol: `tcp` or `udp`.
     pub transport: String,
-    /// Local port.
+    /// Local port number.
     pub local_port: u16,
-    /// Port at the other end; 0 if the socket is not connected.
+    /// Port number at the other end; 0 if the socket is not connected.
     pub remote_port: u16,
-    /// Share of samples in which at least half of the receive buffer was in use, 0 to 1.
+    /// Share of the samples in which at least half of the receive buffer was in use, 0 to 1.
     pub half_full: Option<f64>,
-    /// The limit of the receive buffer in bytes.
+    /// Size limit of the receive buffer in bytes.
     pub receive_limit: Option<f64>,
-    /// The limit of the send buffer in bytes.
+    /// Size limit of the send buffer in bytes.
     pub send_limit: Option<f64>,
-    /// Mean number of bytes that were received but not yet read.
+    /// Mean number of bytes that were received, but that the application had not read yet.
     pub rx_queue: f64,
-    /// Mean memory of the packets between the socket and the driver's transmit completion, in bytes.
+    /// Mean amount of memory, in bytes, in packets that the socket has sent but that the driver has not completed.
     pub in_transmission: Option<f64>,
-    /// Smallest such memory in any sample in which a packet with data was under way, in bytes: usually that of one
+    /// Smallest amount of such memory in any sample with a data packet in transmission, in bytes: usually that of one
     /// packet.
     pub in_transmission_least: Option<f64>,
-    /// Packets that the socket dropped during the interval.
+    /// Number of packets that the socket dropped during the interval.
     pub drops: f64,
     /// Mean round-trip time in us.
     pub rtt_us: Option<f64>,
     /// Shortest round-trip time in us.
     pub min_rtt_us: Option<f64>,
-    /// Segments with data that the socket sent per second.
+    /// Number of data segments per second that the socket sent.
     pub segments_s: Option<f64>,
-    /// Rate of acknowledged data in bit/s.
+    /// Rate at which data was sent and acknowledged, in bit/s.
     pub sent_bps: Option<f64>,
-    /// Rate of received data in bit/s.
+    /// Rate at which data was received, in bit/s.
     pub received_bps: Option<f64>,
-    /// Segments that the socket retransmitted during the interval.
+    /// Number of segments that the socket retransmitted during the interval.
     pub retransmitted: Option<f64>,
-    /// Segments with data that the socket sent during the interval.
+    /// Number of data segments that the socket sent during the interval.
     pub segments: Option<f64>,
-    /// Share of the time with data to send for which the receiver's window stopped the sender, 0 to 1.
+    /// Share of the time with data to send in which the receiver's full window stopped the sender, 0 to 1.
     pub window_limited: Option<f64>,
-    /// Share of the time with data to send for which the full send buffer stopped the sender, 0 to 1.
+    /// Share of the time with data to send in which the full send buffer stopped the sender, 0 to 1.
     pub sndbuf_limited: Option<f64>,
-    /// Share of the interval for which the socket had data to send, 0 to 1.
+    /// Share of the interval in which the socket had data to send, 0 to 1.
     pub busy: Option<f64>,
-    /// Mean receive window that the other end advertised, in bytes.
+    /// Mean size of the receive window that the other end advertised, in bytes.
     pub send_window: Option<f64>,
-    /// The owner of the socket: the process name, the CPU time of all threads of the process as a share of one CPU, and
-    /// the CPUs on which these threads may run.
+    /// The process that owns the socket: name, CPU time of all its threads as a share of one CPU, and the CPUs on which
+    /// these threads may run. `None` if unknown.
     pub process: Option<(String, f64, CpuSet)>,
 }
 
-/// Parts of the names of driver and kernel counters that count dropped packets. The exceptions count frames that a
-/// filter rejected, which are not drops.
+/// Parts of the names of counters of dropped packets, of drivers and of the kernel. Exceptions are counters of frames
+/// that a filter rejected, which are not drops.
 const DROP_WORDS: [&str; 9] =
     ["missed", "fifo_errors", "over_errors", "no_buf", "nobuf", "out_of_buffer", "drops", "_dropped", "discard"];
 const NOT_DROPS: [&str; 3] = ["nohandler", "filter", "xdp_drop"];
@@ -244,7 +248,7 @@ impl End {
         self.rx_hold_us.unwrap_or(0.0)
     }
 
-    /// TCP connections, the one with the most data first.
+    /// TCP connections, those with the most data first.
     pub(super) fn tcp(&self) -> impl Iterator<Item = &Socket> {
         self.sockets.iter().filter(|socket| socket.transport == "tcp")
     }
@@ -258,7 +262,8 @@ impl End {
             self.tx_slots = rings.tx.map(u64::from);
             self.rx_slots_max = rings.rx_max.map(u64::from);
         }
-        // A tap has one ring, for what the host sends, as long as its queue (drivers/net/tun.c, `tun_queue_resize`).
+        // A tap has a single ring, for what the host sends; its size is that of the queue (drivers/net/tun.c,
+        // `tun_queue_resize`).
         if self.driver.as_deref() == Some("tun") {
             self.tx_slots = link.tx_queue_len.get().map(u64::from);
         }
@@ -308,7 +313,7 @@ impl End {
         }
     }
 
-    /// NAPI deferral holds packets only with both settings.
+    /// NAPI deferral delays packets only if both settings are set.
     fn defer(&mut self, timeout_ns: Option<u64>, defers: Option<u32>, source: &str) {
         let held = timeout_ns.filter(|_| defers.is_some_and(|defers| defers > 0)).map(|ns| ns as f64 / 1e3);
         if let Some(held) = held.filter(|held| *held > self.hold_us()) {
@@ -384,7 +389,8 @@ impl End {
                 self.loads.push(Load { name: name.clone(), share });
             }
             let realtime = matches!(task.class, SchedClass::Fifo | SchedClass::RoundRobin | SchedClass::Deadline);
-            // The kernel's own real-time threads serve interrupts and migrate tasks: they are not in the way, they are the way.
+            // The kernel's own real-time threads serve interrupts and migrate tasks, so they do not disturb packet
+            // processing.
             if let (true, false, Some(cpu)) = (realtime && share >= 0.1, task.kernel, task.last_cpu) {
                 self.hogs.push(Hog { name, cpu, share, priority: task.rt_priority });
             }
@@ -402,7 +408,7 @@ fn reason<T>(fact: &host::Fact<T>) -> String {
     fact.why().map_or_else(String::new, |why| format!("{why} ({})", fact.source()))
 }
 
-/// The interface with this name, or the one that moved the most packets; never the loopback.
+/// The interface with this name; without a name, the one that moved the most packets. Never the loopback.
 fn busiest<'a>(facts: &'a Facts, interval: &Interval, name: Option<&str>) -> Option<&'a Link> {
     let links = facts.links.value()?;
     if let Some(name) = name {
@@ -416,7 +422,7 @@ fn busiest<'a>(facts: &'a Facts, interval: &Interval, name: Option<&str>) -> Opt
     links.iter().filter(|link| link.name != "lo" && packets(link) > 0).max_by_key(packets)
 }
 
-/// Counters that count drops. If the kernel's and the driver's counters count the same drops, the larger one counts.
+/// Counters of drops. If the kernel and the driver both count the same drops, the larger count is used.
 fn dropped(counts: &BTreeMap<String, u64>) -> Vec<Drops> {
     let is_drop = |name: &str| {
         DROP_WORDS.iter().any(|word| name.contains(word)) && !NOT_DROPS.iter().any(|word| name.contains(word))
@@ -428,8 +434,8 @@ fn dropped(counts: &BTreeMap<String, u64>) -> Vec<Drops> {
     all
 }
 
-/// `ethtool.rx_queue_3_xdp_packets` (veth), `ethtool.rx_queue_3_packets`, `ethtool.rx3_packets`,
-/// `ethtool.rx-3.packets`.
+/// Packets by receive queue, from counters such as `ethtool.rx_queue_3_xdp_packets` (veth),
+/// `ethtool.rx_queue_3_packets`, `ethtool.rx3_packets` and `ethtool.rx-3.packets`.
 fn by_queue(counts: &BTreeMap<String, u64>) -> Vec<QueueShare> {
     let queue = |name: &str| -> Option<u32> {
         let rest = name.strip_prefix("ethtool.")?.strip_prefix("rx")?;
@@ -462,7 +468,7 @@ fn idle_exit(facts: &Facts, interval: &Interval, length_s: f64) -> Option<(f64, 
     worst
 }
 
-/// Of CPUs that were busy for at least half of the interval.
+/// Lowest frequency, as a share of the maximum, among CPUs that were busy for at least half of the interval.
 fn frequency(facts: &Facts, busy: &BTreeMap<u32, f64>) -> Option<f64> {
     let busy: BTreeSet<u32> = busy.iter().filter(|(_, share)| **share >= 0.5).map(|(cpu, _)| *cpu).collect();
     let of = |cpu: &host::facts::Cpu| {

@@ -1,13 +1,13 @@
-//! The numbers of a FreeBSD host, from what its tools print: settings of ixl and loads of interrupt threads. There is
-//! no interval: what `top` shows is a mean of its own.
+//! The observations of a FreeBSD host, from the output of its tools: settings of ixl, and loads of interrupt threads.
+//! There is no observed interval: the loads are the mean values that `top` shows.
 
 use host::facts::{BsdInterface, FreeBsd};
 
 use super::end::{End, QueueShare};
 use crate::rules::freebsd::{ITR_UNIT_US, gigabits_of, number, set, slots};
 
-/// Exit latency of the states deeper than C1, for a host that does not report them (interrupt-mode DPDK slides, 2017:
-/// C6 of a Xeon E5 v3 takes 133 us; C2 of ACPI is C3 of the hardware there, 33 us).
+/// Exit latency of states deeper than C1 in us, for a host that does not report it (interrupt-mode DPDK slides, 2017:
+/// C6 of a Xeon E5 v3 takes 133 us; ACPI's C2 is the hardware's C3 there, which takes 33 us).
 const DEEP_US: f64 = 133.0;
 
 pub(super) fn end(name: &str, host: &FreeBsd, interface: Option<&str>) -> End {
@@ -25,7 +25,7 @@ pub(super) fn end(name: &str, host: &FreeBsd, interface: Option<&str>) -> End {
     }
     end.driver = Some("ixl".into()).filter(|_| end.interface.starts_with("ixl"));
     if end.driver.is_some() {
-        // Dynamic moderation, where it exists and is on, is not held for the whole interval.
+        // Dynamic moderation, if it exists and is on, does not always wait for the whole interval.
         let fixed = |name: &str| setting(name).unwrap_or(0.0) == 0.0;
         end.rx_hold_us = itr("hw.ixl.rx_itr").filter(|_| fixed("hw.ixl.dynamic_rx_itr"));
         end.tx_hold_us = itr("hw.ixl.tx_itr").filter(|_| fixed("hw.ixl.dynamic_tx_itr"));

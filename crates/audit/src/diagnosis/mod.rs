@@ -8,13 +8,13 @@
 //! ```
 //!
 //! [`CAUSES`] is a table like that of the rules: each cause has a judge, an explanation and a source. A judge sees both
-//! ends (or the one that is known). For a high likelihood, a judge needs two things: a setting or state that can do
-//! harm, and counters that show this harm. A setting alone proves nothing, so its likelihood stays below [`THRESHOLD`].
-//! The likelihoods grade the evidence; they are not measured probabilities. `benches/diagnose.py` measures how often
-//! the first cause is right (SPEC.md).
+//! ends, or the one that was observed. To give a high likelihood, a judge needs two things: a setting or state that can
+//! do harm, and counters that show this harm. A setting alone proves nothing, so its likelihood stays below
+//! [`THRESHOLD`]. Likelihoods grade the evidence; they are not measured probabilities. `benches/diagnose.py` measures
+//! how often the first cause is the right one (SPEC.md).
 //!
-//! **Unknown** is not evidence: a judge that lacks a number returns `None`, and [`Diagnosis::unknown`] lists what could
-//! not be observed.
+//! **Unknown** is not evidence: a judge returns `None` if it lacks a number, and [`Diagnosis::unknown`] lists what
+//! could not be observed.
 
 mod causes;
 mod end;
@@ -32,9 +32,9 @@ pub use causes::CAUSES;
 pub use end::{Drops, End, Hog, Load, QueueShare, Socket};
 pub use symptom::{Reference, Symptom, SymptomKind};
 
-/// Minimum likelihood in percent at which a cause counts as found.
+/// Minimum likelihood, in percent, from which on a cause counts as found.
 pub const THRESHOLD: u8 = 50;
-/// Most audit findings that a diagnosis lists as suspects.
+/// Maximum number of audit findings that a diagnosis lists as suspects.
 const MOST_SUSPECTS: usize = 20;
 
 /// A possible cause of a symptom: one entry of [`CAUSES`].
@@ -42,12 +42,12 @@ const MOST_SUSPECTS: usize = 20;
 pub struct PossibleCause {
     /// Identifier in kebab case, such as `slow-app`.
     pub id: &'static str,
-    /// How the cause makes packets slow, late or lost.
+    /// How the cause makes packets slow, late or lost, in full sentences.
     pub why: &'static str,
     /// Title of the document that describes the cause.
     pub reference: &'static str,
-    /// Grades the evidence for the cause. `None` if there is no evidence, or if a number that the judge needs is
-    /// unknown.
+    /// The cause's judge: grades the evidence for the cause. Returns `None` if there is no evidence, or if a number
+    /// that it needs is unknown.
     pub judge: fn(&Case) -> Option<Hit>,
 }
 
@@ -57,45 +57,46 @@ impl std::fmt::Debug for PossibleCause {
     }
 }
 
-/// The symptom and the observations, as the judges see them.
+/// The input of the judges: the symptom, and what was observed at the ends.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Case {
     /// What the user noticed.
     pub symptom: Symptom,
-    /// The end on this host, and the other end if it was observed.
+    /// What was observed on this host and, if it was watched too, at the other end.
     pub ends: Vec<End>,
 }
 
-/// The evidence for a cause.
+/// The evidence that a judge found for its cause.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hit {
     /// Grade of the evidence, 0 to 99; not a measured probability.
     pub likelihood_percent: u8,
-    /// Name of the end where the cause is. `None` if it is between the ends.
+    /// Name of the end at which the cause is. `None` if it is between the ends.
     pub end: Option<String>,
-    /// The problem in one sentence, with its figure.
+    /// The problem in one sentence, with the number that shows it.
     pub headline: String,
-    /// The observations, each with its source.
+    /// What was observed, each with its source.
     pub evidence: Vec<Seen>,
-    /// The experiment that would prove or disprove the cause.
+    /// An experiment that would prove or disprove the cause.
     pub experiment: Experiment,
 }
 
-/// A piece of evidence.
+/// One observation that supports a cause.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// The observation, with its figure.
+    /// The observation, with its number.
     pub text: String,
-    /// File, counter or field in which it was observed.
+    /// File, counter or field from which the observation was taken.
     pub source: String,
 }
 
-/// One change that proves or disproves a cause.
+/// A change that would prove or disprove a cause.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Experiment {
-    /// Instructions: what to change, and what to measure.
+    /// Instructions: what to change, and what to measure then.
     pub text: String,
-    /// Factor for a plan of `apus experiment`, as lines of TOML. `None` if Apus cannot change this setting.
+    /// The same change as a factor for a plan of `apus experiment`, in lines of TOML. `None` if Apus cannot change this
+    /// setting.
     pub factor: Option<String>,
 }
 
@@ -112,27 +113,27 @@ pub struct Ranked {
     pub hit: Hit,
 }
 
-/// The result: ranked causes, suspects, and gaps in the observations.
+/// The result of a diagnosis: ranked causes, suspects, and what could not be observed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Diagnosis {
-    /// The causes, the most likely first. Those with a likelihood of at least [`THRESHOLD`] count as found.
+    /// The causes, most likely first. Those with a likelihood of at least [`THRESHOLD`] count as found.
     pub causes: Vec<Ranked>,
-    /// Audit findings that could cause the symptom, although no observation confirms it. They show where to look next.
+    /// Audit findings that could cause the symptom although no observation confirms it. They show where to look next.
     pub suspects: Vec<Suspect>,
-    /// What could not be observed, and why.
+    /// What could not be observed, and the reason.
     pub unknown: Vec<String>,
 }
 
-/// An audit finding that may explain the symptom.
+/// An audit finding that could explain the symptom.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suspect {
-    /// Name of the end where the audit made the finding.
+    /// Name of the end at which the audit made the finding.
     pub end: String,
     /// Identifier of the audit rule, such as `cmd.isolcpus`.
     pub rule: &'static str,
-    /// The text of the finding.
+    /// Text of the finding.
     pub found: String,
-    /// Delay that the finding can add to a packet. `None` if the rule states no delay.
+    /// Delay that the finding can add to a packet. `None` if no delay is known.
     pub adds: Option<Nanos>,
 }
 
@@ -171,7 +172,7 @@ impl Experiment {
 }
 
 impl Case {
-    /// The more likely of both ends' hits.
+    /// The hit with the higher likelihood, of those for the two ends.
     fn worst(&self, judge: impl Fn(&End, Option<&End>) -> Option<Hit>) -> Option<Hit> {
         let other = |n: usize| self.ends.iter().enumerate().find(|(m, _)| *m != n).map(|(_, end)| end);
         let hits = self.ends.iter().enumerate().filter_map(|(n, end)| judge(end, other(n)));
@@ -179,7 +180,7 @@ impl Case {
     }
 }
 
-/// How far a number is from `harmless` to `harmful`: 0 to 1.
+/// Where a number lies between `harmless` (0) and `harmful` (1), limited to this range.
 fn grade(number: f64, harmless: f64, harmful: f64) -> f64 {
     ((number - harmless) / (harmful - harmless)).clamp(0.0, 1.0)
 }
@@ -191,14 +192,14 @@ pub fn diagnose(case: &Case) -> Diagnosis {
         (hit.likelihood_percent > 0).then_some(Ranked { id: cause.id, why: cause.why, reference: cause.reference, hit })
     });
     let mut causes: Vec<Ranked> = judged.collect();
-    // Of equally likely ones, the order of the table.
+    // Causes with the same likelihood keep the order of the table.
     causes.sort_by_key(|cause| std::cmp::Reverse(cause.hit.likelihood_percent));
     let unknown = case.ends.iter().flat_map(|end| end.unknown.iter().map(|what| format!("{}: {what}", end.name)));
     Diagnosis { causes, suspects: Vec::new(), unknown: unknown.collect() }
 }
 
-/// Returns the failures of the audit `report` as suspects, the largest delay first, at most one per rule. `name` is the
-/// name of the end that was audited.
+/// Returns the failures of the audit `report` as suspects: the largest delay first, and at most one per rule. `name` is
+/// the name of the audited end.
 pub fn suspects(name: &str, report: &Report) -> Vec<Suspect> {
     let mut all: Vec<Suspect> = report
         .at_least(Level::Fail)
@@ -215,8 +216,8 @@ pub fn suspects(name: &str, report: &Report) -> Vec<Suspect> {
     all
 }
 
-/// Extracts the observations of one end from the facts of its host. `name` names the end in messages. `interface` is
-/// the interface to examine; `None` means the busiest one.
+/// Extracts what was observed at one end from the facts of its host. `name` is the end's name in messages. `interface`
+/// is the interface to examine; `None` means the busiest one.
 pub fn end_of(name: &str, facts: &Facts, interface: Option<&str>) -> End {
     match facts.freebsd.value() {
         Some(host) => freebsd::end(name, host, interface),

@@ -1,16 +1,16 @@
 //! The symptom that the user noticed.
 
 units::named! {
-    /// The kind of a symptom.
+    /// What kind of problem the user noticed.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum SymptomKind {
         /// The throughput is too low.
         Slow = "slow",
-        /// Packets or answers are late.
+        /// Packets or answers arrive late.
         Late = "late",
         /// Packets are lost.
         Drops = "drops",
-        /// The user did not state the symptom: all causes are equally relevant.
+        /// The user did not state a symptom, so all causes are equally relevant.
         Any = "any",
     }
 }
@@ -19,15 +19,15 @@ units::named! {
     /// Where the expected figures were measured.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Reference {
-        /// On the same host, with another NIC or path. Properties of the whole host (idle states, frequency) then
+        /// On the same host, with another NIC or path. Then properties of the whole host (idle states, frequency)
         /// cannot explain the difference.
         SameHost = "same-host",
-        /// On another host. Also used if the expected figures were not measured at all.
+        /// On another host, or the expected figures were not measured at all.
         Elsewhere = "elsewhere",
     }
 }
 
-/// The symptom that the user noticed, with the figures that are known.
+/// The symptom that the user noticed, with the measured and expected figures as far as they are known.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Symptom {
     /// Kind of the symptom.
@@ -36,16 +36,16 @@ pub struct Symptom {
     pub measured_bps: Option<u64>,
     /// Expected throughput in bit/s. `None` if not known.
     pub expected_bps: Option<u64>,
-    /// Measured mean round-trip time in nanoseconds. `None` if not known.
+    /// Measured mean round-trip time, in nanoseconds. `None` if not known.
     pub ping_ns: Option<u64>,
-    /// Expected round-trip time in nanoseconds. `None` if not known.
+    /// Expected mean round-trip time, in nanoseconds. `None` if not known.
     pub expected_ping_ns: Option<u64>,
     /// Where the expected figures were measured.
     pub reference: Reference,
 }
 
 impl Default for Symptom {
-    /// Nothing stated.
+    /// The symptom if the user stated nothing.
     fn default() -> Self {
         Self {
             kind: SymptomKind::Any,
@@ -59,17 +59,18 @@ impl Default for Symptom {
 }
 
 impl Symptom {
-    /// Whether lateness matters for it.
+    /// Whether lateness is part of the symptom.
     pub(super) fn is_late(&self) -> bool {
         matches!(self.kind, SymptomKind::Late | SymptomKind::Any) || self.ping_ns.is_some()
     }
 
-    /// Whether throughput matters for it.
+    /// Whether low throughput is part of the symptom.
     pub(super) fn is_slow(&self) -> bool {
         matches!(self.kind, SymptomKind::Slow | SymptomKind::Any) || self.measured_bps.is_some()
     }
 
-    /// By how much the round trip is longer than expected, in microseconds. `None` without both numbers.
+    /// By how much the measured round trip is longer than the expected one, in microseconds. `None` if one of them is
+    /// not known.
     pub(super) fn excess_us(&self) -> Option<f64> {
         let excess = self.ping_ns?.checked_sub(self.expected_ping_ns?)?;
         Some(excess as f64 / 1e3)

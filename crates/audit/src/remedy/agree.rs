@@ -1,4 +1,4 @@
-//! Makes the remedies of one report agree: with each other, with the command line, and with the kernel.
+//! Makes the remedies of one report consistent with each other, with the command line, and with the kernel.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::{Context, Finding, Level};
 /// Parameters that only a kernel with CONFIG_NO_HZ_FULL accepts.
 const OF_TICKS: [&str; 2] = ["nohz_full", "rcutree.nohz_full_patience_delay"];
 
-/// Makes the remedies of findings consistent; the worst finding comes first. If two want different values for one
-/// setting, both get the value of the worse finding. A word is not asked for if the line already has it, if this kernel
-/// does not accept it, or if it contradicts the line.
+/// Makes the remedies of findings consistent; `findings` are sorted, worst first. If two findings want different values
+/// for one setting, both get the value of the worse finding. A word is not added if it is on the line already, if this
+/// kernel does not accept it, or if it contradicts the line.
 pub(crate) fn agree(findings: &mut [Finding], line: Option<&CommandLine>, full_ticks: bool) {
     let mut wanted = Wanted { line: line.cloned().unwrap_or_default(), ..Wanted::default() };
     for finding in findings.iter_mut() {
-        // A choice is nobody's plan: it neither binds others nor is bound.
+        // A choice is in no plan, so it must not influence other findings, nor be changed by them.
         let binds = finding.level() >= Level::Warn;
         let fix = &mut finding.fix;
         let had = fix.persistent.len();
@@ -63,7 +63,7 @@ impl Wanted {
         }
     }
 
-    /// Adapts the words of a step to the line. Returns whether the step still does something.
+    /// Adapts the words of a step to the line. Returns whether the step still has something to do.
     fn words(&mut self, step: &mut Step, binds: bool, full_ticks: bool) -> bool {
         let Action::Arguments { add, remove } = &mut step.action else { return true };
         let before = add.len();
@@ -85,7 +85,7 @@ impl Wanted {
             }
         }
         add.retain(|word| self.takes(word));
-        // What an earlier finding sets anew needs no removal.
+        // A word that an earlier finding replaces need not be removed.
         let on_line = |word: &Parameter| {
             let same = |known: &Parameter| word.value.is_none() || word.value == known.value;
             self.line.parameters.is_empty() || self.line.all(&word.name).any(same)
@@ -96,7 +96,7 @@ impl Wanted {
         !add.is_empty() || !remove.is_empty()
     }
 
-    /// Whether the line lacks this word and can take it without a contradiction.
+    /// Whether the word is missing on the line, and can be added without a contradiction.
     fn takes(&self, word: &Parameter) -> bool {
         let of_name = self.line.last(&word.name);
         let removed = |gone: &Parameter| same_name(&gone.name, &word.name) && gone.value == word.value;
@@ -113,7 +113,7 @@ impl Wanted {
     }
 }
 
-/// Names what repeats these settings at each boot.
+/// The step that makes these settings permanent, so that they are repeated at each boot.
 fn keep(settings: &[&Setting], binds: bool) -> Option<Step> {
     let sysctl = |setting: &&Setting| match &setting.place {
         Place::Sysctl(name) => Some(format!("{name} = {}", setting.value)),
@@ -121,7 +121,7 @@ fn keep(settings: &[&Setting], binds: bool) -> Option<Step> {
     };
     match settings.iter().map(sysctl).collect::<Option<Vec<_>>>() {
         Some(lines) => Some(Step::advice(format!("/etc/sysctl.d/90-apus.conf: {}", lines.join(", ")))),
-        // Choices are not in the profile.
+        // Settings that belong to choices are not in the profile.
         None if binds => Some(Step::advice("apus audit --fix FILE.toml, then apus tune enable ./FILE.toml")),
         None => None,
     }
@@ -131,7 +131,7 @@ fn repeats(word: &Parameter) -> bool {
     table::find(&word.name).is_some_and(|known| known.repeats)
 }
 
-/// Where a setting takes effect, with one entry per CPU.
+/// The places of a setting, with one entry per CPU.
 fn single(setting: &Setting) -> Vec<Place> {
     match &setting.place {
         Place::Cpus(cpus, what) => cpus.iter().map(|cpu| Place::Cpus([cpu].into(), *what)).collect(),

@@ -8,7 +8,7 @@ use super::setting::words;
 use crate::rules::{cores, one_frequency};
 use crate::{Context, Subject};
 
-/// The placeholders that the fix of a rule may contain.
+/// All placeholders that the fix of a rule may contain.
 pub(crate) const HOLES: [&str; 13] = [
     "{isolated}",
     "{housekeeping}",
@@ -25,7 +25,7 @@ pub(crate) const HOLES: [&str; 13] = [
     "{device}",
 ];
 
-/// The values of the placeholders.
+/// The values for the placeholders.
 pub(crate) struct Values<'a> {
     pub subject: &'a Subject,
     pub context: &'a Context,
@@ -33,7 +33,7 @@ pub(crate) struct Values<'a> {
     pub facts: &'a Facts,
 }
 
-/// Why a value is not known, and what the user can do to make it known.
+/// Why a value is not known, and what the user can do about it.
 const NO_ISOLATED: &str = "run this audit again with --isolated: no CPU is known to be kept for the application";
 const NO_HOUSEKEEPING: &str = "run this audit again with --isolated, and leave at least one CPU of each node to housekeeping: no other CPU is \
     known";
@@ -43,12 +43,12 @@ const NO_FREQUENCY: &str = "record the host again (apus snapshot): the frequenci
 const NO_SUBJECT: &str = "see the evidence, which names the items";
 
 impl<'a> Values<'a> {
-    /// Prepares to fill the templates of a fix for a subject on a host.
+    /// Prepares the values for a subject on a host.
     pub fn new(subject: &'a Subject, context: &'a Context, housekeeping: &'a CpuSet, facts: &'a Facts) -> Self {
         Self { subject, context, housekeeping, facts }
     }
 
-    /// The line with its values filled in. If one is not known, the error says what makes it known.
+    /// The line with its values filled in. If a value is not known, the error says how to make it known.
     pub fn fill(&self, line: &str) -> Result<String, &'static str> {
         let mut filled = line.to_owned();
         for hole in HOLES {
@@ -59,8 +59,8 @@ impl<'a> Values<'a> {
         Ok(filled)
     }
 
-    /// The line with its values filled in. If it contains bounds of the frequency, there is one line for each base
-    /// frequency among the CPUs.
+    /// The lines with their values filled in. A line with the placeholder for frequency limits becomes one line for
+    /// each base frequency among the CPUs.
     pub fn lines(&self, line: &str) -> Vec<Result<String, &'static str>> {
         if !line.contains(BOUNDS) {
             return vec![self.fill(line)];
@@ -84,8 +84,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The bounds as arguments of cpupower: the lower one, and the same value as the upper one if one fixed frequency
-    /// is wanted.
+    /// The frequency limits as arguments of cpupower: the lower one and, if one fixed frequency is wanted, the same
+    /// value as the upper one.
     fn bounds(&self) -> Option<String> {
         let base =
             self.own().iter().map(|cpu| steady(self.facts, cpu)).collect::<Option<Vec<_>>>()?.into_iter().min()?;
@@ -112,7 +112,8 @@ impl<'a> Values<'a> {
         fn some<'s>(set: &'s CpuSet, why: &'static str) -> Result<&'s CpuSet, &'static str> {
             if set.is_empty() { Err(why) } else { Ok(set) }
         }
-        // Without isolated CPUs there is no housekeeping; and what leaves none of it is never written.
+        // Without isolated CPUs there are no housekeeping CPUs; and a fix that would leave no housekeeping CPU is never
+        // written.
         let isolated = || some(isolated, NO_ISOLATED).and_then(|set| some(housekeeping, NO_HOUSEKEEPING).and(Ok(set)));
         match hole {
             "{isolated}" => isolated().map(ToString::to_string),
@@ -141,12 +142,11 @@ impl<'a> Values<'a> {
     }
 }
 
-/// The placeholder for the bounds of the frequency.
+/// The placeholder for the frequency limits.
 const BOUNDS: &str = "{bounds}";
 
-/// A frequency that a CPU can hold all the time: its base frequency. If the driver does not report that, the frequency
-/// in the processor's name; without one, the highest that the CPU may have. It is never above the limit of the
-/// firmware.
+/// A frequency that a CPU can sustain: its base frequency. If the driver does not report one, the frequency in the
+/// processor's name; without that, the CPU's highest frequency. It is never above the firmware's limit.
 pub(crate) fn steady(facts: &Facts, cpu: u32) -> Option<Hertz> {
     let frequency = &facts.cpus.cpu(cpu)?.frequency;
     let named = facts.cpus.model_name.value().and_then(|name| nominal(name));
@@ -163,12 +163,13 @@ pub(crate) fn steady(facts: &Facts, cpu: u32) -> Option<Hertz> {
 fn nominal(name: &str) -> Option<Hertz> {
     let (_, frequency) = name.rsplit_once(" @ ")?;
     let gigahertz: f64 = frequency.trim().strip_suffix("GHz")?.parse().ok()?;
-    // In steps of 10 MHz, as it is written.
+    // The name states the frequency in steps of 10 MHz.
     (gigahertz > 0.0).then(|| Hertz::new((gigahertz * 100.0).round() as u64 * 10_000_000))
 }
 
-/// The value for `pm_qos_resume_latency_us`: the part of the goal that one cause may take, because other causes need
-/// their part too. It is never more than the value without a goal. Zero is written `n/a` (power/pm_qos_interface.rst).
+/// The value for `pm_qos_resume_latency_us`: the share of the goal that one cause may use, because other causes need
+/// their share too. It is never higher than the value without a goal. Zero is written as `n/a`
+/// (power/pm_qos_interface.rst).
 fn idle_limit(context: &Context) -> String {
     let limit = context.budget().min(Context::DEFAULT_BUDGET);
     host::knob::ResumeLatency::AtMost(limit).value().to_string()
@@ -213,7 +214,7 @@ mod tests {
         assert!(lines(&facts, &rt)[1].ends_with("-d 2700MHz -u 2700MHz"));
         facts.cpus.generation = host::facts::Fact::known(host::facts::Generation::CascadeLake, "/proc/cpuinfo");
         assert!(lines(&facts, &Context::default())[0].ends_with("-d 2100MHz -u 2100MHz"));
-        // An AMD part, and one that no document names: nothing says that a change stops the core.
+        // An AMD processor, and one that no document names: nothing says that a frequency change stops the core.
         facts.cpus.generation = host::facts::Fact::not_recorded("/proc/cpuinfo");
         assert_eq!(lines(&facts, &Context::default()), floors);
     }
@@ -223,10 +224,10 @@ mod tests {
         // skld0, bdwde0: intel_cpufreq has no base_frequency, and the highest is turbo.
         let turbo = [("related_cpus", "2"), ("cpuinfo_max_freq", "3000000")];
         assert_eq!(steady("Intel(R) Xeon(R) D-2146NT CPU @ 2.30GHz", &turbo), "2300MHz");
-        // icx2s0: the name says 2.4 GHz, the driver knows better.
+        // icx2s0: the name says 2.4 GHz, but the value that the driver reports is used.
         let based = [("related_cpus", "2"), ("cpuinfo_max_freq", "3500000"), ("base_frequency", "2100000")];
         assert_eq!(steady("Intel(R) Xeon(R) Platinum 8360Y CPU @ 2.40GHz", &based), "2100MHz");
-        // genoa0: acpi-cpufreq refuses what lies above bios_limit.
+        // genoa0: acpi-cpufreq rejects values above bios_limit.
         let limited = [("related_cpus", "2"), ("cpuinfo_max_freq", "3800241"), ("bios_limit", "3250000")];
         assert_eq!(steady("AMD EPYC 9354 32-Core Processor", &limited), "3250MHz");
         assert_eq!(steady("no name", &turbo), "3000MHz");

@@ -1,9 +1,9 @@
-//! The fixes of findings as data. Both the text for people and the profile that `apus audit --fix` writes are generated
-//! from this data.
+//! The fixes of findings as data, from which both the text for people and the profile of `apus audit --fix` are
+//! generated.
 //!
 //! Rules write their fixes as commands and kernel parameters with `{placeholders}`. The private module `fill` replaces
-//! the placeholders by this host's values. A [`Step`] is one line of a fix: settings that `apus tune` makes and rolls
-//! back, words of the kernel command line, or an instruction for people.
+//! the placeholders by this host's values. A [`Step`] is one line of a fix: settings that `apus tune` can apply and
+//! roll back, words of the kernel command line, or an instruction for people.
 
 mod agree;
 mod fill;
@@ -50,40 +50,42 @@ pub struct Remedy {
 pub struct Step {
     /// What the step does.
     pub action: Action,
-    /// A remark on the step, shown as a comment behind the line. Usually empty.
+    /// A remark on the step, shown as a comment after the line. Usually empty.
     pub note: String,
     /// What the step puts at risk.
     pub risks: BTreeSet<Risk>,
 }
 
 units::named! {
-    /// What a step does, and who or what can do it.
+    /// What a step does, and who or what can carry it out.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Action {
-        /// Settings that `apus tune` can make and roll back. Never empty.
+        /// Settings that `apus tune` can apply and roll back. Never empty.
         Set(Vec<Setting>) = "set",
         /// A change of the kernel command line.
         Arguments {
-            /// Words to add. They replace words with the same name.
+            /// Words to add. Each replaces the present words with the same name.
             add: Vec<Parameter>,
-            /// Words to remove. A word without a value stands for any value.
+            /// Words to remove. A word without a value stands for the word with any value.
             remove: Vec<Parameter>,
         } = "arguments",
-        /// A command that a person must run, because `apus tune` could not roll it back or because it needs a decision.
+        /// A command that a person must run, because `apus tune` could not roll it back or because someone must decide
+        /// about it.
         Run(String) = "run",
-        /// An instruction for a person that is not a command, such as to change firmware settings, the slot of a card,
-        /// or a configuration file.
+        /// An instruction for a person that is not a command: for example to change firmware settings, the slot of a
+        /// card, or a configuration file.
         Advise(String) = "advise",
-        /// No fix yet, because a value is not known. The text says which option of `apus audit` supplies the value.
+        /// The step is not known yet, because a value is not known. The text says which option of `apus audit` supplies
+        /// the value.
         Rerun(&'static str) = "rerun",
     }
 }
 
 impl Remedy {
-    /// The fix of a judgement: the judgement's own lines, or else those of the rule.
+    /// The fix of a judgement: the judgement's own lines or, if it has none, those of the rule.
     pub(crate) fn new(rule: &Rule, judgement: &Judgement, values: &Values<'_>) -> Self {
         let fix = &rule.fix;
-        // apus tune knows Linux alone.
+        // `apus tune` supports only Linux.
         let decision = fix.decision || rule.applies.os != Os::Linux;
         let lines = |own: &[String], general: Option<&str>| -> Vec<Result<String, &'static str>> {
             match own {
@@ -95,10 +97,10 @@ impl Remedy {
             let mut steps: Vec<Step> = lines.into_iter().map(|line| Step::new(line, reboot, decision)).collect();
             steps.iter_mut().for_each(|step| offered::keep(step, values.facts));
             steps.iter_mut().for_each(|step| operator::keep(step, values.facts));
-            // Two lines that lack the same value say so once.
+            // If two lines lack the same value, this is said only once.
             steps.dedup();
             let is_set = |step: &Step| matches!(step.action, Action::Set(_));
-            // Half of a fix is none.
+            // Do not apply half of a fix.
             if !steps.iter().all(is_set) {
                 steps.iter_mut().filter(|step| is_set(step)).for_each(Step::leave);
             }
@@ -106,7 +108,7 @@ impl Remedy {
         };
         let look = lines(&judgement.look, fix.look);
         let persistent = steps(lines(&judgement.for_good, fix.persistent), fix.reboot);
-        // A value that is not known boots with the rule's line.
+        // A line whose value is not known takes effect when the rule's line does.
         let boots = |step: &Step| match step.action {
             Action::Rerun(_) => fix.reboot,
             _ => step.risks.contains(&Risk::Reboot),
@@ -130,7 +132,7 @@ impl Remedy {
         self.steps().flat_map(|step| step.risks.iter().copied()).collect()
     }
 
-    /// The settings among the steps, which `apus tune` can make.
+    /// The settings in the steps, which `apus tune` can apply.
     pub fn settings(&self) -> impl Iterator<Item = &Setting> {
         self.runtime.iter().flat_map(|step| match &step.action {
             Action::Set(settings) => settings.as_slice(),
@@ -156,8 +158,8 @@ impl Remedy {
 }
 
 impl Step {
-    /// Parses a line of a fix. `Err` names the option that supplies missing values. `decision` is true if a person must
-    /// decide about the step.
+    /// Parses a line of a fix. `Err` names the option that supplies a missing value. `decision` is true if a person
+    /// must decide about the step.
     fn new(line: Result<String, &'static str>, reboot: bool, decision: bool) -> Self {
         let line = match line {
             Ok(line) => line,
@@ -185,17 +187,17 @@ impl Step {
 }
 
 impl Step {
-    /// Whether the step does nothing on this host.
+    /// Whether the step has nothing to do on this host.
     pub fn is_nothing(&self) -> bool {
         matches!(&self.action, Action::Advise(text) if text.starts_with("nothing"))
     }
 
-    /// Advice that risks nothing by itself.
+    /// Creates an instruction that by itself puts nothing at risk.
     fn advice(text: impl Into<String>) -> Self {
         Self { action: Action::Advise(text.into()), note: String::new(), risks: BTreeSet::new() }
     }
 
-    /// Leaves the step to people, although `apus tune` could do it.
+    /// Turns the settings into a command for people, although `apus tune` could apply them.
     fn leave(&mut self) {
         self.action = Action::Run(Self { note: String::new(), ..self.clone() }.to_string());
     }
@@ -216,7 +218,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// `nohz_full=2-7 rcu_nocbs=2-7`, or `remove idle=poll`: words that are all parameters of the table.
+/// Parses words that are all parameters of the table, such as `nohz_full=2-7 rcu_nocbs=2-7`, or `remove idle=poll`.
 fn arguments(text: &str) -> Option<(Vec<Parameter>, Vec<Parameter>)> {
     let (text, removes) = match text.strip_prefix("remove ") {
         Some(rest) => (rest, true),
@@ -233,7 +235,7 @@ fn arguments(text: &str) -> Option<(Vec<Parameter>, Vec<Parameter>)> {
     Some(if removes { (Vec::new(), parameters) } else { (parameters, Vec::new()) })
 }
 
-/// Commands that fixes begin with.
+/// Commands with which lines of fixes begin.
 const COMMANDS: &[&str] = &[
     "apus",
     "auditctl",
@@ -280,7 +282,7 @@ const COMMANDS: &[&str] = &[
 pub(crate) fn is_command(line: &str) -> bool {
     let first = line.split_whitespace().next().unwrap_or_default();
     let line = line.split(" # ").next().unwrap_or_default();
-    // "command, and another": prose that a shell would take for arguments.
+    // "command, and another" is prose, which a shell would take for arguments.
     let is_prose = [", ", " (", ": "].iter().any(|mark| line.contains(mark));
     COMMANDS.contains(&first) && !is_prose
 }

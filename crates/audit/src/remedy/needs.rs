@@ -1,4 +1,5 @@
-//! The kernel configuration that a suggested word of the command line needs, and what the kernel adds to such words.
+//! The kernel configuration that suggested words of the command line need, and what the kernel itself adds to such
+//! words.
 
 use host::Facts;
 use host::facts::{CpuSet, KernelVersion, same_name};
@@ -10,7 +11,7 @@ use crate::Finding;
 /// rcu_nocbs).
 const NEEDS: [(&str, &str); 2] = [("nohz_full", "NO_HZ_FULL"), ("rcu_nocbs", "RCU_NOCB_CPU")];
 
-/// Adds the build option that a word needs, if nothing shows that the kernel has it.
+/// Names the build option that a word needs, unless it is known that the kernel has it.
 pub(crate) fn name_needs(findings: &mut [Finding], facts: &Facts) {
     if facts.kernel.config.is_known() || takes_full_ticks(facts) {
         return;
@@ -28,17 +29,17 @@ pub(crate) fn name_needs(findings: &mut [Finding], facts: &Facts) {
     }
 }
 
-/// Explains what the kernel does with CPU 0, which boots the host. It adds CPU 0 to `irqaffinity=` until the mask is
-/// written again (kernel/irq/irqdesc.c, irq_affinity_setup); the finding says so. It removes CPU 0 from `nohz_full=`,
-/// so the remedy does not name it there (kernel-parameters.txt: "The boot CPU will be forced outside the range to
-/// maintain the timekeeping").
+/// Explains how the kernel treats CPU 0, which boots the host. It adds CPU 0 to `irqaffinity=` until the mask is
+/// written again (kernel/irq/irqdesc.c, irq_affinity_setup), and the finding says so. It removes CPU 0 from
+/// `nohz_full=`, so the remedy does not name CPU 0 there (kernel-parameters.txt: "The boot CPU will be forced outside
+/// the range to maintain the timekeeping").
 pub(crate) fn name_boot_cpu(findings: &mut [Finding], facts: &Facts) {
     let all = facts.cpus.all();
     for step in findings.iter_mut().flat_map(|finding| &mut finding.fix.persistent) {
         let Action::Arguments { add, remove } = &mut step.action else { continue };
         let mut notes = Vec::new();
         for word in add.iter_mut() {
-            // isolcpus= has flags before its list.
+            // In isolcpus=, flags may precede the list.
             if same_name(&word.name, "isolcpus") && word.cpu_set(&all).is_ok_and(|cpus| cpus.contains(0)) {
                 notes.push("CPU 0 boots the host: leave that CPU to housekeeping (cmd.hk-per-node)");
             }
@@ -54,7 +55,7 @@ pub(crate) fn name_boot_cpu(findings: &mut [Finding], facts: &Facts) {
                 word.value = (!cpus.is_empty()).then(|| cpus.to_string());
             }
         }
-        // CPU 0 was all that it named.
+        // CPU 0 was the only CPU that the word named.
         add.retain(|word| !same_name(&word.name, "nohz_full") || word.value.is_some());
         if add.is_empty() && remove.is_empty() {
             *step = Step::advice(KEEPS_TICK);
@@ -66,12 +67,12 @@ pub(crate) fn name_boot_cpu(findings: &mut [Finding], facts: &Facts) {
     }
 }
 
-/// The explanation for CPU 0 in `nohz_full=`.
+/// Explanation for CPU 0 in `nohz_full=`.
 const KEEPS_TICK: &str = "CPU 0 boots the host and keeps its tick: leave it to housekeeping (cmd.hk-per-node)";
 
 /// Whether the kernel is known to support both parameters. The file cpu/nohz_full exists only with CONFIG_NO_HZ_FULL
 /// (drivers/base/cpu.c), which selects RCU_NOCB_CPU (kernel/time/Kconfig). The kernels of Red Hat Enterprise Linux 8
-/// and later accept both words, because their own tuned profile cpu-partitioning writes them.
+/// and later accept both words, because Red Hat's own tuned profile cpu-partitioning writes them.
 fn takes_full_ticks(facts: &Facts) -> bool {
     let since = facts.kernel.version.get().is_some_and(|version| version >= KernelVersion::new(4, 18));
     let is_red_hat = facts

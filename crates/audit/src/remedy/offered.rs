@@ -1,4 +1,4 @@
-//! Keeps only the parts of a fix that an interface's driver supports and that are not in force already.
+//! Reduces a fix to the parts that an interface's driver supports, and that are not in force already.
 
 use host::Facts;
 use host::facts::Link;
@@ -7,8 +7,8 @@ use host::knob::is_offload;
 use super::setting::{OfNetwork, Place};
 use super::{Action, Step};
 
-/// Removes from a step what the interface is known to lack, or already has, and lowers values above the maximum of the
-/// interface.
+/// Removes from a step what the interface is known not to support or to have already, and lowers values to the maximum
+/// of the interface.
 pub(super) fn keep(step: &mut Step, facts: &Facts) {
     let Action::Set(settings) = &mut step.action else { return };
     settings.retain_mut(|setting| match &setting.place {
@@ -27,7 +27,7 @@ pub(super) fn keep(step: &mut Step, facts: &Facts) {
     }
 }
 
-/// Whether there is something to set in one field, and the value to set.
+/// Whether one field must be set, and to which value.
 fn one(link: &Link, group: OfNetwork, field: &str, value: &str) -> (bool, String) {
     let asked = || value.to_owned();
     let number = |now: Option<u32>, most: Option<u32>| match (now, value.parse::<u32>()) {
@@ -44,7 +44,7 @@ fn one(link: &Link, group: OfNetwork, field: &str, value: &str) -> (bool, String
             match field {
                 "adaptive-rx" => switch(said.adaptive_rx),
                 "adaptive-tx" => switch(said.adaptive_tx),
-                // A time that queues have for themselves is set for the interface.
+                // A time that is set per queue is set for the whole interface.
                 "rx-usecs" => (said.rx_usecs.is_some(), asked()),
                 "tx-usecs" => (said.tx_usecs.is_some(), asked()),
                 "rx-usecs-high" => (said.rx_usecs_high.is_some(), asked()),

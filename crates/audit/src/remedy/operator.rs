@@ -1,11 +1,11 @@
-//! Hosts on which a cluster's operator writes the kernel command line. The operator undoes other changes of the line.
+//! Hosts on which a cluster operator writes the kernel command line, and undoes other changes of it.
 
 use host::Facts;
 use host::facts::CommandLine;
 
 use super::{Action, Risk, Step};
 
-/// The cluster operator that manages the kernel command line of a node. Manual changes of the line do not last.
+/// The cluster operator that manages the kernel command line of a node. Manual changes of the line are overwritten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operator {
     /// The node tuning operator of OpenShift, which derives the line from a PerformanceProfile.
@@ -19,19 +19,20 @@ pub enum Operator {
 const OF_CPUS: [&str; 6] =
     ["irqaffinity", "isolcpus", "nohz_full", "rcu_nocbs", "systemd.cpu_affinity", "tuned.non_isolcpus"];
 
-/// The source of these parameters, and what `isolcpus=` lacks with it (PerformanceProfile, `spec.cpu.balanceIsolated`).
+/// The source of these parameters, and the setting that adds `domain` to `isolcpus=` (PerformanceProfile,
+/// `spec.cpu.balanceIsolated`).
 const PROFILE: &str = "PerformanceProfile of OpenShift, from which the operator writes these parameters: spec.cpu.isolated \
      and spec.cpu.reserved name the CPUs; spec.cpu.balanceIsolated: false adds domain to isolcpus=, and then pods without \
      exclusive CPUs are not balanced there either";
 
-/// The settings of a PerformanceProfile that keep device interrupts off the isolated CPUs. Without them, the operator's
+/// The setting of a PerformanceProfile that keeps device interrupts off the isolated CPUs. Without it, the operator's
 /// tuned profile does not change the affinities (same source, `default_irq_smp_affinity`).
 const INTERRUPTS: &str = "PerformanceProfile of OpenShift: spec.globallyDisableIrqLoadBalancing: true keeps device interrupts that are not managed by \
      their drivers off spec.cpu.isolated; for single pods, the annotation irq-load-balancing.crio.io: disable does so";
 
 impl Operator {
-    /// Recognizes the operator of a host by the kernel command line. `None` if no operator is recognized. Red Hat
-    /// CoreOS is recognized by the word `ostree=`; a PerformanceProfile by the CPU mask that the operator's tuned
+    /// Recognises the operator of a host by the kernel command line. `None` if no operator is recognised. Red Hat
+    /// CoreOS is recognised by the word `ostree=`, and a PerformanceProfile by the CPU mask that the operator's tuned
     /// profile adds.
     pub fn of(line: &CommandLine) -> Option<Self> {
         let is_node = line.value("ostree").is_some_and(|path| path.contains("/rhcos/"));
@@ -41,7 +42,7 @@ impl Operator {
         })
     }
 
-    /// Where to add words, and from where the present words come.
+    /// Where to add words, and where the present words come from.
     const fn places(self) -> (&'static str, &'static str) {
         match self {
             Self::PerformanceProfile => (
@@ -63,8 +64,8 @@ impl Operator {
     }
 }
 
-/// Redirects a step that would write what the node tuning operator writes: it then names the operator's own settings.
-/// For other steps, adds where an operator would take the change from.
+/// Rewrites a step that would write the same as the node tuning operator: it then names the operator's own settings.
+/// For other steps, adds where an operator takes such a change from.
 pub(super) fn keep(step: &mut Step, facts: &Facts) {
     let Some(operator) = facts.cmdline.value().and_then(Operator::of) else { return };
     if let Action::Advise(text) = &mut step.action {
@@ -78,7 +79,7 @@ pub(super) fn keep(step: &mut Step, facts: &Facts) {
             count.count()
         };
         let profile = |text: String| Step { risks: [Risk::Reboot].into(), ..Step::advice(text) };
-        // isolcpus=managed_irq is on the line already: what moves the other interrupts is not spec.cpu.
+        // isolcpus=managed_irq is on the line already, and spec.cpu does not move the other interrupts.
         *step = match (has(&["irqaffinity"]), has(&["irqaffinity", "isolcpus"]) == add.len()) {
             (1.., true) => Step::advice(INTERRUPTS),
             (1.., false) => profile(format!("{PROFILE}; {INTERRUPTS}")),
@@ -92,8 +93,8 @@ pub(super) fn keep(step: &mut Step, facts: &Facts) {
     step.note = if note.is_empty() { format!("in {place}") } else { format!("in {place}; {note}") };
 }
 
-/// Rewrites a text that names files in /etc. These belong to the machine config operator, and a node that is installed
-/// anew lacks what was written there by hand.
+/// Rewrites a text that names files in /etc. These files belong to the machine config operator: manual changes are lost
+/// when the node is installed again.
 fn of_files(text: &str) -> String {
     const UNIT: &str = "as a systemd mount unit of a MachineConfig of OpenShift";
     match text.contains("/etc/fstab") {

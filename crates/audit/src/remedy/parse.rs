@@ -1,4 +1,4 @@
-//! Parses the commands in which rules write their fixes, and finds those that are settings of `apus tune`.
+//! Parses the commands in which rules write their fixes, and finds out which of them `apus tune` can apply.
 
 use host::facts::CpuSet;
 
@@ -48,7 +48,7 @@ pub(super) fn settings(command: &str) -> Option<Vec<Setting>> {
             let group = OfNetwork::of_option(option)?;
             let one = |(field, value): (&str, &str)| {
                 let value = match (group, value) {
-                    // netlink's own values, which a profile takes.
+                    // netlink's values, which a profile uses.
                     (OfNetwork::Coalesce, "on") => "1",
                     (OfNetwork::Coalesce, "off") => "0",
                     (_, "on" | "off") => value,
@@ -63,7 +63,7 @@ pub(super) fn settings(command: &str) -> Option<Vec<Setting>> {
     }
 }
 
-/// Splits words into pairs. `None` if there are no words, or if one has no partner.
+/// Groups words into pairs. `None` if there are no words, or an odd number of words.
 fn pairs<'a>(words: &[&'a str]) -> Option<Vec<(&'a str, &'a str)>> {
     let pairs = words.chunks(2).map(|pair| match pair {
         [name, value] => Some((*name, *value)),
@@ -91,7 +91,7 @@ fn file(path: &str, value: &str) -> Option<Setting> {
     if let Some(name) = path.strip_prefix("/proc/sys/") {
         return set(Place::Sysctl(name.replace('/', ".")));
     }
-    // Control groups come and go, and tracing is a diagnosis.
+    // Control groups come and go, and tracing is only for diagnosis.
     let plain = path.starts_with("/sys/")
         && !["/sys/fs/cgroup/", "/sys/fs/resctrl/", "/sys/kernel/tracing/", "/sys/kernel/debug/"]
             .iter()
@@ -99,7 +99,7 @@ fn file(path: &str, value: &str) -> Option<Setting> {
     if plain { set(Place::File(path.to_owned())) } else { None }
 }
 
-/// Parses a loop as module `setting` writes it: over CPUs, interrupts or the domains of the uncore.
+/// Parses a loop in the form that the module `setting` writes: over CPUs, interrupts, or domains of the uncore.
 fn per_item(command: &str) -> Option<Vec<Setting>> {
     const CPU: &str = "/sys/devices/system/cpu/cpu$n";
     let (items, rest) = command.strip_prefix("for ")?.split_once("; do ")?;
@@ -131,7 +131,7 @@ fn per_item(command: &str) -> Option<Vec<Setting>> {
     }
 }
 
-/// Parses the words of a loop over CPUs: `2 3 $(seq 8 31)`.
+/// Parses the list of words in a loop over CPUs: `2 3 $(seq 8 31)`.
 fn cpus_of(words: &str) -> Option<CpuSet> {
     let list = words.replace("$(seq ", "$").replace(')', "");
     let mut cpus = CpuSet::new();

@@ -9,8 +9,8 @@ units::named! {
     pub enum Risk {
         /// The step takes effect only after a reboot.
         Reboot = "reboot",
-        /// The step interrupts the traffic of an interface: the driver restarts it, the link goes down, or its flows
-        /// move.
+        /// The step interrupts the traffic of an interface: the driver restarts it, its link goes down, or its flows
+        /// move to other queues.
         Network = "network",
         /// The step weakens a protection of the host.
         Security = "security",
@@ -29,8 +29,8 @@ impl Risk {
 }
 
 /// Kernel parameters that weaken a protection, each with the value that does so (`None`: any value). Source: Linux
-/// Documentation/admin-guide/kernel-parameters.txt and admin-guide/hw-vuln; `iommu=pt` lets the kernel's own devices
-/// access the whole memory (x86/iommu.rst).
+/// Documentation/admin-guide/kernel-parameters.txt and admin-guide/hw-vuln. `iommu=pt` lets devices that the kernel
+/// drives access the whole memory (x86/iommu.rst).
 const OPEN: &[(&str, Option<&str>)] = &[
     ("apparmor", Some("0")),
     ("audit", Some("0")),
@@ -53,13 +53,13 @@ const OPEN: &[(&str, Option<&str>)] = &[
     ("spectre_v2", Some("off")),
 ];
 
-/// Parts of commands that weaken a protection. They affect: the audit trail, pages of guests, the firewall's connection
-/// tracking, updates of firmware, stored secrets that leave memory limits.
+/// Parts of commands that weaken a protection: the audit trail, the host's protection from guests (NX huge pages), the
+/// firewall's connection tracking, firmware updates.
 const OPEN_COMMANDS: &[&str] = &["auditctl -e 0", "kvm/parameters/nx_huge_pages", "notrack", "fwupd"];
 
-/// Parts of commands that interrupt an interface. ethtool's options restart the port in the common drivers (Linux
+/// Parts of commands that interrupt an interface. In the common drivers, ethtool's options restart the port (Linux
 /// drivers/net/ethernet/intel: e1000e, igb, ixgbe, i40e and ice stop and start it for rings, channels, pause, private
-/// flags and most features); MTU and EEE likewise; the other commands remove the interface.
+/// flags and most features), and so do MTU and EEE. The other commands remove the interface.
 const DOWN_COMMANDS: &[&str] = &[
     "--set-fec",
     "--set-eee",
@@ -78,7 +78,7 @@ const DOWN_COMMANDS: &[&str] = &[
     "/devlink",
 ];
 
-/// The risks of an action. `reboot` says whether it takes effect from the next boot.
+/// The risks of an action. `reboot` says whether it takes effect only at the next boot.
 pub(super) fn of(action: &Action, reboot: bool) -> std::collections::BTreeSet<Risk> {
     let says = |words: &[&str]| match action {
         Action::Run(text) | Action::Advise(text) => words.iter().any(|word| text.contains(word)),
@@ -101,7 +101,7 @@ pub(super) fn of(action: &Action, reboot: bool) -> std::collections::BTreeSet<Ri
     };
     let of_line = match action {
         Action::Arguments { .. } => true,
-        // A change of the line that people decide about.
+        // A change of the kernel command line that people must decide about.
         Action::Advise(_) => says(&["on the kernel command line"]),
         Action::Set(_) | Action::Run(_) | Action::Rerun(_) => false,
     };

@@ -1,27 +1,27 @@
-//! A setting that `apus tune` can make: what it changes, its value, the key of a profile that sets it, and the command
+//! A setting that `apus tune` can apply: what it changes, its value, the key that sets it in a profile, and the command
 //! that does the same by hand.
 
 use host::facts::CpuSet;
 
-/// A setting that `apus tune` makes and rolls back.
+/// A setting that `apus tune` can apply and roll back.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Setting {
-    /// The setting to change.
+    /// What is set.
     pub place: Place,
-    /// The value to set, in a profile's words: `performance`, `10us`, `0-1`.
+    /// The value in the words of a profile, such as `performance`, `10us` or `0-1`.
     pub value: String,
 }
 
-/// Identifies a setting of the host. Two different values for the same `Place` contradict each other.
+/// Identifies what is set on the host. Two different values for the same `Place` contradict each other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Place {
-    /// A sysctl by its dotted name.
+    /// A sysctl, by its dotted name.
     Sysctl(String),
-    /// A file below /sys.
+    /// A file below /sys, by its path.
     File(String),
     /// A power setting of these CPUs.
     Cpus(CpuSet, OfCpus),
-    /// A limit of the uncore frequency.
+    /// A limit of the frequency of the uncore.
     Uncore(Bound),
     /// A setting of memory management.
     Memory(OfMemory),
@@ -29,26 +29,26 @@ pub enum Place {
     Interrupts(OfInterrupts),
     /// The CPUs on which unbound kernel workqueues may run.
     Workqueues(OfWorkqueues),
-    /// A setting of a network interface: the name of the interface, the group, and the field as ethtool(8) names it.
+    /// A setting of a network interface: name of the interface, group, and name of the field in ethtool(8).
     Network(String, OfNetwork, String),
 }
 
-/// Power settings of a CPU. The order of the variants is the order in which they must be made: for example, setting the
-/// governor resets the preference.
+/// Power settings of a CPU. The variants are in the order in which the settings must be applied: for example, setting
+/// the governor resets the energy-performance preference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum OfCpus {
     Governor,
     MinFrequency,
     MaxFrequency,
-    /// The energy-performance preference.
+    /// The energy-performance preference of the CPU.
     Preference,
-    /// The maximum exit latency of idle states (PM QoS, `pm_qos_resume_latency_us`).
+    /// The longest exit latency that idle states may have (PM QoS, `pm_qos_resume_latency_us`).
     ResumeLatency,
 }
 
-/// A limit of a range. The order of the variants is the order in which the limits must be raised, because the kernel
-/// rejects a minimum above the maximum.
+/// A limit of a range. The variants are in the order in which limits must be raised, because the kernel rejects a
+/// minimum above the maximum.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Bound {
@@ -68,7 +68,7 @@ pub enum OfMemory {
 /// Settings of interrupts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OfInterrupts {
-    /// The CPUs for interrupts that drivers request later (`default_smp_affinity`).
+    /// The CPUs for interrupts that will be requested later (`default_smp_affinity`).
     Default,
     /// The CPUs for all present interrupts that can be moved.
     All,
@@ -84,7 +84,7 @@ pub enum OfWorkqueues {
     Writeback,
 }
 
-/// Groups of settings of a network interface, as ethtool(8) divides them.
+/// Groups of settings of a network interface, divided as in ethtool(8).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum OfNetwork {
@@ -100,7 +100,7 @@ impl OfNetwork {
     const ALL: [Self; 6] =
         [Self::PrivateFlags, Self::Channels, Self::Rings, Self::Features, Self::Pause, Self::Coalesce];
 
-    /// The name of its option in ethtool(8), and its key in a profile.
+    /// The group's option in ethtool(8), and its key in a profile.
     pub(super) const fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::PrivateFlags => ("--set-priv-flags", "private_flags"),
@@ -133,7 +133,7 @@ impl OfCpus {
 impl OfMemory {
     pub(super) const ALL: [Self; 3] = [Self::TransparentHugePages, Self::Defrag, Self::SamePageMerging];
 
-    /// The name of its file, and its key in a profile.
+    /// The setting's file name, and its key in a profile.
     pub(super) const fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::TransparentHugePages => ("/sys/kernel/mm/transparent_hugepage/enabled", "transparent_huge_pages"),
@@ -146,7 +146,7 @@ impl OfMemory {
 impl OfWorkqueues {
     pub(super) const ALL: [Self; 2] = [Self::All, Self::Writeback];
 
-    /// The name of its file, and its key in a profile.
+    /// The setting's file name, and its key in a profile.
     pub(super) const fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::All => ("/sys/devices/virtual/workqueue/cpumask", "cpus"),
@@ -159,7 +159,7 @@ impl OfWorkqueues {
 pub(super) const DEFAULT_AFFINITY: &str = "/proc/irq/default_smp_affinity";
 
 impl Setting {
-    /// The setting's section, key and value as written in a profile.
+    /// The setting as in a profile: section, key and value.
     pub fn toml(&self) -> (String, String, String) {
         let value = &self.value;
         let plain = |section: &str, key: &str| (section.to_owned(), key.to_owned(), quoted(value));
@@ -181,7 +181,7 @@ impl Setting {
         }
     }
 
-    /// The common beginning of commands that can be joined. Settings with the same stem go into one command.
+    /// The common beginning of commands that can be joined. Settings with the same beginning become one command.
     fn stem(&self) -> Option<String> {
         match &self.place {
             Place::Sysctl(_) => Some("sysctl -w".into()),
@@ -193,7 +193,7 @@ impl Setting {
         }
     }
 
-    /// The part of the command after the stem.
+    /// The part of the command after the common beginning.
     fn word(&self) -> String {
         let value = &self.value;
         match &self.place {
@@ -209,7 +209,7 @@ impl Setting {
         }
     }
 
-    /// The command that makes this setting alone. `None` if there is none.
+    /// The command that makes only this setting.
     fn own_command(&self) -> String {
         const CPU: &str = "/sys/devices/system/cpu";
         let value = &self.value;
@@ -248,7 +248,7 @@ impl Setting {
     }
 }
 
-/// Returns the shell commands that make these settings by hand.
+/// Returns shell commands that make these settings by hand.
 pub fn commands(settings: &[Setting]) -> Vec<String> {
     let mut commands: Vec<(Option<String>, String)> = Vec::new();
     for setting in settings {

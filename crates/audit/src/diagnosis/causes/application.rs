@@ -20,10 +20,11 @@ pub(super) const CAUSES: &[PossibleCause] = &[
     },
 ];
 
-/// A receive buffer below this is smaller than the kernel's default of 128 KiB (tcp(7), tcp_rmem) or 208 KiB (UDP).
+/// A receive buffer below this size, in bytes, is smaller than the kernel's default of 128 KiB (tcp(7), tcp_rmem) or
+/// 208 KiB (UDP).
 const SMALL_BUFFER: f64 = 98_304.0;
 
-/// The sockets of `end` with the socket at the other end of the connection.
+/// The sockets of `end`, each with the socket at the other end of the connection if it is known.
 fn pairs<'a>(end: &'a End, peer: Option<&'a End>) -> impl Iterator<Item = (&'a Socket, Option<&'a Socket>)> {
     end.sockets.iter().map(move |socket| {
         let of_peer = peer.and_then(|peer| {
@@ -46,12 +47,12 @@ fn slow_app(case: &Case) -> Option<Hit> {
         best(pairs(end, peer).filter_map(|(socket, sender)| {
             let (full, limit) = (socket.half_full?, socket.receive_limit?);
             let limited = sender.and_then(|sender| sender.window_limited);
-            // The mark at the other end: it waits for the window; or here, datagrams are dropped.
+            // The evidence: at the other end, TCP waits for the window; or at this end, datagrams are dropped.
             let mark = match socket.transport.as_str() {
                 "tcp" => limited.map_or(0.7, |share| 0.4 + 0.6 * grade(share, 0.05, 0.3)),
                 _ => grade(socket.drops, 0.0, 20.0),
             };
-            // A buffer that is small is full at once, whoever reads.
+            // A small buffer is full quickly, however fast the reader is.
             let size = grade(limit, SMALL_BUFFER / 2.0, SMALL_BUFFER);
             let app = socket.process.as_ref();
             let who = app.map_or_else(|| format!("the receiver on port {}", socket.local_port), |(name, _, _)| name.clone());
@@ -75,7 +76,7 @@ fn slow_app(case: &Case) -> Option<Hit> {
             if let Some(limited) = limited {
                 hit = hit.see(format!("the sender waits for the receiver's window for {} of the time", percent(limited)), "tcp_info, tcpi_rwnd_limited");
             }
-            // TCP counts duplicates among its drops.
+            // TCP counts duplicates as drops.
             if socket.drops > 0.0 && socket.transport == "udp" {
                 hit = hit.see(format!("{:.0} datagrams dropped in {:.1} s", socket.drops, end.length_s), "sock_diag, SK_MEMINFO_DROPS");
             }
@@ -99,7 +100,7 @@ fn receive_buffer(end: &End, socket: &Socket, sender: Option<&Socket>) -> Option
         )
     };
     if socket.transport == "udp" {
-        // A reader that is too slow keeps even a large buffer full.
+        // If the reader is too slow, even a large buffer is always full.
         let reads = 1.0 - grade(full, 0.3, 0.8) * (1.0 - small);
         let hit = Hit::new(
             96.0 * grade(socket.drops, 0.0, 20.0) * reads * (0.55 + 0.45 * small),
@@ -124,8 +125,8 @@ fn receive_buffer(end: &End, socket: &Socket, sender: Option<&Socket>) -> Option
     let (limited, window) = (sender.window_limited?, sender.send_window?);
     let rtt = sender.rtt_us.filter(|rtt| *rtt > 0.0)?;
     let ceiling = window * 8.0 / rtt * 1e6;
-    // On a short way the window opens again before the sender notices that it waits. That the window is always full shows
-    // in the arithmetic, too: the sender always has data, and sends a window in each round trip.
+    // On a short path, the window opens again before the sender notices that it has to wait. Then arithmetic shows that
+    // the window is always full: the sender always has data, and sends one window per round trip.
     let full_window = sender.sent_bps.unwrap_or(0.0) / ceiling;
     let filled = grade(full_window, 0.5, 0.8) * grade(sender.busy.unwrap_or(0.0), 0.5, 0.9);
     let hit = Hit::new(

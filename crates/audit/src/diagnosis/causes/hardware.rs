@@ -43,7 +43,7 @@ pub(super) const CAUSES: &[PossibleCause] = &[
 ];
 
 fn cpu_full(case: &Case) -> Option<Hit> {
-    // The kernel's own threads that poll or serve softirqs, as their CPU time shows.
+    // CPU time shows which of the kernel's own threads poll or serve softirqs.
     case.worst(|end, _| {
         let thread = end.loads.iter().find(|load| load.name.starts_with("napi/") || load.name.starts_with("ksoftirqd/"))?;
         Some(
@@ -75,7 +75,8 @@ fn steal(case: &Case) -> Option<Hit> {
     })
 }
 
-/// A property that the whole host shares does not explain a difference between two NICs of this host.
+/// Reduces the likelihood of properties that the whole host shares, because they do not explain a difference between
+/// two of its NICs.
 fn shared(case: &Case, likelihood: f64) -> f64 {
     if case.symptom.reference == Reference::SameHost { likelihood * 0.6 } else { likelihood }
 }

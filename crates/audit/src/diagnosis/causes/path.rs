@@ -20,9 +20,9 @@ pub(super) const CAUSES: &[PossibleCause] = &[
     },
 ];
 
-/// Shares of retransmitted segments: clean local networks stay below the first; the second is one in 500.
+/// Limits for the share of retransmitted segments: clean local networks stay below the first; the second is one in 500.
 const RETRANSMITTED: (f64, f64) = (5e-4, 2e-3);
-/// Fewer segments than this say nothing about a share.
+/// With fewer segments than this, a share means nothing.
 const FEW_SEGMENTS: f64 = 100.0;
 
 fn loss(case: &Case) -> Option<Hit> {
@@ -40,17 +40,17 @@ fn loss(case: &Case) -> Option<Hit> {
     });
     let seen = case.worst(|end, peer| {
         let (again, all) = retransmissions(end)?;
-        // The counters of the host say which share of its retransmissions was needless.
+        // The host's counters show which share of its retransmissions was needless.
         let needless = end.duplicates.zip(end.retransmitted).map_or(0.0, |(twice, (again, _))| (twice / again.max(1.0)).min(1.0));
-        // If most were needless, segments overtook each other, and the others are not proof of a loss: an acknowledgement
-        // reports at most one duplicate (RFC 2883, section 4), so that some are never reported.
+        // If most were needless, segments overtook each other. Then the others do not prove a loss either: an
+        // acknowledgement reports at most one duplicate (RFC 2883, section 4), so some duplicates are never reported.
         let overtaken = grade(needless, 0.5, 0.9);
         let again = again * (1.0 - needless);
         let share = again / all.max(1.0);
-        // Drops at the ends explain as many retransmissions.
+        // Drops at the ends explain the same number of retransmissions.
         let dropped = |end: &End| -> f64 {
             let ring: f64 = end.drops.first().map_or(0.0, |drops| drops.count as f64);
-            // TCP counts duplicates among its drops.
+            // TCP counts duplicates as drops.
             let udp = end.sockets.iter().filter(|socket| socket.transport == "udp");
             ring + udp.map(|socket| socket.drops).sum::<f64>()
         };
@@ -72,7 +72,7 @@ fn loss(case: &Case) -> Option<Hit> {
     }
 }
 
-/// Of the sockets; if they are not known, of the whole host.
+/// Numbers of retransmitted and of all segments: of the sockets or, if these are not known, of the whole host.
 fn retransmissions(end: &End) -> Option<(f64, f64)> {
     let of_sockets = end.tcp().filter_map(|tcp| tcp.retransmitted.zip(tcp.segments));
     let summed = of_sockets.reduce(|a, b| (a.0 + b.0, a.1 + b.1));
@@ -101,7 +101,7 @@ fn delay(case: &Case) -> Option<Hit> {
         let holds = end.hold_us() + peer.map_or(0.0, End::hold_us);
         let expected = case.symptom.expected_ping_ns.map_or(LAN_US, |ns| ns as f64 / 1e3 * 2.0);
         let rest = least - holds;
-        // Completions that take long show a card that holds frames: then the delay is at this end.
+        // Long transmit completions show that the card holds frames back: then the delay is at this end.
         let inside = end
             .tcp()
             .filter_map(|tcp| Some(tcp.in_transmission? / tcp.segments_s.filter(|rate| *rate > 0.0)? / 1500.0 * 1e6))

@@ -41,14 +41,15 @@ pub(super) const CAUSES: &[PossibleCause] = &[
     },
 ];
 
-/// A hold counts if it is at least this long: the least that the kernel's profiles use at low rates is 1 to 16 us
-/// (DIM), and the founding thread accepts 20 to 50 us.
+/// Moderation counts as a cause if its delay is at least this long, in us. The kernel's profiles use at least 1 to 16
+/// us at low rates (DIM), and the FreeBSD thread accepts 20 to 50 us.
 const HARMLESS_HOLD_US: f64 = 50.0;
 
 fn rx_moderation(case: &Case) -> Option<Hit> {
     case.worst(|end, peer| {
         let hold = end.rx_hold_us.filter(|hold| *hold > HARMLESS_HOLD_US)?;
-        // Polls show that the timer is in force: not many more than one per hold and queue.
+        // The number of polls shows that the timer is in force if it is not much higher than one per timer period and
+        // queue.
         let queues = f64::from(end.queue_count.unwrap_or(1));
         let polls = end.polls.map(|polls| polls / end.length_s);
         let by_timer = polls.map(|rate| (10.0..=2.0 * queues * 1e6 / hold).contains(&rate));
@@ -58,8 +59,8 @@ fn rx_moderation(case: &Case) -> Option<Hit> {
         let likelihood = 95.0
             * grade(hold, HARMLESS_HOLD_US, 2.0 * HARMLESS_HOLD_US)
             * match explains {
-                // With several holds in a round trip, one is at least a quarter of it.
-                // Polls at the timer's pace are as good a mark: then a busy machine makes the rest of the round trip.
+                // A round trip may contain several such delays; one of them is at least a quarter of it. Polls at the
+                // timer's pace are equally good evidence: then a busy machine causes the rest of the round trip.
                 Some(share) => grade(share, 0.05, 0.25).max(if by_timer == Some(true) { 0.75 } else { 0.0 }),
                 None => 0.7,
             }
@@ -105,7 +106,8 @@ fn rx_moderation(case: &Case) -> Option<Hit> {
 fn fifo(case: &Case) -> Option<Hit> {
     case.worst(|end, _| {
         let hog = end.hogs.iter().find(|hog| end.queue_cpus.contains(hog.cpu))?;
-        // Other CPUs of the mask can take the thread's work; a softirq preempts a real-time thread, unless ksoftirqd has it.
+        // Other CPUs of the mask can take over the thread's work. A softirq preempts a real-time thread, unless
+        // ksoftirqd runs it.
         let pinned = if end.queue_cpus.len() == 1 { 1.0 } else { 0.7 };
         let reached = if end.threaded { 1.0 } else { 0.65 };
         let hit = Hit::new(
@@ -131,7 +133,7 @@ fn fifo(case: &Case) -> Option<Hit> {
     })
 }
 
-/// A queue that receives fewer packets than this a second keeps no CPU busy.
+/// A queue that receives fewer packets per second than this does not keep a CPU busy.
 const FEW_PACKETS: f64 = 500.0;
 
 fn one_queue(case: &Case) -> Option<Hit> {
@@ -146,7 +148,7 @@ fn one_queue(case: &Case) -> Option<Hit> {
         let rate = total / end.length_s;
         let connected = |end: &End| end.sockets.iter().filter(|socket| socket.remote_port != 0).count();
         let flows = connected(end).max(peer.map_or(0, connected));
-        // The probability that so many flows meet in one queue by chance.
+        // The probability that this many flows share one queue by chance.
         let by_chance = (count as f64).powi(1 - flows.max(1) as i32);
         let hit = Hit::new(
             95.0 * grade(share, 0.7, 0.9) * grade(rate, FEW_PACKETS, 2.0 * FEW_PACKETS) * grade(flows as f64, 1.0, 4.0) * (1.0 - by_chance),
@@ -164,8 +166,8 @@ fn one_queue(case: &Case) -> Option<Hit> {
     })
 }
 
-/// A recording without packets by queue has the load of each queue's interrupt thread: hundredths of a percent of a
-/// CPU.
+/// For a recording without packet counts per queue: judges the load of each queue's interrupt thread, in hundredths of
+/// a percent of a CPU.
 fn hot_queue(case: &Case, end: &End, queue: &str, top: f64, total: f64) -> Option<Hit> {
     let (busy, others) = (top / 1e4, (total - top) / 1e4);
     let likelihood = 80.0 * grade(busy, 0.25, 0.6) * grade(busy / (busy + others).max(f64::MIN_POSITIVE), 0.5, 0.9);
@@ -196,8 +198,9 @@ fn hot_queue(case: &Case, end: &End, queue: &str, top: f64, total: f64) -> Optio
     })
 }
 
-/// Shares of dropped packets: the first has no noticeable effect, the second reduces the throughput of TCP (Mathis et
-/// al. 1997: with 0.1 % and a round trip of 1 ms, a connection of 1460-byte segments gets about 450 Mbit/s).
+/// Limits for the share of dropped packets: the first has no noticeable effect, the second reduces the throughput of
+/// TCP (Mathis et al. 1997: with 0.1 % and a round trip of 1 ms, a connection with segments of 1460 bytes reaches about
+/// 450 Mbit/s).
 const LOST: (f64, f64) = (1e-4, 1e-3);
 
 fn ring(case: &Case) -> Option<Hit> {

@@ -27,13 +27,13 @@ pub(super) const CAUSES: &[PossibleCause] = &[
     },
 ];
 
-/// Bytes that a frame with a payload of 1500 takes on the wire (IEEE 802.3: header, check sequence, preamble, gap).
+/// Bytes on the wire of a frame with a payload of 1500 bytes (IEEE 802.3: header, check sequence, preamble, gap).
 const WIRE_BYTES: f64 = 1538.0;
-/// The most memory that the kernel charges for the smallest TCP segment: a head of 1 KiB and its structures
-/// (include/linux/skbuff.h, `SKB_TRUESIZE`; tcp_stream_alloc_skb). Kernels with small heads charge about 800 bytes. Per
-/// byte of payload it is a little more than one.
+/// Upper limit of the memory that the kernel charges for the smallest TCP segment: a head of 1 KiB and its structures
+/// (include/linux/skbuff.h, `SKB_TRUESIZE`; tcp_stream_alloc_skb). Kernels with small heads charge about 800 bytes.
+/// Each byte of payload is charged as a little more than one byte.
 const SEGMENT_BYTES: f64 = 1280.0;
-/// Completions that take less are not noticed: interrupts without moderation take 10 to 50 us.
+/// Transmit completions up to this time, in us, go unnoticed: interrupts without moderation take 10 to 50 us.
 const HARMLESS_US: f64 = 80.0;
 
 fn tx_moderation(case: &Case) -> Option<Hit> {
@@ -45,7 +45,7 @@ fn tx_moderation(case: &Case) -> Option<Hit> {
     }
 }
 
-/// Little's law: the bytes in transmission divided by the rate are the time that transmission takes.
+/// Uses Little's law: the bytes in transmission, divided by the rate, are the time that a transmission takes.
 fn measured_hold(case: &Case, end: &End, peer: Option<&End>) -> Option<Hit> {
     let busiest = end.tcp().max_by(|a, b| a.segments_s.unwrap_or(0.0).total_cmp(&b.segments_s.unwrap_or(0.0)))?;
     let (inside, segments) = (busiest.in_transmission?, busiest.segments_s.filter(|rate| *rate >= 50.0)?);
@@ -53,14 +53,15 @@ fn measured_hold(case: &Case, end: &End, peer: Option<&End>) -> Option<Hit> {
     let most = SEGMENT_BYTES + payload;
     let each = busiest.in_transmission_least.filter(|least| *least >= payload).map_or(most, |least| least.min(most));
     let takes = inside / (segments * each) * 1e6;
-    // A bulk sender always has up to 1 ms inside (net/ipv4/tcp_output.c, `tcp_small_queue_check`): then it says nothing.
+    // A bulk sender always has up to 1 ms of data in transmission (net/ipv4/tcp_output.c, `tcp_small_queue_check`), so
+    // this shows nothing.
     if payload > 8192.0 {
         return None;
     }
-    // In a veth pair, the receiver's NAPI is what completes a transmission.
+    // In a veth pair, the receiver's NAPI completes transmissions.
     let elsewhere = peer.map_or(0.0, End::hold_us);
     let hold = takes - elsewhere;
-    // And if that is a thread, its waiting for a CPU is in it.
+    // If this NAPI runs in a thread, the time includes the thread's wait for a CPU.
     let scheduled = end.driver.as_deref() == Some("veth") && peer.is_some_and(|peer| peer.threaded);
     let rtt = busiest.rtt_us.unwrap_or(takes);
     let likelihood = 93.0 * grade(hold, HARMLESS_US, 2.0 * HARMLESS_US) * grade(hold / rtt.max(1.0), 0.1, 0.3);
@@ -87,7 +88,7 @@ fn measured_hold(case: &Case, end: &End, peer: Option<&End>) -> Option<Hit> {
     )
 }
 
-/// Compares the moderation setting with the time in which the ring fills up. The founding thread calls values close to
+/// Compares the moderation setting with the time in which the ring fills up. The FreeBSD thread calls values close to
 /// each other dangerous.
 fn stated_hold(case: &Case, end: &End) -> Option<Hit> {
     let (hold, slots, speed) = (end.tx_hold_us.filter(|hold| *hold > 0.0)?, end.tx_slots? as f64, end.speed_bps?);
@@ -135,7 +136,7 @@ fn stated_hold(case: &Case, end: &End) -> Option<Hit> {
     )
 }
 
-/// Below this, a core sends frame by frame without effort: 1 Gbit/s are 81,000 full frames a second.
+/// Below this rate, in bit/s, a core sends frame by frame without effort: 1 Gbit/s is 81,000 full frames per second.
 const BULK_BPS: f64 = 300e6;
 
 fn offloads(case: &Case) -> Option<Hit> {
@@ -178,8 +179,8 @@ fn offloads(case: &Case) -> Option<Hit> {
     })
 }
 
-/// A recording without traffic: offloads that are on may have a bug. The thread's advice: off on both sides, then one
-/// at a time.
+/// For a recording without traffic: offloads that are on may have a bug. The FreeBSD thread's advice: turn them off on
+/// both sides, then turn them on one at a time.
 fn offloads_in_doubt(case: &Case, end: &End) -> Option<Hit> {
     if end.offloads_on.is_empty() || !case.symptom.is_slow() {
         return None;
