@@ -81,9 +81,9 @@ const ALLOCATION: &[Rule] = &[
     },
 ];
 
-/// Why the kernel does not use the cache allocation that the CPUs have, what enables it, and what that costs. `None` if
-/// the kernel uses it. `rdt=!l3cat` disables it, and on the Xeons of model 85 (Skylake, Cascade Lake, Cooper Lake) the
-/// kernel disables it by itself. `rdt=l3cat` overrides both (arch/x86/kernel/cpu/resctrl/core.c,
+/// Why the kernel does not use the cache allocation that the CPUs support, what enables it, and what that costs. `None`
+/// if the kernel uses it. `rdt=!l3cat` disables it, and on the Xeons of model 85 (Skylake, Cascade Lake, Cooper Lake)
+/// the kernel disables it by itself. `rdt=l3cat` overrides both (arch/x86/kernel/cpu/resctrl/core.c,
 /// `__check_quirks_intel`, `rdt_cpu_has`). /proc/cpuinfo shows cat_l3 in either case.
 fn switched_off(facts: &Facts) -> Result<Option<[&'static str; 3]>, Skip> {
     let line = known(&facts.cmdline)?;
@@ -104,7 +104,7 @@ fn switched_off(facts: &Facts) -> Result<Option<[&'static str; 3]>, Skip> {
     if !has_quirk {
         return Ok(None);
     }
-    // Older ones are in another file (intel_rdt.c), and not all of them do it on all steppings.
+    // Older kernels do this in another file (intel_rdt.c), and not all of them for all steppings.
     match *known(&facts.kernel.version)? {
         version if version >= KernelVersion::new(5, 0) => Ok(Some([
             "the kernel has disabled cache allocation, as on all Xeons of model 85 without rdt=l3cat",
@@ -125,7 +125,7 @@ fn available(facts: &Facts, _: &Context) -> Judged {
         return Err(Skip::not_applicable("these CPUs have no cache allocation (cat_l3)"));
     }
     let mounted = &facts.resctrl.mounted;
-    // What resctrl shows is the kernel's own word.
+    // If resctrl is mounted, it shows that the kernel uses cache allocation.
     let groups = facts.resctrl.groups.value().into_iter().flatten();
     let is_offered = facts.resctrl.l3_mask.is_known()
         || groups.flat_map(|group| group.schemata.keys()).any(|name| name.starts_with("L3"));
@@ -157,7 +157,7 @@ fn group_of(groups: &[ResctrlGroup], cpu: u32) -> Option<&ResctrlGroup> {
     named.or_else(|| groups.iter().find(|group| group.name == "/"))
 }
 
-/// The groups of the isolated CPUs, without repetition.
+/// The groups of the isolated CPUs, each once, with its CPUs.
 fn groups<'a>(facts: &'a Facts, context: &Context) -> Result<Vec<(&'a ResctrlGroup, CpuSet)>, Skip> {
     let all = known(&facts.resctrl.groups)?;
     let mut found: Vec<(&ResctrlGroup, CpuSet)> = Vec::new();
@@ -226,7 +226,8 @@ fn bandwidth(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::not_applicable("the host does not limit memory bandwidth"));
         };
         let text = shares.iter().map(|(domain, share)| format!("{domain}={share}")).collect::<Vec<_>>().join(";");
-        // Percent; values above 100 are MiB/s (mount option mba_MBps) or units of AMD, of which none says "throttled".
+        // In percent. Values above 100 are in MiB/s (mount option mba_MBps) or in AMD's units; neither shows a
+        // reduction.
         let judgement = match shares.values().min() {
             Some(share) if *share < 100 => {
                 Judgement::warn_for(&cpus, format!("group {} has {share} % of the bandwidth", group.name))

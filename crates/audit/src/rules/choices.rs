@@ -1,14 +1,14 @@
-//! Rules on choices about which good sources disagree. The declared purpose of the host resolves them.
+//! Rules about choices on which good sources disagree. The declared purpose of the host decides them.
 //!
-//! A choice is a question on which good sources give opposite advice; the host follows one side. If the user has not
+//! A choice is a question on which good sources give opposite advice; each host follows one side. If the user has not
 //! stated the purpose of the host (`--workload`), the verdict is *sources disagree*, and the text names both sides. If
-//! only one side has sources that give advice for the stated purpose, the choice is resolved: a host that follows this
+//! only one side has sources that give advice for the stated purpose, the choice is decided: a host that follows this
 //! side passes, and a host that follows the other side gets a warning.
 //!
-//! Questions that another rule already judges are not choices here, because the two rules would contradict each other:
-//! `idle.states` has deep idle states, `cmd.idle-poll` idle=poll, `cpu.governor` and `cpu.freq-span` the frequency,
-//! `unc.sysfs-range` the uncore, `cmd.mce` machine checks, `mem.numa-balancing` NUMA balancing. Sources that recommend
-//! the opposite are in the conflicts of those rules.
+//! Questions that another rule already judges are not choices here, because the two rules would contradict each other.
+//! `idle.states` judges deep idle states, `cmd.idle-poll` idle=poll, `cpu.governor` and `cpu.freq-span` the frequency,
+//! `unc.sysfs-range` the uncore, `cmd.mce` machine checks, and `mem.numa-balancing` NUMA balancing. Sources that
+//! recommend the opposite are listed as conflicts of those rules.
 
 use host::Facts;
 use host::facts::Vendor;
@@ -87,7 +87,7 @@ const SETTINGS: &[Rule] = &[
     },
 ];
 
-/// Choices on power.
+/// Choices about power.
 const POWER: &[Rule] = &[Rule {
     id: "choice.pstate-driver",
     cause: Cause::CoreFrequency,
@@ -113,24 +113,24 @@ const POWER: &[Rule] = &[Rule {
     ],
 }];
 
-/// One side of a choice, with the sources that recommend it.
+/// One side of a choice, and the sources that recommend it.
 pub(super) struct Side {
     /// The state of a host that follows this side, as a clause: "turbo is on".
     pub is: &'static str,
-    /// The advice, as a noun: "turbo off".
+    /// The side's advice, as a noun phrase: "turbo off".
     pub want: &'static str,
     /// The documents that recommend this side.
     pub who: &'static str,
-    /// Uses of a host for which only sources of this side give advice. If both sides have a source for a use (tuned and
-    /// OpenShift both advise on real-time hosts), that use is not listed. Empty if no use decides.
+    /// Uses of a host for which only this side has sources. If both sides have a source for a use (tuned and OpenShift
+    /// both advise on real-time hosts), neither lists it. Empty if no use decides the choice.
     pub of: &'static [Workload],
 }
 
-/// Judges a choice of a host that follows `sides[followed]`.
+/// Judges a choice for a host that follows `sides[followed]`.
 pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> Judgement {
     let (mine, other) = (sides[followed], sides[1 - followed]);
     let declared = context.workloads.how == How::Given;
-    // The declared uses that decide: those of which the side's sources speak.
+    // The declared uses that decide: those for which the side has sources.
     let uses = |side: &Side| -> Vec<&str> {
         let named = context.workloads.value.iter().filter(|workload| declared && side.of.contains(workload));
         named.map(|workload| workload.name()).collect()
@@ -174,7 +174,7 @@ fn timer_migration(facts: &Facts, context: &Context) -> Judged {
     };
     let fact = facts.sysctl_number("kernel.timer_migration");
     let moves = *known(&fact)? != 0;
-    // With nohz_full the kernel moves them to housekeeping CPUs only: then 1 is as good.
+    // With nohz_full the kernel moves these timers to housekeeping CPUs only, so 1 is equally good.
     let protected = facts.cpus.nohz_full.is(|cpus| context.isolated.value.is_subset(cpus)) == Some(true);
     let judgement = match (moves, protected) {
         (true, true) => Judgement::pass("timers move, and nohz_full sends them to housekeeping CPUs"),
@@ -231,7 +231,7 @@ fn ring_size(facts: &Facts, context: &Context) -> Judged {
             }
         };
         let Some(slots) = rings.rx else { continue };
-        // What is between the two sides is neither.
+        // A value between the two sides follows neither.
         let judgement = match slots {
             257..1024 => Judgement::pass(format!("{slots} slots lie between the two recommendations")),
             _ => choose(context, [&SHORT, &LONG], usize::from(slots >= 1024)),
@@ -248,9 +248,9 @@ fn ring_size(facts: &Facts, context: &Context) -> Judged {
 
 fn pstate(facts: &Facts, context: &Context) -> Judged {
     use host::facts::Generation::*;
-    // The node tuning operator writes what tuned's intel_recommended_pstate answers to the name of the PMU: disable up to
-    // "skylake", which Cascade Lake and Cooper Lake are called too, and where there is no PMU named cpu, as on hybrid parts
-    // (cpu_core and cpu_atom; arch/x86/events/intel/core.c); active for all others.
+    // The node tuning operator follows tuned's intel_recommended_pstate, which goes by the name of the PMU: disable up
+    // to "skylake" (which includes Cascade Lake and Cooper Lake), and also if there is no PMU named cpu, as on hybrid
+    // processors (cpu_core and cpu_atom; arch/x86/events/intel/core.c); active for all others.
     let (off, active) = match facts.cpus.generation.get() {
         Some(Haswell | Broadwell | Skylake | CascadeLake | CooperLake) => {
             ("tuned and OpenShift node tuning operator", "intel/PerfSpect")

@@ -1,4 +1,4 @@
-//! Helpers for the judges of several groups.
+//! Helpers for the judges of several groups of rules.
 
 use host::Facts;
 use host::facts::{CommandLine, Cpu, CpuSet, Fact, KernelVersion, Parameter};
@@ -10,13 +10,13 @@ use crate::{Judged, Judgement, Skip, known};
 /// Limits the exit latency of the subject's CPUs (power/pm_qos_interface.rst).
 pub(super) const PER_CPU: &str =
     "for n in {cpu-words}; do echo {idle-limit} > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done";
-/// Sets the energy preference of the subject's cores.
+/// Sets the energy-performance preference of the subject's cores.
 pub(super) const PREFERENCE: &str = "for n in {core-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done";
-/// Sets preference, governor and bounds through the driver, which writes IA32_HWP_REQUEST from them.
+/// Sets preference, governor and frequency limits through the driver, which writes IA32_HWP_REQUEST from them.
 pub(super) const HWP: &str = "for n in {core-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done\n\
      cpupower -c {core} frequency-set -g performance {bounds}";
-/// The cost of keeping interrupts on the housekeeping CPUs. A changed affinity removes no queue (net/core/dev.c: the
-/// driver sets their number; core-api/irq/irq-affinity.rst).
+/// The cost of keeping interrupts on the housekeeping CPUs. Changing an affinity does not remove queues
+/// (net/core/dev.c: the driver sets their number; core-api/irq/irq-affinity.rst).
 pub(super) const QUEUES_STAY: &str =
     "The housekeeping CPUs handle all interrupts, and share all queues of a NIC that the kernel drives.";
 /// Moves all interrupts that can be moved.
@@ -24,8 +24,8 @@ pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo
     $i/smp_affinity_list; done # if a write fails, that interrupt cannot be moved: it is the timer, for example, or \
     its driver manages it; if irqbalance runs, first ban the CPUs (irq.irqbalance-banned)";
 
-/// Judges each CPU of a set, and joins CPUs with equal results into one judgement. CPUs whose facts are unknown get one
-/// judgement together. If no CPU has known facts, the result is the reason why.
+/// Judges each CPU of a set, and joins CPUs with equal results into one judgement. All CPUs whose facts are unknown get
+/// one common judgement. If no CPU has known facts, the result is the reason why.
 pub(super) fn by_cpu(facts: &Facts, cpus: &CpuSet, judge: impl Fn(&Cpu) -> Result<Judgement, Skip>) -> Judged {
     let mut told: Vec<(Judgement, CpuSet)> = Vec::new();
     let mut open: Vec<(Skip, CpuSet)> = Vec::new();
@@ -73,8 +73,8 @@ pub(super) fn enumerated(words: &[String]) -> String {
     }
 }
 
-/// Returns an error if no CPU is known. Without this check, a judge of CPUs would pass because there is nothing to
-/// judge.
+/// Returns an error if no CPU is known. Without this check, a judge that goes through the CPUs would pass because there
+/// is none to judge.
 pub(super) fn any_cpu(facts: &Facts) -> Result<(), Skip> {
     match facts.cpus.all().is_empty() {
         true => Err(Skip::of(&facts.cpus.online)),
@@ -82,7 +82,8 @@ pub(super) fn any_cpu(facts: &Facts) -> Result<(), Skip> {
     }
 }
 
-/// Whether the node tuning operator of OpenShift writes this host's settings. Then only changes of its profile last.
+/// Whether the node tuning operator of OpenShift writes this host's settings. If so, only changes of its profile are
+/// permanent.
 pub(super) fn is_operated(facts: &Facts) -> bool {
     facts.cmdline.value().and_then(Operator::of) == Some(Operator::PerformanceProfile)
 }
@@ -92,16 +93,16 @@ pub(super) fn line(facts: &Facts) -> Result<&CommandLine, Skip> {
     known(&facts.cmdline)
 }
 
-/// The last parameter with a name. Not applicable if there is none.
+/// The last parameter with this name. Not applicable if there is none.
 pub(super) fn given<'a>(facts: &'a Facts, name: &str) -> Result<&'a Parameter, Skip> {
     line(facts)?.last(name).ok_or_else(|| Skip::not_applicable(format!("the command line has no {name}")))
 }
 
-/// Adds to the evidence each occurrence of a name on the command line, or that there is none.
+/// Adds every occurrence of a name on the command line to the evidence, or the fact that there is none.
 pub(super) fn see_parameter(judgement: Judgement, facts: &Facts, name: &str) -> Judgement {
     let Some(line) = facts.cmdline.value() else { return judgement };
     let all: Vec<String> = line.all(name).map(Parameter::to_string).collect();
-    // The others take a value.
+    // All other parameters take a value.
     let sign = if name == "rcu_nocb_poll" { "" } else { "=" };
     let text = if all.is_empty() { format!("no {name}{sign}") } else { all.join(" ") };
     judgement.see_as(text, facts.cmdline.source())
@@ -113,8 +114,8 @@ pub(super) fn cpus_of(facts: &Facts, name: &str) -> Option<CpuSet> {
     parameter.cpu_set(&facts.cpus.all()).ok().filter(|set| !set.is_empty())
 }
 
-/// CPUs outside the scheduler's domains: as the kernel reports, together with the CPUs of isolated cpuset partitions,
-/// which the kernel's report contains only from 6.9 on. If the report was not recorded: as the command line asks.
+/// CPUs outside the scheduler's domains, as the kernel reports them, plus the CPUs of isolated cpuset partitions, which
+/// the kernel's report contains only from 6.9 on. If the report was not recorded: the CPUs that the command line names.
 pub(super) fn without_balancing(facts: &Facts) -> Fact<CpuSet> {
     let groups = facts.cgroups.groups.value().into_iter().flatten();
     let partitions = groups.filter(|group| group.partition.is(|state| state == "isolated") == Some(true));
@@ -129,16 +130,16 @@ pub(super) fn without_balancing(facts: &Facts) -> Fact<CpuSet> {
     facts.cpus.isolated.clone().or_else(asked).map(|cpus| cpus.union(&partitioned))
 }
 
-/// Whether it is known which CPUs cpuset partitions take out of the scheduler's domains. The kernel lists them in
-/// `cpu/isolated` from 6.9 on; before that, only the groups show it.
+/// Whether it is known which CPUs cpuset partitions take out of the scheduler's domains. From 6.9 on, the kernel lists
+/// them in `cpu/isolated`; before that, only the control groups show it.
 pub(super) fn partitions_known(facts: &Facts) -> bool {
     let counts = facts.kernel.version.get().is_some_and(|version| version >= KernelVersion::new(6, 9));
     facts.cpus.isolated.is_known() && counts || facts.cgroups.groups.settled().is_some()
 }
 
-/// CPUs that may stop their tick, as the kernel reports. If the report was not recorded, a command line that asks for
-/// none is proof, because no kernel since 4.17 is built with such CPUs by default (commit a7c8655b073d,
-/// sched/isolation: Eliminate NO_HZ_FULL_ALL).
+/// CPUs that may stop their tick, as the kernel reports them. If the report was not recorded, a command line that names
+/// none proves that there are none, because no kernel since 4.17 is built with such CPUs by default (commit
+/// a7c8655b073d, sched/isolation: Eliminate NO_HZ_FULL_ALL).
 pub(super) fn full_ticks(facts: &Facts) -> Fact<CpuSet> {
     let of_line = || {
         let since = facts.kernel.version.get().is_some_and(|version| version >= KernelVersion::new(4, 17));
@@ -150,14 +151,13 @@ pub(super) fn full_ticks(facts: &Facts) -> Fact<CpuSet> {
     facts.cpus.nohz_full.clone().or_else(of_line)
 }
 
-/// Whether the line has `nohz_full=`, or `isolcpus=nohz,LIST`, which does the same (kernel/sched/isolation.c).
+/// Whether the line has `nohz_full=`, or `isolcpus=nohz,LIST`, which has the same effect (kernel/sched/isolation.c).
 fn asks_for_full_ticks(line: &CommandLine) -> bool {
     line.has("nohz_full") || line.last("isolcpus").is_some_and(|parameter| parameter.flags().any(|flag| flag == "nohz"))
 }
 
-/// Whether RCU callbacks are offloaded without a parameter that asks for it. `None` where the kernel's build is not
-/// known. A line with `rcu_nocbs` or `nohz_full=` overrides the build's default (kernel/rcu/tree_nocb.h,
-/// rcu_init_nohz).
+/// Whether RCU callbacks are offloaded without a parameter that requests it. `None` if the kernel's build is not known.
+/// A line with `rcu_nocbs` or `nohz_full=` overrides the default of the build (kernel/rcu/tree_nocb.h, rcu_init_nohz).
 pub(super) fn offloads_by_default(facts: &Facts) -> Option<bool> {
     let line = facts.cmdline.value()?;
     if line.has("rcu_nocbs") || asks_for_full_ticks(line) {
@@ -166,7 +166,7 @@ pub(super) fn offloads_by_default(facts: &Facts) -> Option<bool> {
     facts.kernel.config.is(|config| config.is_set("RCU_NOCB_CPU_DEFAULT_ALL"))
 }
 
-/// Whether this `isolcpus=` takes CPUs out of the scheduler's domains. It does so without flags, and with the flag
+/// Whether this `isolcpus=` takes CPUs out of the scheduler's domains: it does so without flags, and with the flag
 /// `domain`.
 pub(super) fn isolates(parameter: &Parameter) -> bool {
     let flags: Vec<&str> = parameter.flags().collect();
@@ -178,7 +178,7 @@ pub(super) fn megahertz(frequency: Hertz) -> String {
     format!("{} MHz", frequency.as_hertz() / 1_000_000)
 }
 
-/// Kernel messages that contain one of these words (in lower case): at most three of them, and the number of all.
+/// Kernel messages that contain one of these words (in lower case): up to three messages, and the total number.
 pub(super) fn messages<'a>(facts: &'a Facts, words: &[&str]) -> Result<(Vec<&'a str>, usize), Skip> {
     let all = known(&facts.kernel.messages)?;
     let matches = |text: &&String| {

@@ -141,8 +141,7 @@ const PODS: &[Rule] = &[
     },
 ];
 
-/// Checks that the host is a node of Kubernetes. It is not one if it has neither the kubelet's configuration nor groups
-/// of pods.
+/// Checks that the host is a node of Kubernetes: it has the kubelet's configuration, or control groups of pods.
 fn kubelet(facts: &Facts) -> Result<(), Skip> {
     let pods = facts.cgroups.groups.value().is_some_and(|groups| groups.iter().any(is_of_kubernetes));
     match (facts.services.kubelet.settled(), pods) {
@@ -194,7 +193,7 @@ fn topology_manager(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// Groups of pods with CPUs of their own: fewer than all CPUs, and none of the CPUs that pods share.
+/// Control groups of pods with exclusive CPUs: fewer than all CPUs, and none of the CPUs that pods share.
 fn exclusive(facts: &Facts) -> Result<Vec<(&Cgroup, &CpuSet)>, Skip> {
     kubelet(facts)?;
     let groups = known(&facts.cgroups.groups)?;
@@ -233,7 +232,7 @@ fn balancing(facts: &Facts, _: &Context) -> Judged {
     let own = exclusive(facts)?;
     let cpus = all(&own);
     let alone = without_balancing(facts);
-    // The old hierarchy has a switch for each group instead of a partition.
+    // In version 1 of control groups, each group has a switch for load balancing instead of a partition.
     let off = own.iter().filter(|(group, _)| group.load_balance.get() == Some(false));
     let off = off.fold(CpuSet::new(), |all, (_, cpus)| all.union(cpus));
     let left = cpus.difference(known(&alone)?).difference(&off);

@@ -230,7 +230,7 @@ fn microcode(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(found, "/proc/cpuinfo").alone()
 }
 
-/// For firmware older than this, updates have very likely been published.
+/// Age in years from which on updates of the firmware have very likely been published.
 const OLD_YEARS: u32 = 4;
 
 fn date(facts: &Facts, _: &Context) -> Judged {
@@ -240,7 +240,7 @@ fn date(facts: &Facts, _: &Context) -> Judged {
     let year: Option<u32> =
         text.rsplit('/').next().and_then(|year| year.parse().ok()).filter(|year| (1990..2200).contains(year));
     let year = year.ok_or_else(|| Skip::unknown(format!("{}: {text:?} is no month/day/year", fact.source())))?;
-    // Rules have no clock: the age is that at the time the kernel was built, as it says.
+    // Rules do not read the clock, so the age is the one at the time when the kernel was built.
     let build = &facts.kernel.build;
     let built =
         known(build)?.split_whitespace().filter_map(|word| word.parse().ok()).find(|year| (1990..2200).contains(year));
@@ -257,7 +257,7 @@ fn date(facts: &Facts, _: &Context) -> Judged {
 fn scrub(facts: &Facts, _: &Context) -> Judged {
     let rates = &facts.memory.scrub_rate;
     let fastest = known(rates)?.iter().max().copied();
-    // A controller without the file, or that answers with an error, says nothing of scrubbing by firmware.
+    // A controller without this file, or whose file cannot be read, does not show whether the firmware scrubs memory.
     let fastest =
         fastest.ok_or_else(|| Skip::unknown(format!("{}: no controller reports its scrub rate", rates.source())))?;
     let judgement = match fastest {

@@ -286,18 +286,18 @@ const QUEUES: &[Rule] = &[
 
 /// Unit of `hw.ixl.rx_itr` and `tx_itr` in microseconds (ixl(4)).
 pub(crate) const ITR_UNIT_US: u64 = 2;
-/// The longest interval that the thread recommends: 20,000 interrupts per second.
+/// The longest moderation interval that the thread recommends: 20,000 interrupts per second.
 const LONGEST_ITR: Nanos = Nanos::from_micros(50);
 /// The largest number of queues that the thread recommends.
 const MOST_QUEUES: usize = 8;
-/// Octets that a frame with a payload of 1500 takes on the wire, with header, check sequence, preamble and gap (IEEE
+/// Octets on the wire of a frame with a payload of 1500, including header, check sequence, preamble and gap (IEEE
 /// 802.3).
 const WIRE_OCTETS: u64 = 1538;
 /// Default number of slots of ixl's rings (ixl(4), hw.ixl.ring_size).
 const DEFAULT_SLOTS: u64 = 1024;
-/// Number of CPUs whose preference is looked for.
+/// Number of CPUs for which an energy-performance preference is looked up.
 const MOST_CPUS: u32 = 1024;
-/// Number of units of a driver that are looked for.
+/// Number of units of a driver that are looked up.
 const MOST_UNITS: u32 = 64;
 /// Settings that the change to iflib in FreeBSD 12 removed (ixl, ix, igb and em), each with its replacement.
 const GONE_IN_12: [(&str, &str); 15] = [
@@ -322,13 +322,13 @@ fn bsd(facts: &Facts) -> Result<&FreeBsd, Skip> {
     known(&facts.freebsd)
 }
 
-/// A number that is in effect, or that the loader will set.
+/// The number that is in effect, or that the loader will set.
 pub(crate) fn number(fact: &Fact<&str>) -> Result<u64, Skip> {
     let text = known(fact)?;
     text.trim().parse().map_err(|_| Skip::unknown(format!("{} is {text:?}, not a number", fact.source())))
 }
 
-/// The value in effect, otherwise the loader's.
+/// The value that is in effect; without one, the value that the loader will set.
 pub(crate) fn set<'a>(host: &'a FreeBsd, name: &str) -> Fact<&'a str> {
     let running = host.sysctl(name);
     if running.is_known() { running } else { host.tunable(name).or_else(|| running) }
@@ -367,7 +367,7 @@ fn powerd(facts: &Facts, _: &Context) -> Judged {
 
 fn epp(facts: &Facts, _: &Context) -> Judged {
     let host = bsd(facts)?;
-    // The CPU that prefers performance the least counts.
+    // The CPU with the lowest preference for performance decides.
     let mut worst = host.sysctl("dev.hwpstate_intel.0.epp");
     let mut most = number(&worst)?;
     for unit in 1..MOST_CPUS {
@@ -407,12 +407,13 @@ fn rx_itr(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// The setting of the first unit of a driver that has it: `dev.ixl.1.iflib.override_nrxds`.
+/// A setting of the first unit of a driver that has it, such as `dev.ixl.1.iflib.override_nrxds`. `None` if no unit has
+/// it.
 fn of_a_unit<'a>(host: &'a FreeBsd, driver: &str, name: &str) -> Option<Fact<&'a str>> {
     (0..MOST_UNITS).map(|unit| set(host, &format!("dev.{driver}.{unit}.{name}"))).find(Fact::is_known)
 }
 
-/// Number of slots of the rings, with its source.
+/// Number of slots of the rings, and the source of this number.
 pub(crate) fn slots(host: &FreeBsd, direction: &str) -> Result<(u64, String), Skip> {
     known(&host.loader)?;
     let of_unit = of_a_unit(host, "ixl", &format!("iflib.override_n{direction}ds"));
@@ -424,13 +425,13 @@ pub(crate) fn slots(host: &FreeBsd, direction: &str) -> Result<(u64, String), Sk
     Ok((DEFAULT_SLOTS, "ixl(4), default".into()))
 }
 
-/// The rate of the fastest link that is up, in Gbit/s, according to its media: `40Gbase-CR4`.
+/// Rate of the fastest link that is up, in Gbit/s, according to its media type such as `40Gbase-CR4`.
 fn gigabits(host: &FreeBsd) -> Result<u64, Skip> {
     let speeds = known(&host.interfaces)?.iter().filter_map(gigabits_of);
     speeds.max().ok_or_else(|| Skip::unknown("no interface says its speed"))
 }
 
-/// The rate of an interface in Gbit/s, according to its media.
+/// Rate of an interface in Gbit/s, according to its media type. `None` if the media type shows none.
 pub(crate) fn gigabits_of(interface: &host::facts::BsdInterface) -> Option<u64> {
     let media = interface.media.as_deref()?.to_ascii_lowercase();
     if !media.contains("gbase") {
@@ -439,7 +440,7 @@ pub(crate) fn gigabits_of(interface: &host::facts::BsdInterface) -> Option<u64> 
     media.split("gbase").next()?.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// The time in which frames of 1500 octets fill a ring.
+/// The time in which frames of 1500 octets fill a ring of `slots` slots.
 fn lasts(slots: u64, gigabits: u64) -> Nanos {
     Nanos::from_nanos(slots.saturating_mul(WIRE_OCTETS * 8) / gigabits.max(1))
 }
@@ -496,7 +497,7 @@ fn flow_control(facts: &Facts, _: &Context) -> Judged {
         .collect()
 }
 
-/// Whether the text names a driver and a unit, as `ixl.0`.
+/// Whether the text consists of a driver and a unit, such as `ixl.0`.
 fn is_unit(text: &str) -> bool {
     text.split_once('.').is_some_and(|(driver, unit)| !driver.is_empty() && unit.parse::<u32>().is_ok())
 }
@@ -554,7 +555,7 @@ fn ring_time(facts: &Facts, context: &Context) -> Judged {
     let host = bsd(facts)?;
     let ((slots, source), rate) = (slots(host, "rx")?, gigabits(host)?);
     let ring = lasts(slots, rate);
-    // Without a goal: the thread found 300 us too much and advised 256 slots, 79 us.
+    // Without a goal: according to the thread, 300 us are too much, and 256 slots (79 us) are recommended.
     let most = context.goal.as_ref().map_or(Nanos::from_micros(100), |goal| goal.latency);
     let found = format!("a full ring of {slots} slots takes {ring} to drain at {rate} Gbit/s, and {most} is allowed");
     match ring <= most {

@@ -1,4 +1,4 @@
-//! Helpers for the judges of interfaces and of their devices.
+//! Helpers for the judges of network interfaces and their devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +9,16 @@ use units::{BitRate, Nanos};
 use crate::rules::interrupts::carries_name;
 use crate::{Context, How, Judged, Judgement, Skip, Subject, known};
 
-/// Octets that a frame takes on the wire in addition to its own: preamble and gap (IEEE 802.3, clauses 3 and 4).
+/// Octets on the wire in addition to the frame itself: preamble and gap (IEEE 802.3, clauses 3 and 4).
 const AROUND_A_FRAME: u64 = 20;
 /// Octets of header and check sequence around the payload of a frame (IEEE 802.3, clause 3).
 const HEADER: u64 = 18;
-/// Drivers through which a program in user space drives a device itself.
+/// Drivers with which a program in user space drives a device.
 pub(super) const USER_SPACE: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
-/// The largest number of ports between a device and its root complex.
+/// Maximum number of ports that are followed from a device to its root complex.
 const MAX_PORTS: usize = 8;
 
-/// Judges each interface of the intent. If none can be judged, the rule is skipped with the first reason.
+/// Judges each interface of the intent. If none can be judged, the rule is skipped for the first reason.
 pub(super) fn by_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<Judgement, Skip>) -> Judged {
     known(&facts.links)?;
     let each = context.nics.value.iter().map(|name| match facts.link(name) {
@@ -28,7 +28,7 @@ pub(super) fn by_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) ->
     together(each)
 }
 
-/// The reason for an interface that the intent names and the facts lack: it may be driven from user space.
+/// The reason why an interface of the intent is missing in the facts: a program in user space may drive it.
 fn not_seen(facts: &Facts, name: &str) -> Skip {
     let bound = facts.pci.device(name).and_then(|device| device.driver.value());
     match bound {
@@ -39,10 +39,10 @@ fn not_seen(facts: &Facts, name: &str) -> Skip {
     }
 }
 
-/// Judges each device of the intent: the devices of its interfaces, and those that it names by address. If no
-/// interfaces were recorded, interrupts show which device belongs to which interface. Other devices are judged instead
-/// only if nobody named an interface, or if it is not known which device belongs to the named one. These are the
-/// devices driven from user space and, if no interfaces were recorded, all network devices with a driver.
+/// Judges each device of the intent: the devices of its interfaces, and those that the intent names by address. If no
+/// interfaces were recorded, the names of interrupts show which device belongs to which interface. Other devices are
+/// judged only if the user named no interface, or if it is not known which device belongs to the named one. Then the
+/// devices driven from user space are judged and, if no interfaces were recorded, all network devices with a driver.
 pub(super) fn by_device(
     facts: &Facts,
     context: &Context,
@@ -101,7 +101,7 @@ pub(super) fn by_device(
         };
         let judged = judged.map(|mut judgement| {
             if let Some(interfaces) = by_interrupt.get(address.as_str()) {
-                // Interfaces that nobody named are many, and alike.
+                // If the user named no interfaces, there may be many of them, and they are alike.
                 if is_given {
                     let names: Vec<&str> = interfaces.iter().map(|(name, _)| *name).collect();
                     judgement.found.push_str(&format!("; it is the card of {}", names.join(", ")));
@@ -120,7 +120,8 @@ pub(super) fn by_device(
     together(each)
 }
 
-/// The PCI address of an interface, from an interrupt whose name contains the interface's.
+/// The PCI address of an interface, from an interrupt whose name contains the interface's name. `None` if there is
+/// none.
 fn of_interrupts<'a>(facts: &'a Facts, name: &str) -> Option<(&'a str, &'a Irq)> {
     let is_its = |irq: &&Irq| irq.actions.is(|users| users.iter().any(|user| carries_name(user, name))) == Some(true);
     facts.irqs.iter().filter(is_its).find_map(|irq| Some((irq.pci.as_deref()?, irq)))
@@ -138,13 +139,13 @@ fn together(each: impl Iterator<Item = (Subject, Result<Judgement, Skip>)>) -> J
         told.extend(open.into_iter().map(|(subject, skip)| Judgement::skipped(subject, skip)));
         return Ok(told);
     }
-    // What is unknown of one says more than what makes no sense of another.
+    // A result that is unknown is more informative than one that is not applicable.
     let unknown = open.iter().position(|(_, skip)| matches!(skip, Skip::Unknown { .. }));
     let chosen = open.into_iter().nth(unknown.unwrap_or(0)).map(|(_, skip)| skip);
     Err(chosen.unwrap_or_else(|| Skip::not_applicable("no interface is named or found; name one with --nic")))
 }
 
-/// The value of a fact that not every driver offers. Not applicable if the driver refused to answer.
+/// The value of a fact that not every driver supports. Not applicable if the driver does not support it.
 pub(super) fn offered<T>(fact: &Fact<T>) -> Result<&T, Skip> {
     match fact.why() {
         Some(Why::Unsupported(text)) if text.contains("not supported") => {
@@ -155,7 +156,7 @@ pub(super) fn offered<T>(fact: &Fact<T>) -> Result<&T, Skip> {
 }
 
 /// The counters of an interface: their increase during the interval if there were two readings, otherwise their values
-/// since boot.
+/// since boot. The second result is the length of the interval.
 pub(super) fn counted<'a>(facts: &'a Facts, link: &Link) -> Result<(&'a BTreeMap<String, u64>, Option<Nanos>), Skip> {
     let during = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
     let rates = during.and_then(|interval| Some((interval.change.links.get(&link.name)?, Some(interval.length))));
@@ -169,7 +170,7 @@ pub(super) fn span(during: Option<Nanos>) -> String {
     during.map_or_else(|| "since boot".to_owned(), |during| format!("in {during}"))
 }
 
-/// A device and the known ports above it, the device first.
+/// A device and the known ports above it, starting with the device.
 pub(super) fn path<'a>(facts: &'a Facts, device: &'a PciDevice) -> Vec<&'a PciDevice> {
     let mut path = vec![device];
     while path.len() <= MAX_PORTS
@@ -182,8 +183,8 @@ pub(super) fn path<'a>(facts: &'a Facts, device: &'a PciDevice) -> Vec<&'a PciDe
     path
 }
 
-/// The data rate of a link in bits per second, from its lanes, its transfers and the line code of its generation (PCI
-/// Express Base Specification 4.2: 8b/10b up to 5 GT/s, 128b/130b up to 32 GT/s, FLIT mode of 236 in 256 octets above).
+/// The data rate of a link in bits per second, from its number of lanes, transfer rate and line code (PCI Express Base
+/// Specification 4.2: 8b/10b up to 5 GT/s, 128b/130b up to 32 GT/s, FLIT mode with 236 of 256 octets above).
 pub(super) fn carries(megatransfers: u32, lanes: u32) -> u64 {
     let raw = u64::from(megatransfers) * 1_000_000 * u64::from(lanes);
     match megatransfers {
@@ -198,13 +199,14 @@ pub(super) fn gigabits(bits: u64) -> String {
     format!("{}.{} Gbit/s", bits / 1_000_000_000, bits / 100_000_000 % 10)
 }
 
-/// The time that a number of octets takes on the wire.
+/// The time that this number of octets takes on the wire.
 pub(super) fn on_wire(octets: u64, speed: BitRate) -> Nanos {
     let bits = u128::from(octets) * 8 * 1_000_000_000;
     Nanos::from_nanos((bits / u128::from(speed.as_bps().max(1))).min(u64::MAX.into()) as u64)
 }
 
-/// The time that a frame with this payload takes on the wire, including header, check sequence, preamble and gap.
+/// The time that a frame with a payload of `mtu` octets takes on the wire, including header, check sequence, preamble
+/// and gap.
 pub(super) fn frame_time(mtu: u32, speed: BitRate) -> Nanos {
     on_wire(u64::from(mtu) + HEADER + AROUND_A_FRAME, speed)
 }

@@ -1,4 +1,4 @@
-//! Kernel build and version.
+//! Rules on the kernel's build and version.
 
 use host::Facts;
 use host::facts::KernelVersion;
@@ -120,7 +120,7 @@ const CONFIGURATION: &[Rule] = &[
     },
 ];
 
-/// Rules on what runs in the kernel.
+/// Rules on the running kernel.
 const RUNNING: &[Rule] = &[
     Rule {
         id: "kcfg.preempt",
@@ -194,7 +194,7 @@ fn hz(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(format!("CONFIG_HZ={hz}"), fact.source()).alone()
 }
 
-/// Options that cost time at run time even if nothing uses them (lib/Kconfig.debug).
+/// Build options that cost time even if nothing uses them (lib/Kconfig.debug).
 const COSTLY: [&str; 11] = [
     "PROVE_LOCKING",
     "LOCKDEP",

@@ -68,20 +68,20 @@ pub(crate) fn no_full_ticks(facts: &host::Facts) -> bool {
     facts.kernel.config.is(|config| !config.is_set("NO_HZ_FULL")) == Some(true)
 }
 
-/// The CPUs to which fixes move interrupts and threads of the application's CPUs: the housekeeping CPUs that the
+/// The CPUs to which fixes move interrupts and threads away from the application's CPUs: the housekeeping CPUs that the
 /// command line does not isolate. If it isolates all of them, all housekeeping CPUs.
 pub(crate) fn free(facts: &host::Facts, context: &crate::Context) -> host::facts::CpuSet {
     let housekeeping = context.housekeeping(facts);
     match facts.cmdline.value() {
-        // Without isolated CPUs nothing is sent anywhere.
+        // Without isolated CPUs, nothing is moved.
         Some(line) if !context.isolated.value.is_empty() => crate::cmdline::free(line, &facts.cpus.all(), housekeeping),
         _ => housekeeping,
     }
 }
 
-/// Whether the application's CPUs should run at one fixed frequency instead of a minimum with turbo above it. This is
-/// so on real-time hosts, and where a change of frequency is known to stop the core. Elsewhere an upper limit would
-/// only cost turbo (`cpu.turbo`).
+/// Whether the application's CPUs should run at one fixed frequency, instead of at a minimum with turbo above it. This
+/// applies to real-time hosts, and to hosts on which a frequency change is known to stop the core. Elsewhere, an upper
+/// limit would only cost turbo (`cpu.turbo`).
 pub(crate) fn one_frequency(facts: &host::Facts, context: &crate::Context) -> bool {
     context.is(crate::Workload::Rt) || facts.cpus.generation.get().and_then(cpu::frequency::stops) == Some(true)
 }
@@ -94,8 +94,8 @@ pub(crate) fn cores(facts: &host::Facts, cpus: &host::facts::CpuSet) -> host::fa
     cpus.iter().filter_map(siblings).fold(cpus.clone(), |all, threads| all.union(&threads.intersection(&online)))
 }
 
-/// Whether these CPUs, which share cores with the application's CPUs, can stay idle or also be given to the
-/// application. Not possible for the boot CPU, or if no other CPU would be left for housekeeping.
+/// Whether these CPUs, which share cores with the application's CPUs, can stay idle or be given to the application too.
+/// This is impossible for the boot CPU, or if no other CPU would be left for housekeeping.
 pub(crate) fn can_spare(facts: &host::Facts, context: &crate::Context, siblings: &host::facts::CpuSet) -> bool {
     !siblings.contains(0) && !free(facts, context).is_subset(siblings)
 }

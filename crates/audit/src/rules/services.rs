@@ -11,10 +11,10 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
-/// Number of services that are named.
+/// Maximum number of services that a finding names.
 const NAMED: usize = 8;
 
-/// Services and monitoring tools that disturb packet processing.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[TUNERS, MONITORS, EVIDENCE];
 
 /// Rules on services that tune the host, and on other services that run.
@@ -171,7 +171,7 @@ const EVIDENCE: &[Rule] = &[
     },
 ];
 
-/// Profiles for low latency: those of tuned itself, of the node tuning operator, and of Intel.
+/// Profiles for low latency: those of tuned, of the node tuning operator, and of Intel.
 const FOR_LATENCY: [&str; 8] = [
     "latency-performance",
     "network-latency",
@@ -192,7 +192,7 @@ const OWNERS: [&str; 7] = [
     "cpufrequtils.service",
     "auto-cpufreq.service",
 ];
-/// Services that mlnx_tune stops, and similar ones.
+/// Services that mlnx_tune stops, and similar services.
 const NOISE: [&str; 21] = [
     "abrtd.service",
     "anacron.service",
@@ -257,7 +257,7 @@ fn tuned(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
-/// The units of a list that run.
+/// The units of a list that are running.
 fn running(facts: &Facts, list: &[&'static str]) -> Result<Vec<&'static str>, Skip> {
     let units: &BTreeSet<String> = known(&facts.services.running)?;
     Ok(list.iter().copied().filter(|unit| units.contains(*unit)).collect())
@@ -325,8 +325,8 @@ fn this(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
-/// Judges by the command line whether messages are held back, for hosts whose console level is not known. By default
-/// the kernel prints everything except debugging messages (include/linux/printk.h, CONSOLE_LOGLEVEL_DEFAULT).
+/// Judges by the command line whether the console is quiet, for hosts whose console level is not known. By default the
+/// kernel prints everything except debugging messages (include/linux/printk.h, CONSOLE_LOGLEVEL_DEFAULT).
 fn by_line(facts: &Facts, slow: &[String], printk: &host::Fact<&str>) -> Judged {
     let line = line(facts)?;
     let level = line.value("loglevel").and_then(|level| level.parse::<u32>().ok());
@@ -342,7 +342,7 @@ fn by_line(facts: &Facts, slow: &[String], printk: &host::Fact<&str>) -> Judged 
 }
 
 fn console(facts: &Facts, _: &Context) -> Judged {
-    // Wherever it is: ttyS, ttyAMA, hvc and ttyUSB are written character by character, tty0 is not.
+    // ttyS, ttyAMA, hvc and ttyUSB are written character by character; tty0 is not.
     let slow: Vec<String> = line(facts)?
         .all("console")
         .filter(|parameter| {
@@ -367,7 +367,7 @@ fn console(facts: &Facts, _: &Context) -> Judged {
         .next()
         .and_then(|level| level.parse().ok())
         .ok_or_else(|| Skip::unknown("kernel.printk has no number"))?;
-    // KERN_ERR is 3, KERN_WARNING 4 (include/linux/kern_levels.h); messages below the level are printed.
+    // Messages below the level are printed; KERN_ERR is 3, KERN_WARNING is 4 (include/linux/kern_levels.h).
     match level <= 4 {
         true => Judgement::pass(format!("messages of level {level} and above stay off the serial console")),
         false => Judgement::warn(format!("messages up to level {} go to a serial console", level - 1)),

@@ -1,4 +1,4 @@
-//! The latency budget.
+//! The rule that adds up the latency budget.
 
 use host::Facts;
 use host::facts::Link;
@@ -31,13 +31,13 @@ pub const RULES: &[Rule] = &[Rule {
     references: &["Interrupt-mode DPDK slides (2017)", "Intel P-state guide (637284-001US, 2021)"],
 }];
 
-/// The text of the finding if no part takes time. It names the parts that were added up, and whether a polling or a
+/// The text of the finding if no part takes time. It names the parts that were considered, and whether a polling or a
 /// sleeping reader was assumed.
 const POLLING: &str = "nothing that this rule adds up delays a thread that polls (a change of frequency; system management \
                        interrupts, where they were counted)";
 const WAITING: &str = "nothing that this rule adds up delays a packet (moderation, deferral, idle state, change of frequency, \
                        interrupt thread; system management interrupts, where they were counted)";
-/// Why the sum for a polling thread contains no idle state.
+/// Why the sum for a polling thread does not include idle states.
 const IDLE: &str = "idle states, because a thread that polls without a pause enters none";
 
 fn budget(facts: &Facts, context: &Context) -> Judged {
@@ -58,23 +58,23 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
             [one] => format!("{} takes up to {}", one.name, one.time),
             _ => format!("the worst cases add up to {sum}: {}", terms.text()),
         };
-        // Where a guest halts, the thread that polls in it is not all that there is.
+        // If a guest halts, its polling thread alone does not show all delays.
         let idle = (context.only_polls() && !terms.known.is_empty()).then(|| IDLE.to_owned());
         let left_out: Vec<String> = open.iter().cloned().chain(idle).collect();
         let more = if left_out.is_empty() { String::new() } else { format!(" (not counted: {})", left_out.join("; ")) };
         let found = format!("{what}{more}; the goal is {}", goal.latency);
         let judgement = match sum > goal.latency {
             true => Judgement::fail_for(subject, found).takes(sum),
-            // What is open can only add to it.
+            // Unknown parts can only increase the sum.
             false if !open.is_empty() && !is_half => {
-                // Of nothing that is known no more can come.
+                // If nothing is known, no sum can be given.
                 let reason = match terms.known.as_slice() {
                     [] => open.join("; "),
                     _ => format!("{what}, and more may come: {}", open.join("; ")),
                 };
                 return Judgement::skipped(subject, Skip::unknown(reason));
             }
-            // What is left is for queueing, work and transmission.
+            // The rest of the goal is left for queueing, work and transmission.
             false if is_half => {
                 Judgement::warn_for(subject, format!("{found}; this leaves less than half of the goal for processing"))
                     .takes(sum)

@@ -91,16 +91,16 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Load of the housekeeping CPUs, in percent of their capacity: from the first value on the rule warns, from the second
-/// on it fails.
+/// Load of the housekeeping CPUs, in percent of their capacity. The rule warns from the first value on, and fails from
+/// the second value on.
 const HIGH: u64 = 70;
 const FULL: u64 = 90;
-/// The share of a CPU's time that interruptions may take, in parts per million: 100 us per second.
+/// Limit for the share of a CPU's time that interruptions take, in parts per million: 100 us per second.
 const ALLOWED_PPM: u64 = 100;
 /// Maximum number of sources that a finding names.
 const NAMED: usize = 3;
-/// The approximate time that one interruption takes from the CPU, by its kind; [`OTHER`] for all other kinds. These are
-/// estimates: `apus probe` measures.
+/// Approximate CPU time of one interruption, by kind; [`OTHER`] for all other kinds. These are estimates: `apus probe`
+/// measures.
 const COSTS: [(&str, Nanos); 11] = [
     ("NET_RX", Nanos::from_micros(50)),
     ("NET_TX", Nanos::from_micros(20)),
@@ -116,7 +116,7 @@ const COSTS: [(&str, Nanos); 11] = [
 ];
 const OTHER: Nanos = Nanos::from_micros(5);
 
-/// The card of a port, `0000:3b:00` of `0000:3b:00.1`. All ports of a card have this part in common.
+/// The part of a port's address that is common to all ports of a card, such as `0000:3b:00` for `0000:3b:00.1`.
 fn card(address: &str) -> &str {
     address.rsplit_once('.').map_or(address, |(card, _)| card)
 }
@@ -127,7 +127,7 @@ fn slot(facts: &Facts, context: &Context) -> Judged {
     let mut cards: BTreeMap<&str, (&PciDevice, Vec<&Link>)> = BTreeMap::new();
     for link in links {
         let Some(device) = link.pci.value().and_then(|address| facts.pci.device(address)) else { continue };
-        // A virtual function has no slot of its own.
+        // A virtual function does not have its own slot.
         if device.physical_function.is_none() {
             cards.entry(card(&device.address)).or_insert((device, Vec::new())).1.push(link);
         }
@@ -140,7 +140,7 @@ fn slot(facts: &Facts, context: &Context) -> Judged {
         let (lanes, speed) = (*known(&device.width)?, *known(&device.speed_mts)?);
         let payload = device.max_payload.get().unwrap_or(128);
         let carries = pcie_rate(lanes, speed, payload);
-        // A port without a carrier has no rate, and carries nothing.
+        // A port without a carrier has no rate, and carries no packets.
         let rates: Vec<u64> = ports.iter().filter_map(|port| port.speed.get()).map(BitRate::as_bps).collect();
         if rates.is_empty() {
             return Err(Skip::unknown("no port of the card reports its rate"));
@@ -222,7 +222,7 @@ fn huge_pages(facts: &Facts, context: &Context) -> Judged {
 
 /// The sum of all time counters of a CPU.
 fn total(times: &CpuTimes) -> Nanos {
-    // The time of guests is in user's already (proc_stat(5)).
+    // The time of guests is already included in user time (proc_stat(5)).
     times.user + times.nice + times.system + times.idle + times.iowait + times.irq + times.softirq + times.steal
 }
 
@@ -254,7 +254,7 @@ fn housekeeping(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
-/// The time that one interruption takes.
+/// The CPU time that one interruption takes.
 fn cost(hit: &Hit) -> Nanos {
     COSTS.iter().find(|(label, _)| *label == hit.label).map_or(OTHER, |(_, cost)| *cost)
 }
@@ -269,7 +269,7 @@ fn leaks(facts: &Facts, context: &Context) -> Judged {
     let mut ranked: Vec<(Nanos, &Hit)> = hits.list.iter().map(|hit| (cost(hit) * hit.total, hit)).collect();
     ranked.sort_by_key(|(takes, _)| std::cmp::Reverse(*takes));
     let sum = ranked.iter().fold(Nanos::ZERO, |sum, (takes, _)| sum + *takes);
-    // The worst CPU counts: a mean over many hides one.
+    // The worst CPU counts, because a mean over many CPUs would hide it.
     let mut of_cpus: BTreeMap<u32, Nanos> = isolated.iter().map(|cpu| (cpu, Nanos::ZERO)).collect();
     for hit in &hits.list {
         for (cpu, count) in &hit.counts {

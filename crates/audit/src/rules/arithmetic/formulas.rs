@@ -1,5 +1,5 @@
-//! The formulas of this group. Times are in nanoseconds, frames in octets with their check sequence, rates in bits a
-//! second. Times and rates round down and saturate.
+//! The formulas of this group. Times are in nanoseconds, sizes of frames in octets including the check sequence, rates
+//! in bits per second. Times and rates are rounded down and saturate.
 
 use units::{BitRate, Nanos};
 
@@ -19,8 +19,8 @@ pub(super) fn frame(mtu: u32) -> u64 {
 ///
 /// > time = slots x (octets + 20) x 8 / rate
 ///
-/// This is how long the reader of a ring can be away before the ring overflows. Examples at 40 Gbit/s: 1024 frames of
-/// 1518 octets take 315 us, 256 take 79 us, and 1024 of 64 octets take 17 us. [`Nanos::MAX`] for a rate of 0.
+/// If the reader of a ring is away for longer than this, the ring overflows. Examples at 40 Gbit/s: 1024 frames of 1518
+/// octets take 315 us, 256 of them take 79 us, and 1024 of 64 octets take 17 us. [`Nanos::MAX`] for a rate of 0.
 pub(super) fn ring_time(slots: u64, octets: u64, rate: BitRate) -> Nanos {
     let bits = u128::from(slots).saturating_mul(u128::from(octets.saturating_add(AROUND)) * 8);
     match rate.as_bps() {
@@ -31,8 +31,8 @@ pub(super) fn ring_time(slots: u64, octets: u64, rate: BitRate) -> Nanos {
     }
 }
 
-/// The smallest number of slots that does not overflow during `absence`: the inverse of [`ring_time`], rounded up. 0 if
-/// `absence` is 0.
+/// The smallest number of slots with which a ring does not overflow while its reader is away for `absence`: the inverse
+/// of [`ring_time`], rounded up. 0 if `absence` is 0.
 pub(super) fn slots_for(absence: Nanos, octets: u64, rate: BitRate) -> u64 {
     let bits = u128::from(absence.as_nanos()) * u128::from(rate.as_bps());
     let one = u128::from(octets.saturating_add(AROUND)) * 8 * 1_000_000_000;
@@ -40,7 +40,7 @@ pub(super) fn slots_for(absence: Nanos, octets: u64, rate: BitRate) -> u64 {
 }
 
 /// The longest time until the driver gets sent buffers back. It gets them with the interrupt, which the device delays
-/// for `usecs` microseconds or `frames` frames (0: no limit), whichever comes first.
+/// by `usecs` microseconds or for `frames` frames (0: no limit), whichever ends first.
 ///
 /// > time = min(usecs, frames x (octets + 20) x 8 / rate)
 pub(super) fn reclaim(usecs: u32, frames: u32, octets: u64, rate: BitRate) -> Nanos {
@@ -51,8 +51,8 @@ pub(super) fn reclaim(usecs: u32, frames: u32, octets: u64, rate: BitRate) -> Na
     }
 }
 
-/// The values that a device can use for an interval, if it counts in units of `unit_us`: the next multiples below and
-/// above. Both are the interval itself if it is a multiple.
+/// The intervals that a device can use instead of `usecs`, if it counts in units of `unit_us`: the next multiples below
+/// and above. Both are `usecs` itself if it is a multiple.
 ///
 /// > below = usecs - usecs mod unit; above = below + unit, or usecs
 pub(super) fn multiples(usecs: u32, unit_us: u32) -> (u32, u32) {
@@ -60,18 +60,19 @@ pub(super) fn multiples(usecs: u32, unit_us: u32) -> (u32, u32) {
     (below, if below == usecs { usecs } else { below.saturating_add(unit_us) })
 }
 
-/// The largest number of interrupts per second if they are at least `interval` apart. `None` if nothing limits them.
+/// The largest number of interrupts per second if they are at least `interval` apart. `None` if `interval` is 0, so
+/// that nothing limits them.
 pub(super) fn interrupts_a_second(interval: Nanos) -> Option<u64> {
     1_000_000_000_u64.checked_div(interval.as_nanos())
 }
 
-/// The payload that a PCI Express link carries in one direction:
+/// The rate at which a PCI Express link carries payload in one direction:
 ///
 /// > rate = lanes x transfers x code x payload / (payload + 26)
 ///
-/// The code is 8/10 up to 5 GT/s, 128/130 up to 32 GT/s, 242/256 above (PCI Express Base Specification 6.0, 4.2.1, 4.2.2,
-/// 4.2.3). A packet of the transaction layer has 26 octets around its payload: framing 4, sequence 2, header 16, LCRC 4
-/// (2.2, 3.6). Acknowledgements and flow control are left out: some percent.
+/// The code is 8/10 up to 5 GT/s, 128/130 up to 32 GT/s, 242/256 above (PCI Express Base Specification 6.0, 4.2.1,
+/// 4.2.2, 4.2.3). A packet of the transaction layer has 26 octets around its payload: framing 4, sequence 2, header 16,
+/// LCRC 4 (2.2, 3.6). Acknowledgements and flow control, which take a few percent, are left out.
 pub(super) fn pcie_rate(lanes: u32, megatransfers: u32, payload: u32) -> BitRate {
     let (numerator, denominator) = match megatransfers {
         0..=5_000 => (8_u128, 10_u128),
@@ -83,7 +84,7 @@ pub(super) fn pcie_rate(lanes: u32, megatransfers: u32, payload: u32) -> BitRate
     BitRate::new(u64::try_from(rate).unwrap_or(u64::MAX))
 }
 
-/// A share in percent, rounded down: 100 for all of it, [`u64::MAX`] of nothing.
+/// The share of `part` in `whole` in percent, rounded down. [`u64::MAX`] if `whole` is 0.
 pub(super) fn percent(part: u128, whole: u128) -> u64 {
     part.saturating_mul(100).checked_div(whole).map_or(u64::MAX, |share| u64::try_from(share).unwrap_or(u64::MAX))
 }

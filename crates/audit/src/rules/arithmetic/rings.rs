@@ -1,4 +1,4 @@
-//! Rules that compare the time in which a ring fills up with the longest time for which its reader can be away.
+//! Rules that compare the time in which a ring fills up with the longest time for which its reader may be away.
 
 use host::Facts;
 use host::facts::{Link, Rings};
@@ -107,8 +107,8 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The memory that a datagram is charged with if the driver receives into half pages: 2048 octets, and 256 of `struct
-/// sk_buff` (include/linux/skbuff.h).
+/// The memory in bytes that a datagram is charged with if the driver receives into half pages: 2048 octets of data, and
+/// 256 of `struct sk_buff` (include/linux/skbuff.h).
 const CHARGED: u64 = 2048 + 256;
 
 /// Makes one judgement per interface.
@@ -159,7 +159,7 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
                     format!("{bounds}: frames are lost at line rate; {enough} slots would last"),
                 )
             }
-            // A lower bound that fits tells nothing while others are open.
+            // If other terms are unknown, it proves nothing that the known ones fit.
             (false, _) if !away.open.is_empty() => return Err(Skip::unknown(away.open.join("; "))),
             (false, true) => {
                 let enough = slots_for(sum, SMALLEST, rate);
@@ -175,7 +175,7 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Adds the terms of a sum to the evidence, each with its source, and the facts on which the terms are based.
+/// Adds the terms of a sum to the evidence, each with its source, and also the facts on which the terms are based.
 pub(super) fn see_terms(judgement: Judgement, terms: &Terms) -> Judgement {
     let known = terms.known.iter().map(|term| (format!("{}: {}", term.name, term.time), &term.source));
     let seen = terms.seen.iter().map(|(value, source)| (value.clone(), source));
@@ -215,7 +215,7 @@ fn transmit(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn units_of_moderation(facts: &Facts, context: &Context) -> Judged {
-    /// Microseconds per unit. It is the same for all drivers to which the rule applies.
+    /// Microseconds per unit of the setting, which is the same for all drivers to which the rule applies.
     const UNIT: u32 = 2;
     each_link(facts, context, |link| {
         let coalesce = known(&link.coalesce)?;

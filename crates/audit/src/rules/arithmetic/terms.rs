@@ -9,12 +9,12 @@ use crate::rules::cores;
 use crate::rules::cpu::{frequency, idle};
 use crate::{Context, Skip, known};
 
-/// The longest interval of adaptive moderation: lib/dim/net_dim.c of Linux, `NET_DIM_RX_EQE_PROFILES` (1, 8, 64, 128,
-/// 256 us).
+/// The longest interval of adaptive moderation: Linux lib/dim/net_dim.c, `NET_DIM_RX_EQE_PROFILES` (1, 8, 64, 128, 256
+/// us).
 const LONGEST_DIM: Nanos = Nanos::from_micros(256);
-/// Time from the interrupt until the thread that waits for it runs. This is an estimate; `apus probe` measures it.
+/// Time from the interrupt until the waiting thread runs. This is an estimate; `apus probe` measures it.
 const WAKE: Nanos = Nanos::from_micros(5);
-/// The least time that a system management interrupt takes: "tens of us to ms" (Linux
+/// The shortest time that a system management interrupt takes: "tens of us to ms" (Linux
 /// Documentation/core-api/real-time/hardware.rst names the mechanism). This is an estimate.
 const SMI: Nanos = Nanos::from_micros(50);
 
@@ -29,14 +29,14 @@ pub(super) struct Term {
     pub source: String,
 }
 
-/// The known parts, the unknown parts, and the sum of the known ones.
+/// The known parts of a packet's delay, and the reasons why other parts are unknown.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Terms {
     /// The known parts, the longest first. Parts that take no time are left out.
     pub known: Vec<Term>,
-    /// The reasons why further parts are not known.
+    /// For each unknown part, the reason why it is not known.
     pub open: Vec<String>,
-    /// Evidence that the frequency may change, and of the generation of the core: pairs of value and source.
+    /// Evidence of whether the frequency may change, and of the processor's generation: pairs of value and source.
     pub seen: Vec<(String, String)>,
 }
 
@@ -55,14 +55,14 @@ impl Terms {
     fn add(&mut self, term: Result<Option<Term>, Skip>) {
         match term {
             Ok(Some(term)) if term.time > Nanos::ZERO => self.known.push(term),
-            // What the host does not have takes no time.
+            // A mechanism that the host does not have adds no time.
             Ok(_) | Err(Skip::NotApplicable(_)) => {}
             Err(Skip::Unknown { reason, .. }) => self.open.push(reason.into()),
         }
         self.known.sort_by_key(|term| std::cmp::Reverse(term.time));
     }
 
-    /// Adds the time for which a core stops when its frequency changes, and the facts on which that time is based.
+    /// Adds the time for which a core stops when its frequency changes, with the facts on which that time is based.
     fn add_stop(&mut self, facts: &Facts, context: &Context) {
         let stop = frequency_stop(facts, context);
         if !matches!(stop, Ok(None)) {
@@ -77,10 +77,9 @@ impl Terms {
     }
 }
 
-/// The longest time for which the reader of an interface's rings can be away. Nobody looks at a ring until the
-/// interrupt has come, the CPU is awake, the frequency is reached, and the thread runs. For a reader that polls, only
-/// the stops of its core remain. Without an interface, this is the longest time that a wake-up takes: a thread that
-/// polls does not wake up, but it stops when its core does.
+/// The parts of the longest time for which the reader of an interface's rings may be away. Packets stay in a ring until
+/// the interrupt has arrived, the CPU has woken up, the frequency is reached, and the thread runs. If the reader polls,
+/// only the stops of its core remain. Without an interface, these are the parts of the longest wake-up.
 pub(super) fn absence(facts: &Facts, context: &Context, link: Option<&Link>) -> Terms {
     let mut terms = Terms::default();
     if !context.only_polls() {
@@ -96,19 +95,21 @@ pub(super) fn absence(facts: &Facts, context: &Context, link: Option<&Link>) -> 
     terms
 }
 
-/// The time for which the device holds an interrupt back.
+/// The time for which the device delays an interrupt.
 pub(super) fn moderation(link: &Link) -> Result<Option<Term>, Skip> {
     let coalesce = known(&link.coalesce)?;
     let source = link.coalesce.source().to_string();
     if coalesce.adaptive_rx == Some(true) {
-        // A driver of its own table says its upper end in rx-usecs-high; the others take the library's.
+        // A driver with its own table reports its upper limit in rx-usecs-high; the others use that of the kernel's
+        // library.
         let high = coalesce.rx_usecs_high.filter(|usecs| *usecs > 0);
         let time = high.map_or(LONGEST_DIM, |usecs| Nanos::from_micros(usecs.into()));
         return Ok(Some(Term { name: "adaptive moderation, up to".into(), time, source }));
     }
     match coalesce.rx_usecs {
         Some(usecs) if usecs == 1 || usecs == 3 => match link.driver.value().map(String::as_str) {
-            // drivers/net/ethernet/intel/{ixgbe,ixgbevf,igb}: 1 is dynamic, 3 a mode of old: no time.
+            // drivers/net/ethernet/intel/{ixgbe,ixgbevf,igb}: 1 means dynamic moderation, 3 an old mode; neither is a
+            // time.
             Some("ixgbe" | "ixgbevf" | "igb" | "igbvf") => {
                 Err(Skip::unknown(format!("{source}: rx-usecs {usecs} names a mode of this driver, not a time")))
             }
@@ -121,8 +122,8 @@ pub(super) fn moderation(link: &Link) -> Result<Option<Term>, Skip> {
     }
 }
 
-/// The time for which the kernel keeps interrupts off after an empty poll (Documentation/networking/napi.rst, "IRQ
-/// mitigation").
+/// The time for which the kernel keeps the interrupt disabled after an empty poll (Documentation/networking/napi.rst,
+/// "IRQ mitigation").
 fn deferral(link: &Link) -> Result<Option<Term>, Skip> {
     let defer = link.defer_hard_irqs.settled().ok_or_else(|| Skip::of(&link.defer_hard_irqs))?;
     if defer.copied().unwrap_or(0) == 0 {
@@ -133,7 +134,7 @@ fn deferral(link: &Link) -> Result<Option<Term>, Skip> {
     Ok(Some(Term { name: "deferred interrupts".into(), time: Nanos::from_nanos(timeout), source }))
 }
 
-/// The longest exit of an idle state that a critical CPU may enter.
+/// The longest exit latency of an idle state that a critical CPU may enter.
 fn idle_exit(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
     if facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll")) {
         return Ok(None);
@@ -144,7 +145,7 @@ fn idle_exit(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
     }
     let mut longest: Option<Term> = None;
     for cpu in cpus.iter().filter_map(|id| facts.cpus.cpu(id)) {
-        // A guest mostly has no idle states: its hypervisor's are not seen.
+        // A guest usually has no idle states, and those of its hypervisor cannot be seen.
         let Some(state) = (match idle::deepest(facts, cpu) {
             Err(Skip::NotApplicable(_)) => continue,
             other => other?,
@@ -166,11 +167,11 @@ fn varies(cpu: &&Cpu) -> bool {
     range.scaling_min.get().zip(range.scaling_max.get()).is_some_and(|(min, max)| min < max)
 }
 
-/// The stop of a core whose frequency changes. `None` if the processor does not stop for a change, or if the frequency
-/// is fixed.
+/// The time for which a core stops when its frequency changes. `None` if the processor does not stop for a change, or
+/// if the frequency is fixed.
 fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
     let generation = match &facts.cpus.generation {
-        // A model that Apus does not know.
+        // A processor model that Apus does not know.
         Fact::Missing { why: Why::Unsupported(_), .. } => None,
         fact => Some(*known(fact)?),
     };
@@ -201,8 +202,8 @@ fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip
     }
 }
 
-/// The time for scheduling a thread between the interrupt and its work. There is such a thread on a real-time kernel,
-/// and with threaded NAPI.
+/// The time for scheduling the thread that handles an interrupt. Such a thread exists on a real-time kernel, and with
+/// threaded NAPI.
 fn thread(facts: &Facts, link: &Link) -> Result<Option<Term>, Skip> {
     let threaded = link.threaded.get() == Some(true);
     let term =
@@ -213,9 +214,9 @@ fn thread(facts: &Facts, link: &Link) -> Result<Option<Term>, Skip> {
     }
 }
 
-/// The time of a system management interrupt. `None` if none was counted.
+/// The time of a system management interrupt. `None` if none occurred.
 fn smi(facts: &Facts) -> Result<Option<Term>, Skip> {
-    // A register that nobody asked for is no part that is open: smi.count says so.
+    // A counter that was not read is not an unknown part; the rule smi.count reports it.
     let Some(counts) = facts.interval.value().and_then(|interval| interval.change.smis.value()) else {
         return Ok(None);
     };

@@ -1,4 +1,4 @@
-//! The time stamp counter, and the clocks of guests and of interfaces.
+//! Rules on the time stamp counter, and on the clocks of guests and interfaces.
 
 use host::Facts;
 use host::facts::Vendor;

@@ -1,4 +1,4 @@
-//! Parameters of security, accounting and guests.
+//! Rules on parameters for security, accounting and guests.
 
 use host::Facts;
 
@@ -115,7 +115,7 @@ fn audit(facts: &Facts, _: &Context) -> Judged {
     let judgement = match value {
         Some("0" | "off") => Judgement::pass_for(subject, "auditing is off"),
         Some(_) => Judgement::warn_for(subject, "auditing is on from boot"),
-        // Without the parameter auditing starts with its daemon.
+        // Without the parameter, auditing starts with the audit daemon.
         None => match running(facts, &["auditd"])?.first() {
             Some(unit) => Judgement::warn_for(subject, format!("{unit} runs and has enabled auditing"))
                 .see_as(unit.as_str(), facts.services.running.source()),

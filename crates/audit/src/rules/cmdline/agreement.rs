@@ -1,4 +1,5 @@
-//! Rules that check whether all settings divide the CPUs in the same way, and whether this division is good.
+//! Rules that check whether all settings agree on which CPUs are isolated, and whether this division of the CPUs is
+//! good.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -23,7 +24,7 @@ pub const RULES: &[Rule] = &[
             "as much as the setting that leaves out the CPU: a tick, an interrupt, a time slice",
             "Linux Documentation/admin-guide/cpu-isolation.rst, which asks for all of them together",
         ),
-        // Each judgement rewrites the settings that differ, and no other.
+        // Each judgement rewrites only the settings that differ.
         fix: Fix::look("grep . /proc/cmdline /proc/irq/default_smp_affinity /sys/devices/virtual/workqueue/cpumask"),
         cost: COST,
         references: &["Linux Documentation/admin-guide/cpu-isolation.rst", "tuned profile cpu-partitioning"],
@@ -70,7 +71,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// A setting with its present value, and the CPUs that it isolates.
+/// A setting with its present value, and with the CPUs that it isolates.
 struct Side {
     name: &'static str,
     source: String,
@@ -78,7 +79,7 @@ struct Side {
 }
 
 impl Side {
-    /// The kind of work that the mask allows on its CPUs. `None` if the setting is not a mask of the running host.
+    /// Which work the mask allows on its CPUs. `None` if the setting is not a mask of the running host.
     fn mask(&self) -> Option<&'static str> {
         match self.name {
             DEFAULT => Some("new interrupts may go to"),
@@ -95,7 +96,7 @@ impl Side {
         }
     }
 
-    /// The name of the setting, as it stands in a sentence.
+    /// The name of the setting, for use in a sentence.
     fn called(&self) -> String {
         match self.source == "/proc/cmdline" {
             true => format!("{}=", self.name),
@@ -103,7 +104,7 @@ impl Side {
         }
     }
 
-    /// The cost of changing this setting. `None` if the text of the rule names it.
+    /// The cost of changing this setting. `None` if the rule's text already states it.
     fn cost(&self) -> Option<&'static str> {
         match self.name {
             DEFAULT | "irqaffinity" => Some(QUEUES_STAY),
@@ -112,8 +113,8 @@ impl Side {
         }
     }
 
-    /// Whether the setting isolates the CPUs that are meant. The boot CPU cannot be in nohz_full=
-    /// (kernel/time/tick-sched.c, tick_nohz_init).
+    /// Whether the setting isolates the intended CPUs. The boot CPU does not count for nohz_full=, which cannot contain
+    /// it (kernel/time/tick-sched.c, tick_nohz_init).
     fn agrees(&self, wanted: &CpuSet, all: &CpuSet) -> bool {
         let (isolates, wanted) = (self.isolates.intersection(all), wanted.intersection(all));
         let boot = CpuSet::from([0]);
@@ -123,7 +124,7 @@ impl Side {
         }
     }
 
-    /// Adds a fix that makes the setting isolate the CPUs that are meant, either now or from the next boot.
+    /// Adds a fix that makes the setting isolate the intended CPUs, either now or from the next boot on.
     fn mend(&self, judgement: Judgement, wanted: &CpuSet, all: &CpuSet) -> Judgement {
         let others = all.difference(wanted);
         if others.is_empty() {
@@ -143,7 +144,7 @@ impl Side {
     }
 }
 
-/// The cost of parameters whose own rules name it.
+/// The cost of parameters for which there are separate rules.
 const COST: &str = "The CPUs that a setting newly covers bear the cost of that setting (see cmd.isolcpus, cmd.nohz-full and cmd.rcu-nocbs).";
 const DEFAULT: &str = "default interrupt affinity";
 const WORKQUEUES: &str = "workqueue cpumask";
@@ -159,7 +160,7 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
             side(name, "/proc/cmdline".into(), set);
         }
     }
-    // rcu_nocbs is implied by nohz_full, so its absence says nothing; these name the others.
+    // nohz_full implies rcu_nocbs, so a missing rcu_nocbs says nothing; these parameters name the other CPUs.
     for name in ["irqaffinity", "kthread_cpus", "systemd.cpu_affinity"] {
         if let Some(set) = cpus_of(facts, name) {
             side(name, "/proc/cmdline".into(), all.difference(&set));
@@ -200,7 +201,7 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
             costs.sort_unstable();
             costs.dedup();
             let judgement = judgement.costs(costs.join(" "));
-            // Of a node of OpenShift its operator's settings last.
+            // On a node of OpenShift, only the operator's settings are permanent.
             let is_node = facts.cmdline.value().and_then(Operator::of).is_some();
             match judgement.for_good.is_empty() && is_node && wrong.iter().any(|side| side.name == DEFAULT) {
                 true => judgement.for_good("irqaffinity={housekeeping}"),
@@ -228,7 +229,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
     for cpu in isolated.iter().filter_map(|id| facts.cpus.cpu(id)) {
         let siblings = known(&cpu.siblings)?;
         let others = siblings.intersection(&online).difference(isolated);
-        // The file that shows it: that of the first CPU whose core is split, else of the first one.
+        // The file that shows it: the one for the first CPU whose core is split, otherwise the one for the first CPU.
         if !others.is_empty() {
             if split.is_empty() {
                 source = Some(cpu.siblings.source());
@@ -238,7 +239,8 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
         source.get_or_insert(cpu.siblings.source());
     }
     let source = source.ok_or_else(|| Skip::unknown("the isolated CPUs are not among those that are known"))?;
-    // Threads that a hypervisor shows are mostly threads of a core; CPUs that it shows as cores need not be cores.
+    // CPUs that a hypervisor shows as threads of a core usually are that. CPUs that it shows as cores need not be
+    // cores.
     if split.is_empty() && facts.virtualisation.guest.value() == Some(&true) {
         return Err(Skip::not_applicable("this is a guest: the hypervisor decides which CPUs share a core"));
     }
@@ -248,7 +250,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
         split => {
             let cpus: CpuSet = split.iter().map(|(cpu, _)| *cpu).collect();
             let others = split.iter().fold(CpuSet::new(), |all, (_, others)| all.union(others));
-            // Never the other way round: a sibling that is taken offline may be all that housekeeping has.
+            // Never the other way round: a sibling that is taken offline may be the only housekeeping CPU.
             let whole = isolated.difference(&cpus);
             let spare = can_spare(facts, context, &others);
             let fix = match (whole.is_empty(), spare) {
@@ -318,10 +320,10 @@ fn source_of(context: &Context) -> String {
     }
 }
 
-/// Number of CPUs whose siblings get a line of evidence.
+/// Number of CPUs whose siblings are listed as evidence.
 const NAMED: usize = 2;
 
-/// As many whole cores of `split`, in their order, as hold no more CPUs than are isolated now, so that housekeeping
+/// Whole cores of `split`, in their order: as many as do not need more CPUs than are isolated now, so that housekeeping
 /// keeps its number of CPUs. The result has at least one core, and never the core of the boot CPU. If `split` has no
 /// other core, the result is the first free core of the host.
 fn cores(facts: &Facts, split: &[(u32, CpuSet)], context: &Context) -> CpuSet {

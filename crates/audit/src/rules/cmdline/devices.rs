@@ -1,4 +1,4 @@
-//! Parameters of memory and devices.
+//! Rules on parameters for memory and devices.
 
 use host::Facts;
 use units::Nanos;
@@ -25,7 +25,7 @@ pub const RULES: &[Rule] = &[
             "general knowledge of page walks; the DPDK guide Getting Started for Linux asks for 1 GB pages",
         ),
         fix: Fix::runtime_or_boot(
-            // The judge knows the memory and the node.
+            // The judge knows the amount of memory and the node.
             "echo 2048 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages # reserves 4 GB in pages of 2 MB: \
             adjust the number to the application",
             "default_hugepagesz=1G hugepagesz=1G hugepages=4 # or at boot, 4 GB in pages of 1 GB: adjust it to the application",
@@ -159,7 +159,8 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
     let line = line(facts)?;
     let pool = gib_pages(facts);
     let subject = Subject::Parameter("hugepages".into());
-    // What is asked for of pages of 1 GB: the counts that follow a size of 1G, or the default size of 1G.
+    // The pages of 1 GB that the line reserves: the counts that follow a size of 1G, or follow the default size if that
+    // is 1G.
     let is_gib = |value: Option<&str>| value.and_then(bytes) == Some(GIB);
     let mut size_is_gib = is_gib(line.value("default_hugepagesz"));
     let mut asked: Option<u64> = None;
@@ -210,7 +211,7 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
     judgement.see_as(word, facts.cmdline.source()).alone()
 }
 
-/// Parses `16`, or `0:8,1:8` with node numbers (kernel-parameters.txt, hugepages).
+/// Parses a number of pages: `16`, or by node `0:8,1:8` (kernel-parameters.txt, hugepages).
 fn pages(value: &str) -> Option<u64> {
     let count = |part: &str| part.rsplit(':').next()?.parse::<u64>().ok();
     value.split(',').map(count).sum()
@@ -288,7 +289,7 @@ fn aspm(facts: &Facts, _: &Context) -> Judged {
     let off = facts.cmdline.value().is_some_and(|line| line.value("pcie_aspm") == Some("off"));
     let judgement = match known(policy)?.as_str() {
         "performance" if !off => Judgement::pass("links stay awake"),
-        // What the firmware chose shows in the devices' Link Control alone: pci.aspm reads it.
+        // Only the devices' Link Control registers show what the firmware chose; the rule pci.aspm reads them.
         "default" => return Err(as_the_firmware_chose(policy, "the policy default")),
         _ if off => return Err(as_the_firmware_chose(policy, "pcie_aspm=off")),
         policy => Judgement::warn(format!("the policy is {policy}: links may sleep")),
@@ -307,8 +308,8 @@ fn efi(facts: &Facts, context: &Context) -> Judged {
     if line.has("noefi") || line.has_value("efi", "noruntime") {
         return see_parameter(Judgement::pass_for(subject, "EFI runtime services are off"), facts, "efi").alone();
     }
-    // CONFIG_EFI_DISABLE_RUNTIME is y by default for real-time kernels only (drivers/firmware/efi/Kconfig).
-    // Without them there is no efivarfs to mount (fs/efivarfs/super.c).
+    // CONFIG_EFI_DISABLE_RUNTIME is y by default only for real-time kernels (drivers/firmware/efi/Kconfig). Without
+    // runtime services, efivarfs cannot be mounted (fs/efivarfs/super.c).
     let mounted = facts.memory.is_mounted("efivarfs");
     if !line.has_value("efi", "runtime") && *known(&facts.kernel.realtime)? && mounted.get() != Some(true) {
         let realtime = &facts.kernel.realtime;

@@ -1,4 +1,4 @@
-//! Parameters of idle states, clocks and ticks.
+//! Rules on parameters for idle states, clocks and ticks.
 
 use host::Facts;
 use host::facts::{CommandLine, CpuSet, KernelVersion, Vendor};
@@ -10,7 +10,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst, Idle States Control Via Kernel Command Line";
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
-/// The source of the exit latencies, including those of the idle states of Ice Lake.
+/// Source of the exit latencies of idle states, including those of Ice Lake.
 const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency; Linux drivers/idle/intel_idle.c, icx_cstates (C1 1 us, C6 170 us)";
 
 /// The rules of this module, in the order in which the report lists them.
@@ -138,7 +138,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// With at most this many ticking CPUs, ticks hardly ever meet at a lock.
+/// With at most this many CPUs that tick, ticks hardly ever compete for a lock.
 const FEW: usize = 8;
 
 fn idle_poll(facts: &Facts, _: &Context) -> Judged {
@@ -203,22 +203,22 @@ fn processor(facts: &Facts, _: &Context) -> Judged {
 const NEEDED: [&str; 3] = ["constant_tsc", "nonstop_tsc", "tsc_adjust"];
 
 /// What the kernel no longer detects with `tsc=reliable` (kernel-parameters.txt: "as well as the stability checks done
-/// at bootup"), and with `tsc=nowatchdog`.
+/// at bootup"), and what it no longer detects with `tsc=nowatchdog`.
 const RELIABLE_COST: &str =
     "The kernel no longer notices if a TSC goes wrong after boot, or if the TSCs of two sockets differ at boot.";
 const UNWATCHED_COST: &str = "The kernel no longer notices if a TSC goes wrong after boot.";
-/// The first version in which `tsc=nowatchdog` holds for both clock sources of the TSC (commit 63ec58b44fcc), and in
-/// which it is certainly known.
+/// The first version in which `tsc=nowatchdog` affects both clock sources of the TSC (commit 63ec58b44fcc). Every
+/// kernel from this version on supports it.
 const NOWATCHDOG: KernelVersion = KernelVersion::new(5, 4);
 /// The first version that knows `tsc=watchdog` (commit 0051293c5330).
 const WATCHDOG: KernelVersion = KernelVersion::new(6, 3);
-/// The first version in which the watchdog's timer stays on the boot CPU, which sends an inter-processor interrupt to
-/// each other CPU (kernel/time/clocksource.c, "clocksource: Rewrite watchdog code completely").
+/// The first version in which the watchdog's timer stays on the boot CPU and sends an inter-processor interrupt to each
+/// other CPU (kernel/time/clocksource.c, "clocksource: Rewrite watchdog code completely").
 const PINNED: KernelVersion = KernelVersion::new(7, 1);
 
 fn tsc(facts: &Facts, context: &Context) -> Judged {
     let line = line(facts)?;
-    // The kernel reads each tsc= of the line (arch/x86/kernel/tsc.c, tsc_setup).
+    // The kernel evaluates every tsc= on the line (arch/x86/kernel/tsc.c, tsc_setup).
     let asked = |value: &str| line.all("tsc").any(|parameter| parameter.value.as_deref() == Some(value));
     let subject = Subject::Parameter("tsc".into());
     if asked("unstable") {
@@ -246,7 +246,7 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
     if unwatched && !since(NOWATCHDOG) {
         return Err(Skip::unknown(format!("whether Linux {release} knows tsc=nowatchdog is not known")));
     }
-    // The timer for TSC_ADJUST came with the trust, and asks for this register alone.
+    // The timer that checks TSC_ADJUST was added with the same change, and needs only this register.
     let build = facts.kernel.build.value().map_or("", String::as_str);
     let checked =
         flags.contains("tsc_adjust") && version.and_then(|version| has_trust(release, version, build)) == Some(true);
@@ -264,12 +264,12 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
             match missing.iter().any(|flag| *flag != "tsc_adjust") {
                 true => judgement
                     .for_good("a TSC that is not invariant must be watched: use other hardware for low latency"),
-                // The mildest that is enough.
+                // The parameter with the least effect that is sufficient.
                 false if !checked && since(NOWATCHDOG) => judgement.for_good("tsc=nowatchdog").costs(UNWATCHED_COST),
                 false => judgement,
             }
         }
-        // The TSC is then the watchdog of the others (tsc.c, tsc_clocksource_watchdog_disabled).
+        // The TSC is then the watchdog of the other clock sources (tsc.c, tsc_clocksource_watchdog_disabled).
         Trust::Yes(..) if !unwatched && asked("watchdog") && since(WATCHDOG) => {
             let text = "tsc=watchdog: a timer checks HPET and the ACPI PM timer against the TSC twice per second, on all CPUs \
              in turn";
@@ -297,21 +297,22 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
     see_parameter(judgement, facts, "tsc").alone()
 }
 
-/// Whether a kernel trusts an invariant, adjustable TSC without a watchdog.
+/// Whether a kernel trusts an invariant TSC with TSC_ADJUST without a watchdog.
 enum Trust {
-    /// The kernel trusts the TSC, and checks TSC_ADJUST instead: the count of sockets or nodes, and its source.
+    /// The kernel trusts the TSC, and only checks TSC_ADJUST. The texts are the number of sockets or nodes, and its
+    /// source.
     Yes(String, String),
     /// The kernel does not trust the TSC, for this reason.
     No(String),
 }
 
-/// Whether the kernel contains commit b50db7095fe0. It is in Linux 5.16, in 5.15.7, 5.10.84 and 5.4.164 of the stable
-/// series, and in the distributions' kernels made from these. The commit exempts machines with up to two nodes; commit
-/// 233756a640be (6.3) raised this to four, and from 6.12 on sockets are counted instead.
+/// Whether the kernel contains commit b50db7095fe0. It is in Linux 5.16; in 5.15.7, 5.10.84 and 5.4.164 of the stable
+/// series; and in the distributions' kernels that are based on these. The commit exempts machines with up to two nodes;
+/// commit 233756a640be (6.3) raised this to four, and from 6.12 on sockets are counted instead of nodes.
 fn trusts(facts: &Facts) -> Result<Trust, Skip> {
     let release = known(&facts.kernel.release)?;
     let version = *known(&facts.kernel.version)?;
-    // Linux 7.1 has another watchdog (kernel/time/clocksource.c), whose choice is not known here.
+    // Linux 7.1 has a different watchdog (kernel/time/clocksource.c), whose decision cannot be determined here.
     if version >= PINNED {
         return Err(Skip::unknown(format!("whether Linux {version} watches the TSC is not known")));
     }
@@ -340,8 +341,8 @@ fn trusts(facts: &Facts) -> Result<Trust, Skip> {
     })
 }
 
-/// Whether one kernel does so, from its release and build. `None` for a kernel of a distribution that may contain the
-/// commit.
+/// Whether a kernel contains the commit, judged by its release and build. `None` for a kernel of a distribution that
+/// may contain it.
 fn has_trust(release: &str, version: KernelVersion, build: &str) -> Option<bool> {
     let mainline = |version: KernelVersion| match (version.major, version.minor) {
         (5, 15) => version.patch >= 7,
@@ -352,7 +353,7 @@ fn has_trust(release: &str, version: KernelVersion, build: &str) -> Option<bool>
     if mainline(version) {
         return Some(true);
     }
-    // Debian's releases end in 0; the version stands in the build: `#1 SMP Debian 5.10.92-1 (2022-01-18)`.
+    // Debian's releases end in 0; the full version is in the build: `#1 SMP Debian 5.10.92-1 (2022-01-18)`.
     if let Some((_, rest)) = build.split_once("Debian ") {
         return KernelVersion::parse(rest).map(mainline);
     }
@@ -383,7 +384,8 @@ fn clocksource(facts: &Facts, _: &Context) -> Judged {
     see_parameter(judgement, facts, "clocksource").see(current).alone()
 }
 
-/// `skew_tick=1` shifts the tick of each CPU, whatever stops some of them (kernel/time/tick-sched.c, tick_setup_sched_timer).
+/// `skew_tick=1` shifts the tick of every CPU, also if some CPUs stop their tick (kernel/time/tick-sched.c,
+/// tick_setup_sched_timer).
 fn skew_tick(facts: &Facts, _: &Context) -> Judged {
     let line = line(facts)?;
     any_cpu(facts)?;
@@ -399,7 +401,7 @@ fn skew_tick(facts: &Facts, _: &Context) -> Judged {
     if line.value("skew_tick") == Some("1") {
         return count(Judgement::pass_for(subject, format!("the ticks of {} CPUs are spread", all.len()))).alone();
     }
-    // kernel/sched/idle.c, do_idle: an idle CPU that polls restarts its tick, nohz_full= or not.
+    // An idle CPU that polls restarts its tick, with or without nohz_full= (kernel/sched/idle.c, do_idle).
     let kept = [("idle", "poll"), ("nohz", "off")].into_iter().find(|(name, value)| line.has_value(name, value));
     let stopped = if kept.is_some() { CpuSet::new() } else { stopped(facts, line) };
     let ticking = all.difference(&stopped).len();
@@ -422,9 +424,9 @@ fn skew_tick(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// CPUs that stop their tick while they are busy: as the kernel reports, otherwise as the line asks. The kernel removes
-/// the boot CPU from that list (kernel/time/tick-sched.c, tick_nohz_init: "Clearing 0 from nohz_full range for
-/// timekeeping").
+/// CPUs that stop their tick while they are busy: as the kernel reports them, otherwise as the line names them. The
+/// kernel removes the boot CPU from the line's list (kernel/time/tick-sched.c, tick_nohz_init: "Clearing 0 from
+/// nohz_full range for timekeeping").
 fn stopped(facts: &Facts, line: &CommandLine) -> CpuSet {
     let all = facts.cpus.all();
     let asked = || line.last("nohz_full")?.cpu_set(&all).ok().map(|asked| asked.difference(&CpuSet::from([0])));

@@ -1,4 +1,4 @@
-//! Parameters that keep CPUs for the application.
+//! Rules on parameters that reserve CPUs for the application.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -209,10 +209,10 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
     } else {
         Judgement::pass_for(wanted, format!("the scheduler moves no threads onto CPUs {wanted}"))
     };
-    // Only version 2 has partitions, and only where cpuset is not mounted as version 1.
+    // Only version 2 of control groups has partitions, and only if cpuset is not mounted as version 1.
     let judgement = match facts.cgroups.version.get() {
         Some(1) => judgement.now("# nothing: cgroup version 1 has no partitions"),
-        // A partition among the kubelet's slices is invalid, or takes the CPUs from the pods.
+        // A partition inside the kubelet's slices would be invalid, or would take the CPUs from the pods.
         _ if is_operated(facts) => judgement.now("# nothing: the kubelet owns the cpusets"),
         _ => judgement,
     };
@@ -278,7 +278,7 @@ fn nohz_full(facts: &Facts, context: &Context) -> Judged {
         )
         .for_good(format!("nohz_full={}", real))
     } else if missing == CpuSet::from([0]) && wanted.len() > 1 {
-        // What can be done of it is done.
+        // Nothing more can be done: everything possible is set already.
         Judgement::warn_for(&missing, "CPU 0 keeps its tick while it is busy: the boot CPU cannot be in nohz_full=")
             .for_good(format!(
                 "leave CPU 0 to housekeeping: run this audit again with --isolated {}",
@@ -295,7 +295,7 @@ fn nohz_full(facts: &Facts, context: &Context) -> Judged {
     } else {
         Judgement::warn_for(&missing, format!("CPUs {missing} keep their tick while they are busy"))
     };
-    // Where sysfs was not recorded, the fact is the parameter.
+    // If sysfs was not recorded, the fact comes from the parameter itself.
     let judgement = if fact.source() == facts.cmdline.source() { judgement } else { judgement.see(fact) };
     see_parameter(judgement, facts, "nohz_full").alone()
 }

@@ -1,4 +1,4 @@
-//! Rules on the command line as a text: unknown, repeated, contradictory and missing parameters, and the command line
+//! Rules on the text of the command line: unknown, repeated, contradictory and missing parameters, and the command line
 //! of the next boot.
 
 use host::Facts;
@@ -16,7 +16,7 @@ const SILENT: Magnitude = Magnitude::untimed(
     "as much as the parameter would save",
     "a finding about that parameter, if there is one, says how much",
 );
-/// The size of the effect for names that the kernel does not know.
+/// The magnitude for names that the kernel does not know.
 const UNKNOWN: Magnitude = Magnitude {
     source: "Linux Documentation/admin-guide/kernel-parameters.rst: what the kernel does not know goes to init",
     ..SILENT
@@ -110,14 +110,14 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The remarks of certain kinds.
+/// The remarks on the command line that are of these kinds.
 fn remarks(facts: &Facts, context: &Context, kinds: &[Kind]) -> Result<Vec<Remark>, Skip> {
     let present = facts.cpus.all();
     let all = judge_on(line(facts)?, context, Some(&present).filter(|present| !present.is_empty()));
     Ok(all.into_iter().filter(|remark| kinds.contains(&remark.kind)).collect())
 }
 
-/// Makes one judgement per remark, or one that says that all is well.
+/// Makes one judgement per remark, or a pass with the text `well` if there are no remarks.
 fn each(facts: &Facts, remarks: Vec<Remark>, well: &str, judgement: fn(Subject, String) -> Judgement) -> Judged {
     let source = facts.cmdline.source();
     if remarks.is_empty() {
@@ -145,13 +145,13 @@ fn unknown_values(facts: &Facts, context: &Context) -> Judged {
 
 fn unknown_names(facts: &Facts, context: &Context) -> Judged {
     let line = line(facts)?;
-    // The kernel's own word, where the messages of the boot are still there.
+    // If the boot messages are still there, they contain the kernel's own list of unknown parameters.
     let marked = ["unknown kernel command line parameters"];
     if let Ok((found, _)) = messages(facts, &marked)
         && let Some(message) = found.first()
     {
         let names = message.split_once('"').map_or("", |(_, rest)| rest.split('"').next().unwrap_or_default());
-        // The boot loader's own word comes along, and belongs there.
+        // The kernel's list also contains the boot loader's own word, which belongs on the line.
         let names: Vec<&str> = names.split_whitespace().filter(|name| !name.starts_with("BOOT_IMAGE")).collect();
         if !names.is_empty() {
             let text = format!("the kernel does not know {}", names.join(" "));
@@ -160,7 +160,8 @@ fn unknown_names(facts: &Facts, context: &Context) -> Judged {
                 .alone();
         }
     }
-    // Without them, only what looks like another parameter is worth a warning: init and modules have their own.
+    // Without the boot messages, only a word that resembles another parameter gets a warning: init and modules have
+    // parameters of their own.
     let found = remarks(facts, context, &[Kind::UnknownName, Kind::NotMainline])?;
     let likely: Vec<Remark> = found.into_iter().filter(|remark| remark.instead.is_some()).collect();
     let well = format!("none of {} parameters looks misspelt", line.parameters.len());
@@ -170,13 +171,13 @@ fn unknown_names(facts: &Facts, context: &Context) -> Judged {
 fn duplicates(facts: &Facts, context: &Context) -> Judged {
     let mut found = remarks(facts, context, &[Kind::Duplicate, Kind::Overridden])?;
     if is_operated(facts) {
-        // tuned's network-latency and the operator's own profile both have skew_tick= and tsc=.
+        // Both tuned's network-latency and the operator's own profile have skew_tick= and tsc=.
         for same in found.iter_mut().filter(|remark| remark.kind == Kind::Duplicate) {
             same.instead =
                 Some("# nothing, if both come from the operator's profiles: no setting removes one of them".into());
         }
     }
-    // What may be given several times, or does no harm, is no remark.
+    // A repetition that is allowed or harmless is not a remark.
     let line = line(facts)?;
     let mut names: Vec<String> = Vec::new();
     for (at, parameter) in line.parameters.iter().enumerate() {
@@ -205,7 +206,7 @@ fn contradictions(facts: &Facts, context: &Context) -> Judged {
 
 fn companions(facts: &Facts, context: &Context) -> Judged {
     let mut found = remarks(facts, context, &[Kind::Missing])?;
-    // What is recorded beside the line decides.
+    // The mask of the running host, if it was recorded, decides.
     let mask = &facts.irqs.default_affinity;
     let wanted = intended(line(facts)?, context);
     let balanced = without_balancing(facts);
@@ -219,11 +220,12 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
             remark.text = remark.text.replace(UNLESS_PARTITION, "");
         }
     }
-    // A kernel that is built without full dynamic ticks takes no such parameter.
+    // A kernel without full dynamic ticks does not accept these parameters.
     let no_ticks = crate::rules::no_full_ticks(facts);
     let wanted = |remark: &Remark| {
         let is = |name: &str| remark.parameter.starts_with(name);
-        // cmd.hugepages judges these for the same uses, and a kernel that offloads by default lacks no rcu_nocbs=.
+        // The rule cmd.hugepages judges these for the same uses, and a kernel that offloads by default does not need
+        // rcu_nocbs=.
         let elsewhere = is("default_hugepagesz=") || is("rcu_nocbs=") && offloads_by_default(facts) == Some(true);
         let is_off = is("nmi_watchdog=") && facts.sysctl_number("kernel.nmi_watchdog").get() == Some(0)
             || is("irqaffinity=") && stray.as_ref().is_some_and(CpuSet::is_empty)
@@ -263,8 +265,8 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
     Ok(judgements)
 }
 
-/// The number of CPUs that received non-maskable interrupts, if all CPUs received some, and as many as the performance
-/// counters raised. Then the detector is on, or someone profiled every CPU.
+/// Number of CPUs that received non-maskable interrupts, if all CPUs received some, and as many as the performance
+/// counters raised. Then either the hard-lockup detector is on, or someone profiled every CPU.
 fn counter_interrupts(facts: &Facts) -> Option<(usize, String)> {
     let table = facts.counters.interrupts.value()?;
     let (all, counters) = (table.row("NMI")?, table.row("PMI")?);
@@ -274,7 +276,7 @@ fn counter_interrupts(facts: &Facts) -> Option<(usize, String)> {
     came.then(|| (table.cpus.len(), format!("NMI = PMI, {least} to {most} on each CPU")))
 }
 
-/// The cause to which a missing parameter belongs.
+/// The root cause to which a missing parameter belongs. `None` if it has none of its own.
 fn cause_of(name: &str) -> Option<Cause> {
     Some(match name {
         "isolcpus" => Cause::SchedulerIsolation,
@@ -286,7 +288,7 @@ fn cause_of(name: &str) -> Option<Cause> {
     })
 }
 
-/// The parameters that affect latency: those in the table, except the ones that every host has.
+/// The parameters on the line that affect latency: those in the table, except those that every host has.
 fn matters(line: &CommandLine) -> Vec<String> {
     const EVERY: [&str; 24] = [
         "BOOT_IMAGE",
@@ -333,7 +335,8 @@ fn pending(facts: &Facts, _: &Context) -> Judged {
     if lines.is_empty() {
         return Err(Skip::of(first));
     }
-    // Entries and grub's settings complement each other: what is in none of them is missing, what is in all is coming.
+    // The boot entries and grub's settings complement each other: a parameter in none of them will be missing, one in
+    // all of them will come.
     let next: Vec<Vec<String>> = lines.iter().map(|line| matters(line)).collect();
     let gone: Vec<&str> =
         now.iter().filter(|word| !next.iter().any(|line| line.contains(word))).map(String::as_str).collect();

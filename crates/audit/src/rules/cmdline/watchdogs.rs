@@ -1,4 +1,4 @@
-//! Watchdogs, machine checks, and RCU's grace periods.
+//! Rules on watchdogs, machine checks, and RCU's grace periods.
 
 use host::Facts;
 use host::facts::{CpuSet, KernelVersion};
@@ -137,7 +137,7 @@ pub const RULES: &[Rule] = &[
 
 fn watched(facts: &Facts) -> CpuSet {
     let mask = facts.sysctl("kernel.watchdog_cpumask").value().and_then(|list| list.trim().parse().ok());
-    // The default: all CPUs that keep their tick (kernel/watchdog.c, lockup_detector_init).
+    // By default, the watchdog runs on all CPUs that keep their tick (kernel/watchdog.c, lockup_detector_init).
     mask.unwrap_or_else(|| facts.cpus.all().difference(facts.cpus.nohz_full.value().unwrap_or(&CpuSet::new())))
 }
 
@@ -169,9 +169,9 @@ fn mce(facts: &Facts, context: &Context) -> Judged {
     if line(facts)?.has_value("mce", "off") || line(facts)?.has("nomce") {
         let text = "machine checks are off: the kernel handles none, not even uncorrected memory errors, and logs no error \
          from the processors' banks";
-        // Nothing is polled then: what it takes is no time.
+        // Machine checks are then not polled, so they take no time.
         let judgement = Judgement::warn_for(Subject::Parameter("mce".into()), text).with_effect(crate::Effect::Unsized);
-        // The kernel then has no files of machine checks either (arch/x86/kernel/cpu/mce/core.c, mce_available).
+        // The kernel then has no files for machine checks either (arch/x86/kernel/cpu/mce/core.c, mce_available).
         let judgement = judgement.now("# nothing: machine checks can only be enabled again by a reboot");
         let remove = if line(facts)?.has("nomce") { "remove nomce" } else { "remove mce=off" };
         return see_parameter(judgement, facts, "mce").for_good(remove).for_good("mce=ignore_ce").alone();

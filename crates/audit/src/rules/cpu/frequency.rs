@@ -12,9 +12,10 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
 
-/// A change of frequency stops a core of a 2nd generation Xeon Scalable processor for about 12 us (the guide, section 4).
+/// Time for which a frequency change stops a core of a 2nd generation Xeon Scalable processor: about 12 us (Intel
+/// P-state guide, section 4).
 pub(crate) const STOP: Nanos = Nanos::from_micros(12);
-/// The source of this number.
+/// The source of [`STOP`].
 const STOP_SOURCE: &str = "Intel P-state guide 637284-001US, section 4";
 
 /// The rules of this module, in the order in which the report lists them.
@@ -41,7 +42,7 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/admin-guide/pm/intel_pstate.rst",
             "tuned profile network-latency",
         ],
-        // Of Ice Lake the judge adds one.
+        // For Ice Lake, the judge adds a sentence.
     },
     Rule {
         id: "cpu.freq-span",
@@ -185,24 +186,24 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The cost of a frequency that stays high.
+/// The cost of keeping the frequency high.
 pub(super) const POWER: &str = "More power at low load; how much depends on the processor.";
 const FLOOR: &str = "Less power is saved at low load (idle states still save some).";
 const TURBO_STAYS: &str = "The minimum becomes the base frequency; turbo above it stays available.";
 const FIXED: &str =
     "Less power is saved at low load (idle states still save some). No turbo above the fixed frequency.";
-/// The cost of a lower bound without an upper bound.
+/// The cost of a lower limit without an upper limit.
 const SPAN: &str = "Less power is saved at low load (idle states still save some). The lower bound becomes the base \
                     frequency. Turbo above it stays available, except where one fixed frequency is best.";
-/// The cost of an upper bound.
+/// The cost of an upper limit.
 const NO_TURBO: &str = "No turbo above the fixed frequency.";
-/// acpi-cpufreq knows only the frequencies in the firmware's table. The highest one allows boost while boost is on
-/// (Documentation/admin-guide/pm/cpufreq.rst, The File cpufreq/boost).
+/// acpi-cpufreq supports only the frequencies in the firmware's table. At the highest one, the processor boosts further
+/// if boost is on (Documentation/admin-guide/pm/cpufreq.rst, The File cpufreq/boost).
 const BOOSTED: &str =
     "Boost stays on: in its highest state the hardware exceeds the bound until boost is off (cpu.turbo).";
 
-/// The costs of a fix with `{bounds}` on this CPU: those of the lower bound, and those of the upper bound if one fixed
-/// frequency is wanted.
+/// The costs of a fix with `{bounds}` for this CPU: those of the lower limit and, if one fixed frequency is wanted,
+/// those of the upper limit.
 pub(super) fn of_bounds(facts: &Facts, context: &Context, cpu: &Cpu, floor: &str) -> String {
     match one_frequency(facts, context) {
         false => floor.to_owned(),
@@ -211,7 +212,7 @@ pub(super) fn of_bounds(facts: &Facts, context: &Context, cpu: &Cpu, floor: &str
     }
 }
 
-/// Adds to the costs which other CPUs change if the fix is for whole cores.
+/// If the fix is for whole cores, adds to its costs which other CPUs are changed.
 pub(super) fn of_whole_cores(facts: &Facts, judged: Judged, cost: &str) -> Judged {
     let named = |judgement: Judgement| {
         let Subject::Cpus(cpus) = &judgement.subject else { return judgement };
@@ -227,18 +228,18 @@ pub(super) fn of_whole_cores(facts: &Facts, judged: Judged, cost: &str) -> Judge
     judged.map(|judgements| judgements.into_iter().map(named).collect())
 }
 
-/// Whether the hardware exceeds the driver's highest frequency.
+/// Whether the hardware can exceed the highest frequency that the driver knows.
 fn boosts(facts: &Facts, cpu: &Cpu) -> bool {
     cpu.frequency.driver.is(|driver| driver == "acpi-cpufreq") == Some(true) && facts.scaling.boost.get() == Some(true)
 }
 
-/// Whether a CPU can have only one frequency. `None` if its bounds are not known.
+/// Whether the frequency of a CPU is fixed. `None` if its limits are not known.
 fn is_fixed(cpu: &Cpu) -> Option<bool> {
     let (low, high) = (cpu.frequency.scaling_min.get()?, cpu.frequency.scaling_max.get()?);
     Some(low == high)
 }
 
-/// Formats `; the clock may fall to 800 MHz`. Empty if the lower bound is not known.
+/// Formats `; the clock may fall to 800 MHz`. Empty if the lower limit is not known.
 fn may_fall(cpu: &Cpu) -> String {
     let low = cpu.frequency.scaling_min.get();
     low.map(|low| format!("; the clock may fall to {}", megahertz(low))).unwrap_or_default()
@@ -274,8 +275,8 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
 }
 
 /// The CPUs whose frequency must be fixed so that the given CPUs do not stop. If one fixed frequency is wanted, these
-/// are all threads of the cores, because a core runs at the highest request of its threads. For a lower bound alone,
-/// the CPU's own request is enough.
+/// are all threads of the cores, because a core runs at the highest request of its threads. For a lower limit alone,
+/// the request of the given CPUs is enough.
 fn clocked(facts: &Facts, context: &Context, cpus: &CpuSet) -> CpuSet {
     if one_frequency(facts, context) { cores(facts, cpus) } else { cpus.clone() }
 }
@@ -298,9 +299,9 @@ fn span(facts: &Facts, context: &Context) -> Judged {
                 Judgement::pass(text)
             }
             false => {
-                // cpufreq's `boost` raises the frequency above the bounds of acpi-cpufreq.
+                // With cpufreq's `boost`, the frequency can exceed the limits of acpi-cpufreq.
                 let (verb, boost) = match boosts(facts, cpu) {
-                    // Of acpi-cpufreq the highest is worked out from the ratio that CPPC states.
+                    // For acpi-cpufreq, the highest frequency is computed from the ratio that CPPC reports.
                     true => ("be set", format!("; boost goes above{}", above.map(up_to).unwrap_or_default())),
                     false => ("change", String::new()),
                 };
@@ -330,9 +331,9 @@ fn span(facts: &Facts, context: &Context) -> Judged {
     of_whole_cores(facts, judged, SPAN)
 }
 
-/// Whether a change of frequency stops the core for about 12 us. The guide (section 4 and its figures) names the 2nd
-/// generation of Xeon Scalable for this stop, and the 3rd for a shorter one. `None` for generations that it does not
-/// mention. These include the 1st (Skylake), although its core is like that of the 2nd, and all later ones.
+/// Whether a frequency change stops the core for about 12 us. According to the guide (section 4 and its figures), the
+/// 2nd generation of Xeon Scalable has this stop, and the 3rd a shorter one. `None` for generations that the guide does
+/// not mention: the 1st (Skylake), although its core is like that of the 2nd, and all later ones.
 pub(crate) fn stops(generation: Generation) -> Option<bool> {
     use Generation::*;
     match generation {
@@ -344,7 +345,7 @@ pub(crate) fn stops(generation: Generation) -> Option<bool> {
     }
 }
 
-/// Adds to a judgement of frequency changes what each change does to a packet if it stops the core.
+/// If frequency changes stop the core, adds to a judgement about them how long each change delays a packet.
 pub(super) fn at_each_change(facts: &Facts, judgement: Judgement) -> Judgement {
     let generation = &facts.cpus.generation;
     match generation.get().filter(|generation| stops(*generation) == Some(true)) {
@@ -356,7 +357,8 @@ pub(super) fn at_each_change(facts: &Facts, judgement: Judgement) -> Judgement {
     }
 }
 
-/// Whether a change stops the core. Fails if the generation of the host is unknown.
+/// Whether a frequency change stops the core, and the source of this. Fails if the generation of the processor is
+/// unknown.
 fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
     let generation = &facts.cpus.generation;
     let value = *known(generation)?;
@@ -366,7 +368,7 @@ fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
     Ok((stops(value).ok_or_else(open)?, name))
 }
 
-/// Says that the source does not mention the generation, for when [`stops`] is `None`.
+/// Says that the source does not mention the generation. Used if [`stops`] returns `None`.
 pub(crate) fn not_named(part: &str) -> String {
     format!(
         "the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not {part}"
@@ -434,8 +436,8 @@ fn epb(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn turbo(facts: &Facts, context: &Context) -> Judged {
-    // No use decides: of the sources for real-time hosts, FlexRAN's asks for a fixed P-state and OpenShift's vDU leaves turbo on. The
-    // DPDK guide once asked to disable it, and later to consider it.
+    // No use decides: of the sources for real-time hosts, FlexRAN asks for a fixed P-state, and OpenShift's vDU leaves
+    // turbo on. The DPDK guide first asked to disable turbo, and later to consider it.
     const OFF: Side = Side {
         is: "turbo is off",
         want: "turbo off",
@@ -454,7 +456,7 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
         false => Judgement::pass("turbo is off: steady, but slower than it could be"),
     };
     let text = if fact.get() == Some(true) { "turbo on" } else { "turbo off" };
-    // The file that shows it is the one that switches it: intel_pstate's own, or cpufreq's for the other drivers.
+    // The file that shows turbo is also the one that switches it: intel_pstate's own, or cpufreq's for other drivers.
     let judgement = match fact.source().as_str().ends_with("/no_turbo") {
         true => judgement,
         false => judgement.now("echo 0 > /sys/devices/system/cpu/cpufreq/boost # steady; 1 is fast"),
@@ -469,7 +471,7 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
             .see_whether(fact, "on", "off")
             .alone();
     }
-    // With the governor performance the driver asks for the highest frequency all the time: nothing is left to boost
+    // With the governor performance, the driver always requests the highest frequency, so nothing is left to boost
     // (drivers/cpufreq/intel_pstate.c, intel_pstate_hwp_set and intel_pstate_hwp_boost_up).
     let critical = context.critical(facts);
     let mut governors = critical.iter().filter_map(|id| facts.cpus.cpu(id)).peekable();
@@ -493,19 +495,19 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
         )),
     };
     let judgement = judgement.see_whether(fact, "on", "off").see_as(name, facts.cpus.generation.source());
-    // It is not for CPUs of the governor performance.
+    // This does not apply to CPUs with the governor performance.
     let moved = critical.iter().filter_map(|id| facts.cpus.cpu(id)).find(|cpu| !is_idle(cpu));
     judgement.see_if(moved.map(|cpu| &cpu.frequency.governor)).alone()
 }
 
-/// If a CPU is slower than its frequency by more than this, something holds it back (mlnx_tune).
+/// If a CPU is slower than its frequency by more than this, something limits it (mlnx_tune).
 const SLACK_HZ: u64 = 100_000_000;
 
 fn observed(facts: &Facts, context: &Context) -> Judged {
     by_cpu(facts, &context.isolated.value, |cpu| {
         let frequency = &cpu.frequency;
         let current = *known(&frequency.current)?;
-        // Turbo is not promised: what is promised is the base frequency, or the upper bound if that is lower.
+        // Turbo is not guaranteed. The base frequency is, or the upper limit if that is lower.
         let bound = match (frequency.base.get(), frequency.scaling_max.get()) {
             (Some(base), Some(max)) => base.min(max),
             (None, Some(max)) if facts.scaling.turbo().get() == Some(false) => max,

@@ -1,4 +1,4 @@
-//! Registers of frequency and power, decoded.
+//! Rules on registers for frequency and power, which are decoded here.
 
 use std::collections::BTreeMap;
 
@@ -165,7 +165,7 @@ const DEMOTION_COST: &str =
 fn hwp_request(facts: &Facts, context: &Context) -> Judged {
     let enabled = facts.msrs.register(0x770);
     let off = |id: u32| facts.msrs.of(0x770, id).get().is_some_and(|value| bits(value, 0, 0) == 0);
-    // A level is a ratio of 100 MHz on the server models that are known; hybrid parts have scales of their own
+    // On the server models that are known, a level is a multiple of 100 MHz. Hybrid processors have scales of their own
     // (drivers/cpufreq/intel_pstate.c, hybrid_get_cpu_scaling).
     let servers = facts.cpus.generation.is_known();
     let level = |level: u64| if servers { format!("{} MHz", level * 100) } else { format!("level {level}") };
@@ -223,7 +223,7 @@ fn field(
 }
 
 fn efficient_turbo(facts: &Facts, context: &Context) -> Judged {
-    /// The models of Kaby Lake and Coffee Lake desktops: drivers/cpufreq/intel_pstate.c,
+    /// Model number of Kaby Lake and Coffee Lake desktops: drivers/cpufreq/intel_pstate.c,
     /// `intel_pstate_cpu_ee_disable_ids`.
     const NAMED: u32 = 0x9E;
     let model = *known(&facts.cpus.model)?;
@@ -238,7 +238,7 @@ fn efficient_turbo(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Judges whether all CPUs have the same value in a register.
+/// Judges whether a register has the same value on all CPUs.
 fn alike(facts: &Facts, address: u32, what: &str) -> Judged {
     let register = facts.msrs.register(address);
     let values = known(&register)?;
@@ -274,9 +274,10 @@ fn ddio(facts: &Facts, _: &Context) -> Judged {
     alike(facts, 0xC8B, "ways of the cache for devices")
 }
 
-/// Names of the package C-state limit by its code, and how many bits the code has: MSR_PKG_CST_CONFIG_CONTROL in the
-/// model's table of Intel SDM volume 4, as tools/power/x86/turbostat/turbostat.c (`probe_cst_limit`) and intel/pepc
-/// (PCStateConfigCtl.py) read it. An empty name is reserved; `None` for a model whose table is not here.
+/// Names of the package C-state limits, indexed by their code, and number of bits of the code:
+/// MSR_PKG_CST_CONFIG_CONTROL in the model's table of Intel SDM volume 4, as tools/power/x86/turbostat/turbostat.c
+/// (`probe_cst_limit`) and intel/pepc (PCStateConfigCtl.py) read it. An empty name is reserved. `None` for models whose
+/// table is not included here.
 fn limits(model: u32) -> Option<(&'static [&'static str], u32)> {
     const CLIENT: &[&str] = &["C0/C1", "C2", "C3", "C6", "C7", "C7s", "C8", "C9", "C10"];
     const HASWELL: &[&str] = &["C0/C1", "C2", "C3", "C6", "", "", "", "no limit"];
@@ -295,7 +296,8 @@ fn limits(model: u32) -> Option<(&'static [&'static str], u32)> {
     })
 }
 
-/// Packages that cannot sleep, each with a CPU that keeps it awake because it may enter no state deeper than C1E.
+/// Packages that cannot sleep, each with a CPU that keeps the package awake because it may enter no state deeper than
+/// C1E.
 fn awake(facts: &Facts) -> BTreeMap<u32, u32> {
     let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
     let shallow = |cpu: &&Cpu| {
@@ -341,15 +343,15 @@ fn package(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// What a request for C1E enters, depending on bit 1 of MSR 0x1FC.
+/// Which state a request for C1E enters, depending on bit 1 of MSR 0x1FC.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Promotion {
-    /// The state is C1E whether the bit is set or not (commit 9edf3c0ffef0, for the Xeons before Sapphire Rapids).
+    /// Always C1E, whether the bit is set or not (commit 9edf3c0ffef0, for the Xeons before Sapphire Rapids).
     OfC1,
-    /// The state is C1E if the bit is set and C1 if it is clear: the two cannot be enabled at the same time
-    /// (intel_idle.c, above adl_cstates; commit eeae55e, intel_idle: Add Meteorlake support).
+    /// C1E if the bit is set, C1 if it is clear: the two states cannot be enabled at the same time (intel_idle.c, above
+    /// adl_cstates; commit eeae55e, intel_idle: Add Meteorlake support).
     OfBoth,
-    /// Unknown which of the two applies: on Sapphire Rapids it changed with the firmware (commit 1548fac47a11).
+    /// It is not known which of the two applies: on Sapphire Rapids it changed with the firmware (commit 1548fac47a11).
     Unknown,
 }
 
@@ -358,7 +360,7 @@ impl Promotion {
         use host::facts::Generation::*;
         match (facts.cpus.generation.get(), facts.cpus.model.get()) {
             (Some(Haswell | Broadwell | Skylake | CascadeLake | CooperLake | IceLake), _) => Self::OfC1,
-            // Alder Lake, its mobile parts, those of E-cores alone, Meteor Lake.
+            // Alder Lake, its mobile variants, those with E-cores only, Meteor Lake.
             (_, Some(0x97 | 0x9A | 0xBE | 0xAA)) => Self::OfBoth,
             _ => Self::Unknown,
         }
@@ -381,7 +383,7 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
     by_cpu(facts, &context.critical(facts), |cpu| {
         let fact = facts.msrs.of(0x1FC, cpu.id);
         let value = *known(&fact)?;
-        // intel_idle calls the firmware's states C1_ACPI and so on.
+        // intel_idle calls states that come from the firmware C1_ACPI and so on.
         let is = |state: &IdleState, wanted: &str| {
             state.name.is(|name| name.strip_suffix("_ACPI").unwrap_or(name) == wanted) == Some(true)
         };
@@ -394,7 +396,7 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
                 "C1 is not promoted to C1E, so the kernel's C1E is really C1: this model has only one of the two",
             ),
             0 => Judgement::pass("C1 is not promoted to C1E"),
-            // Without any state of its own the kernel halts, which is C1.
+            // Without any idle state of its own, the kernel halts the CPU, which enters C1.
             _ if let Some(first) = deeper
                 && !states().any(|state| is(state, "C1")) =>
             {
@@ -430,9 +432,10 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The effect of bit 16 of MSR 0xE2 if it is set: "if 1, the processor will convert HALT or MWAIT(C1) to MWAIT(C6)"
-/// (Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL). The models are those of turbostat (has_cst_auto_convension): Xeon
-/// D and E5 v4 (Broadwell), and Skylake, Cascade Lake and Cooper Lake, which are one model.
+/// Whether bit 16 of MSR 0xE2 is set on a model that has it: "if 1, the processor will convert HALT or MWAIT(C1) to
+/// MWAIT(C6)" (Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL). The models are those of turbostat
+/// (has_cst_auto_convension): Xeon D and E5 v4 (Broadwell), and Skylake, Cascade Lake and Cooper Lake, which share one
+/// model number.
 fn converts(facts: &Facts, cpu: &Cpu, value: u64) -> bool {
     const MODELS: [u32; 3] = [0x4F, 0x55, 0x56];
     let has = facts.cpus.model.is(|model| MODELS.contains(model)) == Some(true);

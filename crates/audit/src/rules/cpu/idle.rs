@@ -8,16 +8,17 @@ use crate::rules::common::{PER_CPU, by_cpu};
 use crate::{Applies, Cause, Context, Effect, Fix, Judged, Judgement, Magnitude, Rule, Skip, known, spaced};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
-/// How long a wake-up takes: the host's own figures.
+/// How long a wake-up takes; the numbers are those that the host reports.
 const EXIT: &str = "the exit latency that the host reports for its deepest state; the servers on which apus was tested \
     report 1 to 2 us for the shallowest state and 33 to 800 us for the deepest";
 const EXIT_SOURCE: &str = "cpuidle/state*/latency of the host; Linux Documentation/admin-guide/pm/cpuidle.rst";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 
-/// The cost of a limit.
+/// The cost of limiting idle states.
 const IDLE: &str = "The application's CPUs use more power when idle, which leaves less turbo for the other CPUs.";
 
-/// The cost of a limit on these CPUs. The text is a different one if no CPUs are known to be the application's.
+/// The cost of limiting idle states on these CPUs. The text differs if it is not known which CPUs are the
+/// application's.
 fn cost(context: &Context, cpus: &CpuSet) -> String {
     match context.isolated.value.is_empty() {
         true => format!(
@@ -108,7 +109,8 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The limit of a CPU's idle states in addition to their own switches: the lower of the CPU's own limit and the host's.
+/// The limit on the exit latency of a CPU's idle states, apart from disabled states: the lower of the CPU's own limit
+/// and the host's. `None` if there is no limit.
 fn limit(facts: &Facts, cpu: &Cpu) -> Option<Nanos> {
     let own = match cpu.resume_latency.get() {
         Some(ResumeLatency::Zero) => Some(Nanos::ZERO),
@@ -122,7 +124,7 @@ fn limit(facts: &Facts, cpu: &Cpu) -> Option<Nanos> {
     }
 }
 
-/// The enabled state with the longest exit latency within the limits.
+/// The enabled state with the longest exit latency that the limits allow. `None` if there is none.
 pub(crate) fn deepest<'a>(facts: &Facts, cpu: &'a Cpu) -> Result<Option<&'a IdleState>, Skip> {
     let limit = limit(facts, cpu);
     let mut deepest: Option<(&IdleState, Nanos)> = None;
@@ -160,9 +162,10 @@ fn states(facts: &Facts, context: &Context) -> Judged {
         );
         let judgement = match exit <= budget {
             true => Judgement::pass(text),
-            // DPDK's guide has deep states off for an application that polls, though only one that pauses enters them.
+            // DPDK's guide recommends disabling deep states for an application that polls, although its CPUs enter them
+            // only if it pauses.
             false if context.only_polls() => Judgement::warn(format!("{text}{NOT_ENTERED}")),
-            // Ten times the budget of an intent is no matter of taste; without one deep states may be what is wanted.
+            // Ten times the budget of an intent is clearly too much. Without an intent, deep states may be wanted.
             false if context.has_intent() && exit.as_nanos() / 10 >= budget.as_nanos() => {
                 Judgement::fail(text).takes(exit)
             }
@@ -176,11 +179,11 @@ fn states(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Addition for deep states if the application polls.
+/// Sentence that is added for deep states if the application polls.
 const NOT_ENTERED: &str = ". This matters only if the polling thread pauses or sleeps: while it polls, its CPU enters \
     no idle state";
 
-/// Says with what the time of a wake-up is compared.
+/// Says what the wake-up time is compared with.
 fn bound(context: &Context) -> String {
     match context.goal {
         Some(goal) => format!("the goal is {}", spaced(goal.latency)),
@@ -193,7 +196,8 @@ fn wait(context: &Context, exit: Nanos) -> Effect {
     if context.only_polls() { Effect::Unsized } else { Effect::Late(exit) }
 }
 
-/// The state of all these CPUs with the longest exit latency, and that latency. `None` if no CPU has a state.
+/// Among the states of all these CPUs, the one with the longest exit latency, and that latency. `None` if no CPU has a
+/// state.
 fn longest<'a>(facts: &'a Facts, cpus: &CpuSet) -> Result<Option<(&'a IdleState, Nanos)>, Skip> {
     let mut longest: Option<(&IdleState, Nanos)> = None;
     for cpu in cpus.iter().filter_map(|id| facts.cpus.cpu(id)) {
@@ -217,7 +221,7 @@ fn all_states(cpu: &Cpu) -> String {
 
 fn usage(facts: &Facts, context: &Context) -> Judged {
     let critical = context.critical(facts);
-    // Without idle states none is entered, however often it was looked.
+    // Without idle states, none can be entered, however often the host was observed.
     if let Some(cpu) = critical.iter().find_map(|id| facts.cpus.cpu(id)) {
         known(&cpu.idle_states)?;
     }

@@ -1,4 +1,4 @@
-//! Limits that slow CPUs down: heat and power.
+//! Rules on limits that slow CPUs down: heat and power.
 
 use host::Facts;
 use host::facts::{CpuSet, Vendor};

@@ -1,4 +1,4 @@
-//! Threads of a core, nodes, caches.
+//! Rules on threads of a core, NUMA nodes and caches.
 
 use std::collections::BTreeMap;
 
@@ -117,12 +117,13 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
     judgement.see_whether(active, "active", "not active").see(&facts.cpus.smt_control).alone()
 }
 
-/// The cost if the application has only one thread of each core, and the other may stay idle or be given to it.
+/// The cost if the application has one thread of each core, and the other thread stays idle or is given to the
+/// application too.
 const IDLE_COST: &str =
     "A core whose other thread stays idle does up to a third less work, if its threads share it well.";
 
-/// Adds a fix that leaves one thread to each core of the application. The other threads of these cores go offline.
-/// Unlike with nosmt, no CPU of housekeeping goes offline.
+/// Adds a fix after which each core of the application has only one thread; the other threads of these cores go
+/// offline. Unlike nosmt, this takes no housekeeping CPU offline.
 fn alone(facts: &Facts, context: &Context, judgement: Judgement) -> Judgement {
     let isolated = &context.isolated.value;
     let of_core = |cpu: u32| facts.cpus.cpu(cpu)?.siblings.value().map(|siblings| siblings.intersection(isolated));
@@ -192,7 +193,7 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     let judgement = match spread {
         None => {
             let each = if clusters == 0 { "each socket is one node" } else { "on each socket only one node is used" };
-            // Lists that nobody reads are counted; the evidence has them.
+            // Long lists are replaced by their number of CPUs, because the evidence contains them.
             let long = places.iter().any(|(cpus, _)| cpus.to_string().len() > 24);
             let place = |(cpus, node): &(CpuSet, u32)| match long {
                 true => format!("{} CPUs on node {node}", cpus.len()),
@@ -217,8 +218,8 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     places.iter().fold(judgement, see).alone()
 }
 
-/// Judges the caches of isolated CPUs. Several caches are a problem only if threads of one process, which hand packets
-/// to each other, are pinned to CPUs with different caches.
+/// Judges the caches of the isolated CPUs. Several caches are a problem only if threads of one process, which pass
+/// packets to each other, are pinned to CPUs with different caches.
 fn caches(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
     // Each cache, and the file that shows it.

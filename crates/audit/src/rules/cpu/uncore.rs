@@ -1,4 +1,4 @@
-//! Frequencies of mesh, last-level cache and memory controllers.
+//! Rules on the frequency of the uncore: mesh, last-level cache and memory controllers.
 
 use host::Facts;
 use host::facts::{CpuSet, Uncore, Vendor, bits};
@@ -72,9 +72,10 @@ pub const RULES: &[Rule] = &[
 ];
 
 /// Whether the host is a client computer. The uncore of a portable computer or of a hybrid processor shares a few tens
-/// of watts with the cores and the graphics: fixed at its highest frequency it takes their turbo away. Chassis types:
-/// SMBIOS specification, 7.4.1 (portable, laptop, notebook, hand held, sub notebook, tablet, convertible, detachable).
-/// Hybrid models: Linux arch/x86/include/asm/intel-family.h, "Hybrid Core/Atom Processors".
+/// of watts with the cores and the graphics: if its frequency is fixed at the maximum, the cores and graphics lose
+/// their turbo. Chassis types: SMBIOS specification, 7.4.1 (portable, laptop, notebook, hand held, sub notebook,
+/// tablet, convertible, detachable). Hybrid models: Linux arch/x86/include/asm/intel-family.h, "Hybrid Core/Atom
+/// Processors".
 pub(super) fn is_client(facts: &Facts) -> bool {
     const PORTABLE: [&str; 8] = ["8", "9", "10", "11", "14", "30", "31", "32"];
     const HYBRID: [u32; 14] = [0x8A, 0x97, 0x9A, 0xB7, 0xBA, 0xBF, 0xAC, 0xAA, 0xBD, 0xC5, 0xC6, 0xB5, 0xCC, 0xD7];
@@ -145,7 +146,8 @@ fn register(facts: &Facts, _: &Context) -> Judged {
     if groups.is_empty() {
         return Err(Skip::unknown("MSR 0x620 was read on no CPU"));
     }
-    // Domains of the parts with TPMI (uncoreNN) are not of this register (drivers/platform/x86/intel/uncore-frequency).
+    // On processors with TPMI, the domains (uncoreNN) do not use this register
+    // (drivers/platform/x86/intel/uncore-frequency).
     let is_old = |domains: &Vec<Uncore>| !domains.is_empty() && domains.iter().all(|d| d.name.starts_with("package_"));
     let writes = facts.uncore.is(is_old) == Some(true);
     let one = |(value, cpus): (u64, CpuSet)| {

@@ -1,4 +1,4 @@
-//! irqbalance, and interrupts that cannot be moved.
+//! Rules on irqbalance, and on interrupts that cannot be moved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Whether irqbalance runs, according to its unit, or to its process if the units are not known.
+/// Whether irqbalance runs, according to its systemd unit or, if the units are not known, to its process.
 fn runs(facts: &Facts) -> Result<bool, Skip> {
     if facts.services.running.is(|units| units.contains("irqbalance.service")) == Some(true) {
         return Ok(true);
@@ -194,7 +194,7 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
                 _ => format!("{came} of them have fired"),
             };
             let found = format!("{n} managed interrupts are bound to these CPUs alone; {fired} {}", span());
-            // isolcpus=managed_irq does nothing for a mask without another CPU.
+            // isolcpus=managed_irq has no effect on a mask that contains only isolated CPUs.
             Judgement::warn_for(isolated, found)
                 .see_as(format!("{n} of {} managed interrupts{of}", managed.len()), source)
         }
@@ -218,7 +218,7 @@ fn owners(irqs: &[&Irq]) -> Option<String> {
     (1..=MOST_OWNERS).contains(&devices.len()).then(|| enumerated(&devices))
 }
 
-/// The largest number of devices that are listed: a longer list would not help.
+/// Maximum number of devices that are listed: a longer list would not help.
 const MOST_OWNERS: usize = 8;
 
 #[cfg(test)]

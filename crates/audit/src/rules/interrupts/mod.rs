@@ -1,4 +1,4 @@
-//! Interrupts.
+//! Rules on interrupts.
 
 mod balance;
 mod queues;
@@ -28,7 +28,7 @@ const ONE_INTERRUPT: Magnitude = Magnitude::late(
     "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
 );
 
-/// Rules on where interrupts may go.
+/// Rules on the CPUs to which interrupts may go.
 const WHERE: &[Rule] = &[
     Rule {
         id: "irq.on-iso",
@@ -100,10 +100,9 @@ const WHAT: &[Rule] = &[
     },
 ];
 
-/// Number of the most frequent interrupts that are named.
+/// Number of the most frequent interrupts that a finding names.
 const NAMED: usize = 5;
-/// Softirqs that a device causes, and that can therefore be kept away (kernel-per-CPU-kthreads.rst has a remedy for
-/// each).
+/// Softirqs that a device causes, so they can be kept off CPUs (kernel-per-CPU-kthreads.rst has a remedy for each).
 const OF_DEVICES: [&str; 4] = ["NET_RX", "NET_TX", "BLOCK", "IRQ_POLL"];
 
 fn on_isolated(facts: &Facts, context: &Context) -> Judged {
@@ -122,7 +121,7 @@ fn on_isolated(facts: &Facts, context: &Context) -> Judged {
     let found = format!("{} of {} interrupts are directed to isolated CPUs{of_drivers}", stray.len(), placed.len());
     let mut judgement = Judgement::fail_for(cpus, found).see_as(format!("{} interrupts", stray.len()), source);
     if let Some(hits) = hits(facts, isolated) {
-        // What no longer goes there hit them before it was moved.
+        // Interrupts that no longer go to these CPUs occurred on them before they were moved.
         let labels: Vec<String> = stray.iter().map(|(irq, _)| irq.number.to_string()).collect();
         let device = hits.list.iter().filter(|hit| hit.kind == HitKind::Device && labels.contains(&hit.label));
         for hit in device.take(NAMED) {
@@ -132,7 +131,7 @@ fn on_isolated(facts: &Facts, context: &Context) -> Judged {
     judgement.alone()
 }
 
-/// States how many of the interrupts cannot be moved. Empty if there are none.
+/// Says how many of the interrupts cannot be moved. Empty if all can be moved.
 fn of_drivers(managed: u64, all: u64) -> String {
     match managed {
         0 => String::new(),
@@ -192,7 +191,7 @@ fn softirq_hits(facts: &Facts, context: &Context) -> Judged {
         of.map(|hit| hit.total).sum()
     };
     let (received, sent) = (count("NET_RX"), count("NET_TX"));
-    // Interrupts of network devices; none are counted as long as one may be of such a device or not.
+    // Interrupts of network devices. If it is not known whether an interrupt belongs to one, nothing is counted.
     let devices = hits.list.iter().filter(|hit| hit.kind == HitKind::Device);
     let interrupts = devices.map(|hit| sends_packets(facts, hit).map(|yes| if yes { hit.total } else { 0 }));
     let interrupts: Option<u64> = interrupts.sum();
@@ -205,19 +204,19 @@ fn softirq_hits(facts: &Facts, context: &Context) -> Judged {
     judged.map(|judgements| judgements.into_iter().map(mend).collect())
 }
 
-/// An interrupt of a network device raises one NET_RX. If there are this many times as many NET_RX, they do not come
-/// from interrupts alone.
+/// An interrupt of a network device raises one NET_RX softirq. If there are at least this many times as many NET_RX
+/// softirqs, not all of them come from interrupts.
 const MORE: u64 = 2;
 
 const RPS: &str = "grep . /sys/class/net/*/queues/rx-*/rps_cpus";
-/// The remedy for packets that no device brings.
+/// The remedy for packets that do not come from a device.
 const SENDERS: &str =
     "# keep threads that send to virtual interfaces (veth, bridges, lo) off these CPUs, and these CPUs out of rps_cpus";
 const PINNED: &str = "The scheduler moves no thread onto these CPUs, so the application must pin its own.";
 
 /// Explains NET_RX softirqs that outnumber the interrupts of network devices. A poll that uses up its budget raises the
-/// next one (net/core/dev.c, net_rx_action), and [`without_device`] names the other sources. An interrupt that was
-/// freed is no longer counted (kernel/irq/irqdesc.c, free_desc), so the count of interrupts is a lower bound.
+/// next softirq (net/core/dev.c, net_rx_action); [`without_device`] names the other sources. An interrupt that was
+/// freed is no longer counted (kernel/irq/irqdesc.c, free_desc), so the number of interrupts is a lower bound.
 fn with_others(mut judgement: Judgement, interrupts: u64) -> Judgement {
     judgement.found.push_str(&format!(
         "; the present network devices raised {interrupts} interrupts here, so most NET_RX came from repeated polls, virtual \
@@ -231,9 +230,9 @@ fn with_others(mut judgement: Judgement, interrupts: u64) -> Judgement {
         .costs(format!("{QUEUES_STAY} {PINNED}"))
 }
 
-/// Explains NET_RX softirqs without interrupts of a network device. Moving interrupts then moves none of them: they are
-/// raised by threads that send to virtual interfaces (drivers/net/veth.c, veth_xmit; net/core/dev.c, netif_rx), or by
-/// other CPUs through RPS (networking/scaling.rst).
+/// Explains NET_RX softirqs without interrupts of a network device. Moving interrupts does not move these softirqs:
+/// they are raised by threads that send to virtual interfaces (drivers/net/veth.c, veth_xmit; net/core/dev.c,
+/// netif_rx), or by other CPUs through RPS (networking/scaling.rst).
 fn without_device(mut judgement: Judgement) -> Judgement {
     judgement.found.push_str(
         "; the present network devices raised no interrupt here, so most NET_RX came from virtual interfaces or RPS",
@@ -247,8 +246,8 @@ fn without_device(mut judgement: Judgement) -> Judgement {
         .costs(PINNED)
 }
 
-/// Explains NET_TX softirqs without others: a sender that uses up its quota, or whose queueing discipline waits, raises
-/// them on its own CPU (net/core/dev.c, __netif_reschedule; net/sched/sch_generic.c, __qdisc_run).
+/// Explains NET_TX softirqs if there are no others: a sender that uses up its quota, or whose queueing discipline
+/// waits, raises them on its own CPU (net/core/dev.c, __netif_reschedule; net/sched/sch_generic.c, __qdisc_run).
 fn sent_here(mut judgement: Judgement) -> Judgement {
     judgement.found.push_str("; there is no NET_RX, so the NET_TX are packets that were sent from these CPUs");
     judgement
@@ -259,8 +258,8 @@ fn sent_here(mut judgement: Judgement) -> Judgement {
         .costs(PINNED)
 }
 
-/// Whether an interrupt belongs to a network device, according to the class of its PCI device. If that is not known,
-/// users that are known not to be network devices decide. `None` if neither shows it.
+/// Whether an interrupt belongs to a network device, according to the class of its PCI device. If the class is not
+/// known, the interrupt's users decide if they are known not to be network devices. `None` if neither shows it.
 fn sends_packets(facts: &Facts, hit: &Hit) -> Option<bool> {
     const OTHERS: [&str; 12] =
         ["timer", "i8042", "rtc", "acpi", "ttyS", "dmar", "AMD-Vi", "i801_smbus", "nvme", "ahci", "megasas", "mpt3sas"];
@@ -301,8 +300,8 @@ fn judge_hits(facts: &Facts, context: &Context, what: &str, source: &Source, wan
     stray.iter().take(NAMED).fold(judgement, |judgement, hit| judgement.see_as(often(hit, hits.during), source)).alone()
 }
 
-/// The interrupts of an interface: those of its queues if these are known, otherwise those of its device, otherwise
-/// those with its name.
+/// The interrupts of an interface: those of its queues if known, otherwise those of its device, otherwise those whose
+/// name contains the interface's name.
 pub(super) fn of_link<'a>(facts: &'a Facts, link: &'a Link) -> Vec<&'a Irq> {
     if !link.queue_irqs.is_empty() {
         return link.queue_irqs.iter().filter_map(|queue| facts.irqs.irq(queue.irq)).collect();
@@ -316,13 +315,13 @@ pub(super) fn of_link<'a>(facts: &'a Facts, link: &'a Link) -> Vec<&'a Irq> {
     facts.irqs.iter().filter(|irq| irq.actions.is(|users| users.iter().any(its)) == Some(true)).collect()
 }
 
-/// Whether an interface's name is a word in the name of an interrupt's user, as in `ice-ens3f0-TxRx-3`.
+/// Whether the interface's name is a word in the name of an interrupt's user, as `ens3f0` in `ice-ens3f0-TxRx-3`.
 pub(super) fn carries_name(user: &str, interface: &str) -> bool {
     user.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == interface)
 }
 
 /// The interrupts that can occur, each with the CPUs to which it goes. An interrupt without a row in /proc/interrupts
-/// has no handler and has never occurred (kernel/irq/proc.c, show_interrupts).
+/// has no handler, and has never occurred (kernel/irq/proc.c, show_interrupts).
 pub(super) fn placed(facts: &Facts) -> Result<Vec<(&Irq, &CpuSet)>, Skip> {
     known(&facts.irqs.list)?;
     let rows: Option<BTreeSet<u32>> =

@@ -1,4 +1,4 @@
-//! Interrupts of the interfaces: nodes, queues that share a CPU, threads.
+//! Rules on the interrupts of network interfaces: their NUMA nodes, queues that share a CPU, and interrupt threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,14 +107,14 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The interrupts of an interface that can occur, with the CPUs that serve them.
+/// The interrupts of an interface that can occur, each with the CPUs that serve it.
 fn placed<'a>(facts: &'a Facts, link: &'a Link) -> Vec<(&'a Irq, &'a CpuSet)> {
     let its: BTreeSet<u32> = of_link(facts, link).into_iter().map(|irq| irq.number).collect();
     let all = super::placed(facts).unwrap_or_default();
     all.into_iter().filter(|(irq, _)| its.contains(&irq.number)).collect()
 }
 
-/// Makes one judgement per interface. If no interface can be judged, the rule is skipped with the first reason.
+/// Makes the judgements of each interface. If no interface can be judged, the rule is skipped for the first reason.
 fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<Vec<Judgement>, Skip>) -> Judged {
     known(&facts.irqs.list)?;
     let links: Vec<&Link> = context.links(facts).collect();
@@ -176,12 +176,13 @@ fn collisions(facts: &Facts, context: &Context) -> Judged {
         }
         let row = |irq: &Irq| counters.row(&irq.number.to_string());
         let total: u64 = irqs.iter().filter_map(|(irq, _)| Some(row(irq)?.total())).sum();
-        // What came on the CPU where the interrupt goes now: what others had before it moved is no matter of this CPU.
+        // Count only what occurred on the CPU to which the interrupt goes now. Interrupts on other CPUs, before it was
+        // moved, do not concern this CPU.
         let here = |irq: &Irq, cpu: u32| row(irq).and_then(|row| counters.on(row, cpu)).unwrap_or(0);
         let mut by_cpu: BTreeMap<u32, BTreeMap<String, Vec<&Irq>>> = BTreeMap::new();
         for (irq, cpus) in irqs.iter().filter(|(_, cpus)| cpus.len() == 1) {
             let cpu = cpus.first().unwrap_or_default();
-            // Busy is who has a tenth of the interrupts or more.
+            // A queue counts as busy if it has more than a tenth of the interrupts.
             if here(irq, cpu) > total / 10 {
                 by_cpu.entry(cpu).or_default().entry(pair(link, irq)).or_default().push(irq);
             }
@@ -209,8 +210,8 @@ fn collisions(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// What the interrupts of the receiving and the sending half of one queue have in common: the queue's number, or the
-/// name without the direction (`virtio0-input.0` and `virtio0-output.0`, `eth0-rx-1` and `eth0-tx-1`).
+/// What the interrupts of the receive and transmit half of one queue have in common: the queue's number, or the name
+/// without the direction (`virtio0-input.0` and `virtio0-output.0`, `eth0-rx-1` and `eth0-tx-1`).
 fn pair(link: &Link, irq: &Irq) -> String {
     if let Some(queue) = link.queue_irqs.iter().find(|queue| queue.irq == irq.number) {
         return format!("queue {}", queue.queue);
@@ -263,7 +264,7 @@ fn thread_priorities(facts: &Facts, context: &Context) -> Judged {
     let Some(first) = waiting.max_by_key(|task| task.rt_priority) else {
         return Err(Skip::not_applicable("no real-time thread of the application runs on isolated CPUs alone"));
     };
-    // `irq/55-ens1f0-TxRx-3`, cut at 15 octets: the number tells.
+    // Names such as `irq/55-ens1f0-TxRx-3` are cut at 15 octets, but the number is always complete.
     let number = |task: &Task| task.comm.strip_prefix("irq/")?.split('-').next()?.parse::<u32>().ok();
     let numbers: Vec<u32> = context.links(facts).flat_map(|link| of_link(facts, link)).map(|irq| irq.number).collect();
     let threads: Vec<&Task> = facts

@@ -89,7 +89,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Classes of interrupts, each with the number per second and CPU up to which there is no finding.
+/// Classes of interrupts, each with the number per second and CPU that causes no finding yet, and a description.
 const CLASSES: [(&str, u64, &str); 13] = [
     ("LOC", 1, "timers and the tick"),
     ("RES", 10, "wake-ups from other CPUs"),
@@ -101,24 +101,25 @@ const CLASSES: [(&str, u64, &str); 13] = [
     ("TRM", 0, "temperature"),
     ("THR", 0, "thresholds of corrected errors"),
     ("DFR", 0, "deferred errors"),
-    // Of guests (arch/x86/kernel/irq.c, arch_show_interrupts): page faults and events that the hypervisor tells of, the
-    // migration to a TSC of another rate, and the timer that Hyper-V emulates.
+    // In guests (arch/x86/kernel/irq.c, arch_show_interrupts): page faults and events that the hypervisor reports, the
+    // migration to a TSC with another rate, and the timer that Hyper-V emulates.
     ("HYP", 0, "calls of the hypervisor"),
     ("HRE", 0, "reenlightenment by Hyper-V"),
     ("HVS", 1, "the timer of Hyper-V"),
 ];
-/// Softirqs that belong to no device, and the number per second and CPU up to which there is no finding: an estimate.
+/// Softirqs that no device causes. The constant below is the number per second and CPU that causes no finding yet; it
+/// is an estimate.
 const SOFTIRQS: [&str; 5] = ["TIMER", "HRTIMER", "RCU", "SCHED", "TASKLET"];
 const SOFTIRQS_A_SECOND: u64 = 10;
-/// Half of the time of a CPU, in percent.
+/// Half of a CPU's time, in percent.
 const MOST_LOAD: u64 = 50;
 
-/// The highest count of a row on one of some CPUs, with that CPU.
+/// The highest count of a row on one of these CPUs, and that CPU. `None` if there is none.
 fn worst(table: &CountTable, row: &CountRow, cpus: &CpuSet) -> Option<(u64, u32)> {
     cpus.iter().filter_map(|cpu| Some((table.on(row, cpu)?, cpu))).max_by_key(|(count, _)| *count)
 }
 
-/// Events per second, in thousandths, so that one event in five minutes does not count as none.
+/// Events per second, in thousandths, so that one event in five minutes is not rounded to none.
 fn milli_rate(count: u64, during: Nanos) -> u64 {
     u64::try_from(u128::from(count) * 1_000_000_000_000 / u128::from(during.as_nanos().max(1))).unwrap_or(u64::MAX)
 }
@@ -128,8 +129,8 @@ fn a_second(milli: u64) -> String {
     format!("{}.{} a second", milli / 1000, milli % 1000 / 100)
 }
 
-/// The subject for a class of interrupts. Classes are judged separately, so each needs a name of its own for baselines
-/// and comparisons.
+/// The subject for a class of interrupts. Classes are judged separately, so each needs its own name in baselines and
+/// comparisons.
 fn of_class(label: &str, cpus: &CpuSet) -> Subject {
     Subject::Named(format!("{label} on CPUs {cpus}"))
 }
@@ -174,7 +175,7 @@ fn own(facts: &Facts, context: &Context) -> Judged {
     Ok(judgements)
 }
 
-/// Judges a single reading: whether the timer stopped on the isolated CPUs, compared with the other CPUs.
+/// Judges a single reading: whether the tick stopped on the isolated CPUs, compared with the other CPUs.
 fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     let table = known(&facts.counters.interrupts)?;
     let isolated = &context.isolated.value;
@@ -193,17 +194,18 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
         ));
     };
     let seen = format!("LOC since boot: {inside} per isolated CPU, {outside} per other CPU");
-    // A stopped tick leaves a hundredth: 1 a second of 100 or more. Half of it and more is no stopped tick.
+    // A stopped tick leaves about one hundredth: 1 per second instead of 100 or more. With half or more, the tick did
+    // not stop.
     if inside == 0 || inside <= outside / 2 {
         return Err(Skip::unknown(format!("{seen}; rates are not known from one reading (--interval 5s)")));
     }
     let outside = u128::from(outside.max(1));
     let share = (u128::from(inside) * 100 + outside / 2) / outside;
-    // kernel/sched/idle.c, do_idle: an idle CPU that polls restarts its tick, nohz_full= or not.
+    // An idle CPU that polls restarts its tick, with or without nohz_full= (kernel/sched/idle.c, do_idle).
     let says = |name: &str, value: &str| facts.cmdline.value().is_some_and(|line| line.has_value(name, value));
     let polls = says("idle", "poll");
     let ticks = full_ticks(facts);
-    // Counts since boot are those of idle and of busy time: what keeps the tick when, the command line tells.
+    // Counts since boot include idle and busy time; the command line shows in which of these the tick continues.
     let tick = match ticks.value().map(|stopped| isolated.difference(stopped)) {
         _ if says("nohz", "off") => "the tick does not stop".to_owned(),
         Some(kept) if kept == *isolated && polls => "the tick does not stop".to_owned(),

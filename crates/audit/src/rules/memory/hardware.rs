@@ -1,4 +1,4 @@
-//! Memory modules.
+//! Rules on memory modules.
 
 use host::Facts;
 use host::facts::MemoryModule;

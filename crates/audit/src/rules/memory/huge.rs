@@ -1,4 +1,4 @@
-//! Huge pages: those that applications reserve, and transparent ones.
+//! Rules on huge pages: those that applications reserve, and transparent ones.
 
 use host::facts::{KernelVersion, Mount};
 use host::{Facts, Source};
@@ -109,18 +109,19 @@ pub const RULES: &[Rule] = &[
 
 /// Where to reserve huge pages, and how many.
 pub(in crate::rules) struct Proposal {
-    /// The node for which pages are reserved. `None` for any node: the host has only one, or none is preferred.
+    /// The NUMA node for which pages are reserved. `None` means any node: the host has only one, or no node is
+    /// preferred.
     pub node: Option<u32>,
     /// Pages of 1 GB; at least one, and at most a quarter of the node's memory, if that is known.
     pub gib: u64,
-    /// A remark on the number of pages, for people.
+    /// A remark for people on the number of pages.
     pub note: String,
-    /// The amount of memory, and its source. `None` if it is not known.
+    /// The amount of memory in bytes, and the source of this number. `None` if it is not known.
     pub memory: Option<(u64, Source)>,
 }
 
-/// The largest number of pages that is proposed, and the number that is proposed if the amount of memory is not known.
-/// Only the application knows its own number.
+/// Maximum number of pages that is proposed. It is also the proposal if the amount of memory is not known, because only
+/// the application knows how many it needs.
 const MOST: u64 = 16;
 const UNKNOWN: u64 = 4;
 
@@ -137,7 +138,7 @@ impl Proposal {
             let total = facts.memory.meminfo.value()?.get("MemTotal")?;
             Some((*total, facts.memory.meminfo.source().clone()))
         };
-        // Of a host whose nodes are not recorded half would be a guess.
+        // If the nodes of the host are not recorded, half of the memory would be a guess.
         let memory = match node {
             Some(node) => of_node(node),
             None => of_host(),
@@ -155,7 +156,7 @@ impl Proposal {
         Self { node, gib, note, memory }
     }
 
-    /// The number of pages for the application's CPUs, on their node if they have only one.
+    /// The proposal for the application's CPUs: on their node if they have only one.
     pub fn of_cpus(facts: &Facts, context: &Context) -> Self {
         let isolated = &context.isolated.value;
         let nodes: std::collections::BTreeSet<Option<u32>> =
@@ -164,8 +165,8 @@ impl Proposal {
         Self::of(facts, one)
     }
 
-    /// Adds to the judgement the commands that reserve the pages: now in pages of 2 MB, which a running host finds more
-    /// easily, and at boot in pages of 1 GB.
+    /// Adds the commands that reserve the pages to the judgement: pages of 2 MB now, because a running host finds these
+    /// more easily, and pages of 1 GB at boot.
     pub fn fixes(&self, facts: &Facts, judgement: Judgement) -> Judgement {
         let judgement = match &self.memory {
             Some((bytes, source)) => judgement.see_as(format!("{} GB of memory", bytes >> 30), source),
@@ -174,7 +175,7 @@ impl Proposal {
         let Self { node, gib, note, .. } = self;
         if is_operated(facts) {
             let node = node.map(|node| format!(", node: {node}")).unwrap_or_default();
-            // The kubelet counts them when it starts.
+            // The kubelet counts huge pages only when it starts.
             return judgement.now("# nothing: the kubelet counts huge pages when it starts").for_good(format!(
                 "PerformanceProfile of OpenShift, spec.hugepages: defaultHugepagesSize: 1G, and under pages, size: 1G, count: \
                  {gib}{node} # {note}"
@@ -185,7 +186,7 @@ impl Proposal {
             None => "/sys/kernel/mm/hugepages".to_owned(),
         };
         let small = gib * 256;
-        // A target, not an addition (hugetlbpage.rst): a lower number than is there gives pages back.
+        // The number is a target, not an addition (hugetlbpage.rst): a number below the present one would free pages.
         let pools = match node {
             Some(node) => facts.cpus.nodes.iter().find(|other| other.id == *node).map(|other| &other.huge_pages),
             None => Some(&facts.memory.huge_pages),
@@ -208,7 +209,7 @@ impl Proposal {
             Some(node) if by_node => {
                 format!("default_hugepagesz=1G hugepagesz=1G hugepages={node}:{gib} # or at boot, {note}")
             }
-            // Shared out over all nodes alike (mm/hugetlb.c, hugetlb_hstate_alloc_pages).
+            // The kernel distributes the pages evenly over all nodes (mm/hugetlb.c, hugetlb_hstate_alloc_pages).
             Some(node) => format!(
                 "default_hugepagesz=1G hugepagesz=1G hugepages={} # or at boot, {note}: the kernel shares them out over {} nodes, and those of \
                  node {node} are the application's",
@@ -221,8 +222,8 @@ impl Proposal {
     }
 }
 
-/// `hugepages=NODE:COUNT` came with commit b5389086ad7b (hugetlbfs: extend the definition of hugepages parameter to support
-/// node allocation).
+/// The first version that supports `hugepages=NODE:COUNT` (commit b5389086ad7b, hugetlbfs: extend the definition of
+/// hugepages parameter to support node allocation).
 const BY_NODE: KernelVersion = KernelVersion::new(5, 16);
 
 fn on_node(facts: &Facts, context: &Context) -> Judged {
@@ -270,15 +271,16 @@ fn mounted(facts: &Facts, _: &Context) -> Judged {
     let size =
         |mount: &&Mount| mount.options.split(',').find_map(|option| option.strip_prefix("pagesize=")).and_then(bytes);
     let sizes: Vec<Option<u64>> = of.iter().map(size).collect();
-    // Each pool that has pages: of the host, or else of its nodes.
+    // Each pool that has pages: pools of the host or, without these, of its nodes.
     let on_host = facts.memory.huge_pages.iter().map(|pool| (pool, None));
     let of_nodes =
         facts.cpus.nodes.iter().flat_map(|node| node.huge_pages.iter().map(move |pool| (pool, Some(node.id))));
     let pools = on_host.chain(of_nodes).filter(|(pool, _)| pool.total.get().unwrap_or(0) > 0);
-    // A mount without a size that is known is of the default size: nothing to complain of.
+    // A mount without a known size has the default size, so it is fine.
     let missing =
         pools.clone().find(|(pool, _)| !sizes.iter().any(|size| size.is_none_or(|size| size == pool.page_bytes)));
-    // The kubelet mounts what a pod asks for in the pod's own directory (pkg/volume/emptydir/empty_dir.go, setupHugepages).
+    // The kubelet mounts the pages that a pod requests in the pod's own directory (pkg/volume/emptydir/empty_dir.go,
+    // setupHugepages).
     let by_pods = facts.cmdline.value().and_then(Operator::of).is_some()
         || mounts.iter().any(|mount| mount.place.starts_with("/var/lib/kubelet/"));
     const KUBELET: &str = "the kubelet mounts the size that a pod asks for";
@@ -322,7 +324,7 @@ fn named(size: u64) -> (String, String) {
     }
 }
 
-/// Parses `1024M`, as in /proc/self/mounts.
+/// Parses a size in bytes such as `1024M`, as in /proc/self/mounts.
 pub(in crate::rules) fn bytes(size: &str) -> Option<u64> {
     let unit = match size.chars().last()? {
         'K' | 'k' => 10,

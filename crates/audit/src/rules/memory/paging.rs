@@ -1,4 +1,4 @@
-//! Settings by which the kernel moves, merges, writes back or reclaims pages.
+//! Rules on settings by which the kernel moves, merges, writes back or reclaims pages.
 
 use host::Facts;
 use units::Nanos;
@@ -223,7 +223,7 @@ fn ksm(facts: &Facts, _: &Context) -> Judged {
     judgement.see(fact).see(&facts.memory.ksm_pages_shared).alone()
 }
 
-/// The highest value with which pages of applications stay in memory (mlnx_tune, tuned).
+/// The highest value of vm.swappiness at which pages of applications stay in memory (mlnx_tune, tuned).
 const SWAPPINESS: i64 = 10;
 
 fn swap(facts: &Facts, _: &Context) -> Judged {

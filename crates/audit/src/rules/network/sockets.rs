@@ -1,4 +1,4 @@
-//! Sockets: buffers of UDP, and settings of TCP.
+//! Rules on sockets: buffers of UDP, and settings of TCP.
 
 use host::Facts;
 use units::Nanos;

@@ -1,5 +1,5 @@
-//! The network stack between card and sockets: budgets, connection tracking, and drivers that are loaded with the
-//! card's.
+//! Rules on the network stack between card and sockets: budgets, connection tracking, and drivers that are loaded
+//! together with the card's.
 
 use host::facts::{Irq, Softnet};
 use host::{Fact, Facts};
@@ -94,13 +94,13 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Number of CPUs that are named.
+/// Maximum number of CPUs that a finding names.
 const NAMED: usize = 4;
 
-/// Counts by CPU, and the time during which they were counted (`None`: since boot).
+/// Counts by CPU, and the time over which they were counted (`None`: since boot).
 type ByCpu = (Vec<(u32, u64)>, Option<Nanos>);
 
-/// A counter of the backlog by CPU, during the interval or since boot, the largest count first.
+/// A counter of the backlog by CPU, during the interval or since boot. The largest count comes first.
 fn backlog(facts: &Facts, get: fn(&Softnet) -> u64) -> Result<ByCpu, Skip> {
     let interval = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
     let table = interval.map_or(&facts.counters.softnet, |interval| &interval.change.softnet);
@@ -117,11 +117,12 @@ fn named(judgement: Judgement, found: &[(u32, u64)], facts: &Facts) -> Judgement
     found.iter().take(NAMED).fold(judgement, one)
 }
 
-/// Doubles the known values of some settings, because a fixed number could be less than the present value.
+/// Assignments that double the known values of some settings, because a fixed number could be less than the present
+/// value. `None` if no value is known.
 fn twice(settings: &[(&str, &Fact<i64>)]) -> Option<String> {
     let double = |(name, fact): &(&str, &Fact<i64>)| {
         let now = fact.get().filter(|now| *now > 0)?;
-        // The kernel keeps them as int.
+        // The kernel stores them as int.
         Some(format!("{name}={}", now.saturating_mul(2).min(i64::from(i32::MAX))))
     };
     let words: Vec<String> = settings.iter().filter_map(double).collect();
@@ -171,7 +172,8 @@ fn squeezed(facts: &Facts, _: &Context) -> Judged {
 
 fn tracking(facts: &Facts, _: &Context) -> Judged {
     let loaded = |modules: &Vec<String>| modules.iter().any(|name| name == "nf_conntrack");
-    // A kernel without modules has no list of them. Built in, tracking has its counter without a module.
+    // A kernel without modules has no list of modules. If connection tracking is built in, its counter exists without a
+    // module.
     let module = settled(&facts.kernel.modules)?.is_some_and(loaded);
     let count = facts.sysctl_number("net.netfilter.nf_conntrack_count");
     let max = facts.sysctl_number("net.netfilter.nf_conntrack_max");
@@ -188,8 +190,8 @@ fn tracking(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(text, facts.kernel.modules.source()).see(&count).alone()
 }
 
-/// Whether an interrupt is for RDMA, by the names that the driver requests: `irdma-...`, and in its earlier versions
-/// `CEQ` and `AEQCEQ` for completions (drivers/infiniband/hw/irdma/hw.c, irdma_cfg_ceq_vector).
+/// Whether an interrupt is for RDMA, by the names that the driver uses: `irdma-...`, and in earlier versions `CEQ` and
+/// `AEQCEQ` for completions (drivers/infiniband/hw/irdma/hw.c, irdma_cfg_ceq_vector).
 fn is_rdma(irq: &&Irq) -> bool {
     let is_own = |action: &String| action.starts_with("irdma") || action == "CEQ" || action == "AEQCEQ";
     irq.actions.is(|actions| actions.iter().any(is_own)) == Some(true)

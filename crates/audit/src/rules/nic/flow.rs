@@ -1,4 +1,4 @@
-//! Flow control, features of the NIC's firmware, and lost frames.
+//! Rules on flow control, features of the NIC's firmware, and lost frames.
 
 use std::collections::BTreeMap;
 
@@ -105,13 +105,13 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The kernel's counters of frames for which there was no room (Documentation/networking/statistics.rst).
+/// The kernel's counters of frames that were lost for lack of space (Documentation/networking/statistics.rst).
 const LOST: [&str; 4] = ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "tx_fifo_errors"];
-/// Parts of the names that drivers give to such counters.
+/// Parts of the names of drivers' counters for the same.
 const LOST_TOO: [&str; 6] = ["out_of_buffer", "no_buffer", "no_buf", "no_dma", "rx_missed", "rx_discards_phy"];
 /// The longest pause, in octets on the wire: 65,535 quanta of 512 bits (IEEE 802.3, Annex 31B).
 const LONGEST_PAUSE: u64 = 65_535 * 64;
-/// Number of counters that are named.
+/// Maximum number of counters that a finding names.
 const NAMED: usize = 5;
 
 fn pause(facts: &Facts, context: &Context) -> Judged {
@@ -138,7 +138,7 @@ fn pause(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The counters that are not 0, the largest first.
+/// The counters that are not 0, largest first.
 fn nonzero(counts: &BTreeMap<String, u64>, wanted: impl Fn(&str) -> bool) -> Vec<(&str, u64)> {
     let mut found: Vec<(&str, u64)> =
         counts.iter().filter(|(name, n)| **n > 0 && wanted(name)).map(|(name, n)| (name.as_str(), *n)).collect();
@@ -162,7 +162,7 @@ fn paused(facts: &Facts, context: &Context) -> Judged {
         if !counts.keys().any(|name| is_pause(name)) {
             return Err(Skip::unknown(format!("ethtool -S {}: the driver counts no pause frames", link.name)));
         }
-        // Durations are of the same frames; an XON ends a pause.
+        // Durations count the same frames again, and an XON frame ends a pause.
         let found = nonzero(counts, |name| is_pause(name) && !name.contains("duration") && !name.contains("xon"));
         let span = span(during);
         Ok(match found.is_empty() {

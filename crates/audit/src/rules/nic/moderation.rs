@@ -1,4 +1,4 @@
-//! Interrupt moderation: how long the card delays an interrupt.
+//! Rules on interrupt moderation: how long the card delays an interrupt.
 
 use host::Facts;
 use host::facts::{Coalescing, Link};
@@ -152,7 +152,7 @@ pub const RULES: &[Rule] = &[
 ];
 
 /// Drivers that interpret certain numbers of microseconds as modes, with these numbers (drivers/net/ethernet/intel, the
-/// function behind `set_coalesce` of each).
+/// function behind each driver's `set_coalesce`).
 const MODES: [(&str, &[u32]); 6] = [
     ("e1000e", &[1, 3, 4]),
     ("igb", &[1, 3]),
@@ -186,8 +186,8 @@ fn adaptive(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The longest receive moderation interval of the interface and of its queues. `None` if the setting is a mode and not
-/// a time.
+/// The longest receive moderation of the interface and its queues, in microseconds. `None` if the setting is a mode and
+/// not a time.
 fn longest(link: &Link, said: &Coalescing) -> Option<u32> {
     let of_queues = link.queue_coalesce.values().filter_map(|fact| fact.value()?.rx_usecs);
     of_queues.chain(said.rx_usecs).filter(|usecs| !is_mode(link, *usecs)).max()
@@ -297,10 +297,10 @@ fn by_queue(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Below this share of the allowed rate, in percent, there is too little traffic for a judgement.
+/// Below this share of the allowed interrupt rate, in percent, there is too little traffic for a judgement.
 const BUSY: u64 = 50;
-/// Above this share, in percent, more interrupts occur than are allowed. It is above 100 because the counters are not
-/// read at one instant.
+/// Above this share, in percent, more interrupts occur than the moderation allows. It is above 100 because the counters
+/// are not all read at the same instant.
 const TOO_MANY: u64 = 110;
 
 fn effective(facts: &Facts, context: &Context) -> Judged {

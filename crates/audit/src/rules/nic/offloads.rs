@@ -1,4 +1,4 @@
-//! Offloads that merge or split frames.
+//! Rules on offloads that merge or split frames.
 
 use host::Facts;
 use host::facts::Link;
@@ -88,10 +88,11 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The most that TCP hands down at once unless gso_max_size says otherwise (`GSO_LEGACY_MAX_SIZE`).
+/// The largest segment that TCP passes down unless gso_max_size says otherwise (`GSO_LEGACY_MAX_SIZE`), in bytes.
 const LARGEST_SEGMENT: u64 = 65_536;
 
-/// Whether a feature is on. Unknown if the list of features is unknown; not applicable if the driver lacks the feature.
+/// Whether a feature is on. Unknown if the list of features is unknown; not applicable if the driver does not have the
+/// feature.
 fn on(link: &Link, name: &str) -> Result<bool, Skip> {
     let all = offered(&link.features)?;
     let feature = all.get(name).ok_or_else(|| Skip::not_applicable(format!("the kernel has no feature {name}")))?;
@@ -157,7 +158,7 @@ fn checksums(facts: &Facts, context: &Context) -> Judged {
     by_link(facts, context, |link| {
         let all = offered(&link.features)?;
         let rx = on(link, "rx-checksum")?;
-        // Which kind a card computes differs: one of them is enough.
+        // Cards differ in the kind of checksum that they compute: one of these is enough.
         let kinds = ["tx-checksumming", "tx-checksum-ip-generic", "tx-checksum-ipv4"];
         let tx = kinds.iter().filter_map(|name| all.get(*name)).any(|feature| feature.on);
         let judgement = match (rx, tx) {

@@ -12,7 +12,7 @@ const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel
 const SCALING: &str = "Linux Documentation/networking/scaling.rst";
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
 
-/// The time of an inter-processor interrupt, and of the idle exit of the CPU that it wakes.
+/// The cost of an inter-processor interrupt, and of the idle exit of the CPU that it wakes.
 const IPI: Magnitude = Magnitude::late(
     Nanos::from_micros(3),
     "one to a few microseconds for the interrupt to the other CPU, and that CPU's exit from idle",
@@ -136,8 +136,8 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The shortest ring that is recommended (the FreeBSD thread), and the longest that stays close to a cache (DPDK's
-/// guides end at 2048; twice that is allowed).
+/// The shortest ring that is recommended (FreeBSD thread), and the longest that is still small enough for the cache
+/// (DPDK's guides recommend up to 2048; twice that is allowed here).
 const SHORTEST: u32 = 256;
 const LONGEST: u32 = 4096;
 
@@ -187,7 +187,7 @@ fn ring(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The speed as text.
+/// The speed of the link as text.
 fn speed_of(link: &Link) -> host::Fact<String> {
     link.speed.clone().map(|speed| crate::rules::interfaces::gigabits(speed.as_bps()))
 }
@@ -231,7 +231,7 @@ fn steering(facts: &Facts, context: &Context) -> Judged {
         let driver = known(&link.driver)?.as_str();
         let ntuple = link.feature("rx-ntuple-filter");
         let on = match driver {
-            // With rules of one's own the card has no room for those that it learns.
+            // If the user has set rules of their own, the card has no room for rules that it learns itself.
             "ixgbe" => !ntuple.ok_or_else(|| Skip::of(&link.features))?,
             "i40e" => match offered(&link.private_flags)?.get("flow-director-atr") {
                 Some(on) => *on,

@@ -51,7 +51,7 @@ pub const RULES: &[Rule] = &[
 /// The largest payload of a standard Ethernet frame (IEEE 802.3, 3.2.7).
 const STANDARD: u32 = 1500;
 
-/// Queueing disciplines that hold packets back, or share a rate among classes.
+/// Queueing disciplines that delay packets, or that share a rate among classes.
 const SHAPERS: [&str; 7] = ["cake", "cbq", "drr", "hfsc", "htb", "tbf", "hhf"];
 /// Queueing disciplines that send immediately, in order or fairly.
 const PLAIN: [&str; 9] = ["noqueue", "mq", "mqprio", "pfifo_fast", "pfifo", "bfifo", "fq", "fq_codel", "multiq"];
@@ -64,7 +64,7 @@ fn mtu(facts: &Facts, context: &Context) -> Judged {
         let found = format!("a frame of {mtu} bytes takes {takes} at {}", gigabits(speed.as_bps()));
         let judgement = match takes <= context.budget() {
             true => Judgement::pass(found),
-            // Less than standard Ethernet is no way out.
+            // An MTU below that of standard Ethernet is not a remedy.
             false if mtu <= STANDARD => Judgement::warn(found)
                 .takes(takes)
                 .now(format!("# nothing: {mtu} bytes are no more than the standard Ethernet size"))
@@ -85,7 +85,7 @@ fn discipline(facts: &Facts, context: &Context) -> Judged {
             other => Judgement::pass(format!("{other} is not known to delay packets")),
         };
         let judgement = match link.tx_queues[..] {
-            // mq refuses a device that has one (net/sched/sch_mq.c, mq_init).
+            // mq rejects a device with only one queue (net/sched/sch_mq.c, mq_init).
             [_] if judgement.verdict != Verdict::Pass => {
                 judgement.now(format!("tc qdisc replace dev {} root pfifo_fast", link.name))
             }

@@ -1,4 +1,4 @@
-//! Rules on the network card: its slot and NUMA node, its errors, its virtual functions, its driver and firmware.
+//! Rules on the network card: its slot and NUMA node, errors, virtual functions, driver and firmware.
 
 use host::Facts;
 use host::facts::{CpuSet, PciDevice};
@@ -108,12 +108,12 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Messages of drivers whose version does not fit the firmware (i40e_main.c, ice_main.c, ixgbe; mlx5 and bnxt firmware
-/// errors).
+/// Messages of drivers that do not match the firmware's version (i40e_main.c, ice_main.c, ixgbe; firmware errors of
+/// mlx5 and bnxt).
 const COMPLAINTS: [&str; 4] = ["nvm image", "ddp package file was not found", "entering safe mode", "recovery mode"];
-/// Seconds within which the kernel prints the first messages that rules look at.
+/// Time since boot, in seconds, within which the kernel prints the first messages that the rules look for.
 const BOOT_SECONDS: u64 = 10;
-/// Messages of the kernel when there is no address space for virtual functions (drivers/pci/iov.c).
+/// Messages of the kernel if there is no address space for virtual functions (drivers/pci/iov.c).
 const NO_ROOM: [&str; 2] = ["not enough mmio resources for sr-iov", "can't enable sr-iov"];
 
 fn node(facts: &Facts, context: &Context) -> Judged {
@@ -195,7 +195,7 @@ fn functions(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Whether the messages go back to the boot, when drivers start. Each begins with `[seconds.micros]`.
+/// Whether the messages go back to the boot, when drivers start. Each message begins with `[seconds.micros]`.
 fn from_boot(messages: &[String]) -> bool {
     let seconds = |line: &String| {
         let stamp = line.trim_start().strip_prefix('[')?.split(['.', ']']).next()?;

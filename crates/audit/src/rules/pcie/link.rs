@@ -104,12 +104,12 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Percentage of the raw rate that is left for frames: headers and flow control take the rest. This is an estimate that
-/// the guides of DPDK and of NIC makers share for packets of 256 octets.
+/// Share of the raw rate, in percent, that is available for frames; headers and flow control take the rest. This is an
+/// estimate, on which the guides of DPDK and of NIC makers agree for packets of 256 octets.
 const LEFT_FOR_FRAMES: u64 = 90;
-/// Read requests below this size are small (PCI Express: 512 is the value after reset).
+/// Read requests below this size, in octets, are small (PCI Express: 512 is the value after reset).
 const READ_REQUEST: u32 = 512;
-/// The size that DPDK's guides for mlx4 and mlx5 recommend.
+/// The read request size, in octets, that DPDK's guides for mlx4 and mlx5 recommend.
 const READ_REQUEST_OF_MLX: u32 = 1024;
 
 /// The rate of the fastest port of a device, in bits per second.
@@ -146,7 +146,7 @@ fn link(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The card of a device: the address without its function.
+/// The address of a device's card: the device's address without the function.
 fn card(device: &PciDevice) -> &str {
     device.address.rsplit_once('.').map_or(device.address.as_str(), |(card, _)| card)
 }

@@ -63,14 +63,15 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// A port that was set up and trained once or twice has up to this many changes; more are flaps. This is an estimate.
+/// Maximum number of carrier changes of a port that was set up and trained once or twice; a higher number means that
+/// the link flaps. This is an estimate.
 const FEW_CHANGES: u64 = 20;
 /// Up to this speed, short copper cables work without Reed-Solomon error correction (IEEE 802.3by).
 const WITHOUT_RS: BitRate = BitRate::new(25_000_000_000);
 
 fn carrier(facts: &Facts, context: &Context) -> Judged {
     by_link(facts, context, |link| {
-        // While an interface is down the kernel does not say whether it has a carrier.
+        // While an interface is down, the kernel does not report whether it has a carrier.
         let down = link.operstate.is(|state| state == "down") == Some(true);
         let carrier = if down { false } else { *known(&link.carrier)? };
         let half = link.duplex.is(|duplex| duplex == "half") == Some(true);

@@ -1,4 +1,4 @@
-//! Power states of cards and their links.
+//! Rules on power states of cards and their links.
 
 use host::Facts;
 use host::facts::PciDevice;
@@ -71,7 +71,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The states in which a device's link may sleep. `None` if they are not known.
+/// The sleep states that are enabled for a device's link. `None` if they are not known.
 fn sleeps(device: &PciDevice) -> Option<Vec<String>> {
     if let Some(aspm) = device.aspm.get() {
         let states = [("L0s", aspm.l0s), ("L1", aspm.l1)];
@@ -80,7 +80,7 @@ fn sleeps(device: &PciDevice) -> Option<Vec<String>> {
     if device.link_states.is_empty() {
         return None;
     }
-    // clkpm stops the reference clock, which only saves power beside the states of the link.
+    // clkpm stops the reference clock, and saves power only in addition to the link's own states.
     let on = device.link_states.iter().filter(|(name, fact)| fact.get() == Some(true) && *name != "clkpm");
     Some(on.map(|(name, _)| name.clone()).collect())
 }
@@ -92,7 +92,7 @@ fn aspm(facts: &Facts, context: &Context) -> Judged {
             path.iter().filter_map(|part| Some((*part, sleeps(part)?))).collect();
         let policy = &facts.pci.aspm_policy;
         if !told.iter().any(|(part, _)| part.address == device.address) {
-            // Under this policy the kernel switches every state off (drivers/pci/pcie/aspm.c).
+            // Under this policy, the kernel disables all states (drivers/pci/pcie/aspm.c).
             return match policy.value().map(String::as_str) {
                 Some("performance") => Ok(Judgement::pass("the policy lets no link sleep").see(policy)),
                 _ => Err(Skip::of(&device.aspm)),

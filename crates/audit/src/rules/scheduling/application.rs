@@ -1,4 +1,4 @@
-//! Rules on user threads: those of the application, and others on its CPUs.
+//! Rules on user threads: those of the application, and other threads on its CPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
-/// Number of threads that are named.
+/// Maximum number of threads that a finding names.
 const NAMED: usize = 5;
 
 /// The rules of this module, in the order in which the report lists them.
@@ -123,7 +123,7 @@ fn others(facts: &Facts, context: &Context) -> Judged {
     if affine.is_empty() {
         return Err(Skip::unknown("where the threads of users may run was not recorded"));
     }
-    // On CPUs that are not balanced nobody is put who was not sent there.
+    // On CPUs without load balancing, only threads run that were explicitly placed there.
     let unbalanced = without_balancing(facts);
     let open = isolated.difference(unbalanced.value().unwrap_or(&CpuSet::new()));
     let source = facts.tasks.source();
@@ -194,7 +194,7 @@ fn one_each(facts: &Facts, context: &Context) -> Judged {
     let tasks = own(facts, context)?;
     let source = facts.tasks.source();
     let mut runnable: BTreeMap<u32, Vec<&Task>> = BTreeMap::new();
-    // Whoever is runnable there competes, the application's or not.
+    // Every runnable thread on these CPUs competes, whether it is the application's or not.
     for task in facts.tasks().filter(|task| task.state == 'R') {
         if let Some(cpu) = task.last_cpu.filter(|cpu| isolated.contains(*cpu)) {
             runnable.entry(cpu).or_default().push(task);
@@ -234,7 +234,7 @@ fn in_kernel(facts: &Facts, context: &Context) -> Judged {
     let mut counted = 0;
     for task in &tasks {
         let Some(counts) = interval.change.tasks.get(&task.tid) else { continue };
-        // A thread that slept the whole interval is none that polls.
+        // A thread that slept during the whole interval does not poll.
         if counts.user == Nanos::ZERO {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Control groups: partitions and quotas.
+//! Rules on control groups: partitions and quotas.
 
 use host::Facts;
 use host::facts::{Cgroup, Task};
@@ -92,12 +92,12 @@ fn partitions(facts: &Facts, context: &Context) -> Judged {
     }
 }
 
-/// Whether a group belongs to Kubernetes. The rules on containers judge such groups.
+/// Whether a control group belongs to Kubernetes. The rules on containers judge such groups.
 pub(crate) fn is_of_kubernetes(group: &Cgroup) -> bool {
     group.path.contains("kubepods")
 }
 
-/// How long a quota stops, in each period, a group that wants to run all the time.
+/// How long a quota stops a control group in each period, if the group wants to run all the time.
 pub(crate) fn stop(quota_us: u64, period_us: u64) -> Nanos {
     Nanos::from_micros(period_us.saturating_sub(quota_us))
 }
@@ -106,7 +106,7 @@ fn quotas(facts: &Facts, context: &Context) -> Judged {
     judge_quotas(facts, context, |group| !is_of_kubernetes(group))
 }
 
-/// Judges the quotas of those groups that hold threads of the application, or that were stopped.
+/// Judges the quotas of control groups that have threads of the application, or that were stopped by their quota.
 pub(crate) fn judge_quotas(facts: &Facts, context: &Context, wanted: impl Fn(&Cgroup) -> bool) -> Judged {
     let groups: Vec<&Cgroup> = known(&facts.cgroups.groups)?.iter().filter(|group| wanted(group)).collect();
     if groups.is_empty() {

@@ -1,4 +1,4 @@
-//! Threads of the kernel.
+//! Rules on kernel threads.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
 const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
-/// Number of threads that are named.
+/// Maximum number of threads that a finding names.
 const NAMED: usize = 5;
 
 /// The rules of this module, in the order in which the report lists them.
@@ -103,7 +103,8 @@ fn stems(tasks: &[&Task]) -> String {
 fn unbound(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
     known(&facts.tasks)?;
-    // Threads of interrupts follow their interrupt (kernel/irq/manage.c, irq_thread_check_affinity): irq.on-iso has them.
+    // Threads of interrupts move with their interrupt (kernel/irq/manage.c, irq_thread_check_affinity), which the rule
+    // irq.on-iso judges.
     let movable: Vec<&Task> = facts
         .tasks()
         .filter(|task| task.kernel && !task.no_setaffinity && !task.comm.starts_with("irq/"))

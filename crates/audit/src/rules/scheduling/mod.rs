@@ -1,4 +1,4 @@
-//! Threads, workqueues, scheduler, tracing.
+//! Rules on threads, workqueues, the scheduler and tracing.
 
 mod application;
 mod groups;
@@ -18,7 +18,7 @@ pub(super) use groups::{is_of_kubernetes, judge_quotas};
 pub const RULES: &[&[Rule]] =
     &[workqueues::RULES, kernel_threads::RULES, application::RULES, groups::RULES, scheduler::RULES, tracing::RULES];
 
-/// Threads of users that may run only on isolated CPUs. As far as a host shows it, these are the application.
+/// User threads that may run only on isolated CPUs. As far as the facts show, these are the application's threads.
 pub(super) fn application<'a>(facts: &'a Facts, context: &'a Context) -> impl Iterator<Item = &'a Task> {
     let isolated = &context.isolated.value;
     facts.tasks().filter(move |task| {
@@ -31,7 +31,7 @@ pub(super) fn named(task: &Task) -> String {
     format!("{} ({})", task.comm, task.tid)
 }
 
-/// How often a thread was switched out, either to wait or because another thread ran.
+/// Number of times that a thread was switched out, because it waited or because another thread ran.
 fn switches(counts: &TaskCounts) -> u64 {
     counts.voluntary_switches.unwrap_or(0) + counts.involuntary_switches.unwrap_or(0)
 }

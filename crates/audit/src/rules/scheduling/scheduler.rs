@@ -1,4 +1,4 @@
-//! The scheduler's settings.
+//! Rules on the scheduler's settings.
 
 use host::Facts;
 use host::facts::{CpuSet, KernelVersion, SchedClass, Task};
@@ -104,7 +104,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Real-time threads of users, without deadline threads, which have a budget of their own.
+/// Real-time user threads. Deadline threads are left out, because they have a budget of their own.
 fn realtime(facts: &Facts) -> Result<Vec<&Task>, Skip> {
     known(&facts.tasks)?;
     Ok(facts.tasks().filter(|task| !task.kernel && task.class.is_realtime()).collect())
@@ -150,7 +150,7 @@ fn stalld(facts: &Facts, context: &Context) -> Judged {
     if own == 0 {
         return Err(Skip::not_applicable("no real-time thread runs on isolated CPUs alone"));
     }
-    // By its thread where the units are not known.
+    // If the units are not known, by the service's thread.
     let runs = facts.tasks().any(|task| task.comm == "stalld")
         || facts.services.running.is(|units| units.contains("stalld.service")) == Some(true);
     match runs {

@@ -1,4 +1,4 @@
-//! Tracing, static keys, modules.
+//! Rules on tracing, static keys and modules.
 
 use host::Facts;
 use units::Nanos;
@@ -6,10 +6,10 @@ use units::Nanos;
 use crate::{Applies, Cause, Context, Fix, HitKind, Judged, Judgement, Magnitude, Rule, Skip, hits, known};
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
-/// Interrupts from other CPUs that stop a CPU for a changed memory map or changed code.
+/// Interrupts from other CPUs, sent because a memory map or code was changed.
 const FROM_OTHERS: [&str; 2] = ["CAL", "TLB"];
-/// More such interrupts than this per second, on all isolated CPUs together, are no coincidence. This is an estimate:
-/// loading one module interrupts all CPUs some ten times.
+/// More such interrupts per second than this, on all isolated CPUs together, are no coincidence. This is an estimate:
+/// loading one module interrupts all CPUs about ten times.
 const MANY_A_SECOND: u64 = 10;
 
 /// The rules of this module, in the order in which the report lists them.
@@ -90,7 +90,7 @@ fn tracing(facts: &Facts, _: &Context) -> Judged {
     if let Some(n) = probes.filter(|n| *n > 0) {
         active.push(format!("{n} kernel probes are set"));
     }
-    // To say that nothing is traced, all must be known.
+    // Only if everything is known can the result be that nothing is traced.
     if active.is_empty() {
         known(&kernel.trace_events)?;
         known(&kernel.kprobes)?;
@@ -119,7 +119,7 @@ fn static_key(facts: &Facts, _: &Context) -> Judged {
     if flapping.is_empty() {
         return Err(Skip::not_applicable("no time daemon runs that opens and closes such sockets"));
     }
-    // ptp4l and phc2sys keep their sockets open; so does tuned where its plugin is on, which only its profile tells.
+    // ptp4l and phc2sys keep their sockets open. So does tuned if its plugin is on, which only its profile shows.
     let holders = runs(&["ptp4l", "rtentsk", "timemaster"]);
     let by_tuned = facts.services.tuned_profile.is(|profile| profile.contains("realtime")) == Some(true);
     let source = facts.tasks.source();

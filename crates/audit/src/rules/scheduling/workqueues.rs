@@ -1,4 +1,4 @@
-//! Workqueues.
+//! Rules on workqueues.
 
 use host::Facts;
 use units::Nanos;
@@ -64,7 +64,7 @@ fn each_cpumask(facts: &Facts, context: &Context) -> Judged {
     let mut judgements = Vec::new();
     for (name, mask) in &facts.workqueues.each {
         let Some(own) = mask.value() else { continue };
-        // What the global mask takes away already is no stray (workqueue.rst, "Affinity Scopes").
+        // CPUs that the global mask already excludes are not a problem (workqueue.rst, "Affinity Scopes").
         let stray = own.intersection(global).intersection(isolated);
         let place = format!("/sys/devices/virtual/workqueue/{name}/cpumask");
         let subject = Subject::Named(format!("workqueue {name}"));

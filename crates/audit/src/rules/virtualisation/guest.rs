@@ -1,4 +1,4 @@
-//! Rules on what a guest can see of its hypervisor and physical host.
+//! Rules on what a guest can see of its hypervisor and its physical host.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -89,7 +89,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Drivers of emulated devices. QEMU's IDE, AHCI, network cards and floppy use the drivers of real models.
+/// Drivers of emulated devices. QEMU's IDE, AHCI, network cards and floppy use the drivers of real devices.
 const EMULATED: [&str; 8] = ["ata_piix", "pata_acpi", "floppy", "e1000", "8139cp", "8139too", "ne2k-pci", "pcnet32"];
 
 fn steal(facts: &Facts, context: &Context) -> Judged {
@@ -104,7 +104,7 @@ fn steal(facts: &Facts, context: &Context) -> Judged {
     let of_cpu = &times[&cpu];
     let busy = of_cpu.user + of_cpu.system + of_cpu.irq + of_cpu.softirq + of_cpu.nice;
     let all = busy + of_cpu.idle + of_cpu.iowait + most;
-    // One packet in ten thousand: what is rarer no quantile up to p99.99 shows.
+    // One packet in ten thousand: rarer delays do not show in any quantile up to p99.99.
     match u128::from(most.as_nanos()) * 10_000 <= u128::from(all.as_nanos()) {
         true => Judgement::pass_for(
             &cpus,

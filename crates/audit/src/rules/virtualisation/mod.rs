@@ -1,4 +1,4 @@
-//! Virtualisation: hosts of guests, and guests.
+//! Rules on hosts of virtual machines, and on guests.
 
 mod guest;
 mod module;

@@ -1,4 +1,4 @@
-//! Parameters of KVM.
+//! Rules on parameters of KVM.
 
 use host::Facts;
 use host::facts::{Fact, Vendor};
@@ -114,7 +114,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Whether a module parameter is on: `Y`, `N`, `1`, `0`, `on`, `off`, `auto`, `never`, `force`.
+/// Whether a module parameter is on. Accepts `Y`, `N`, `1`, `0`, `on`, `off`, `auto`, `never` and `force`.
 fn is_on(text: &str) -> Result<bool, Skip> {
     match text.trim() {
         "Y" | "y" | "1" | "on" | "force" => Ok(true),

@@ -1,4 +1,4 @@
-//! Threads and memory of guests on their host.
+//! Rules on the threads and memory of guests, as seen from their host.
 
 use std::collections::BTreeMap;
 
@@ -95,10 +95,10 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// From this priority on, a virtual CPU delays threads of the kernel: interrupt threads have 50 (kernel/irq/manage.c,
-/// `sched_set_fifo`).
+/// From this real-time priority on, a virtual CPU delays kernel threads: interrupt threads have 50
+/// (kernel/irq/manage.c, `sched_set_fifo`).
 const TOO_HIGH: u32 = 50;
-/// Number of threads that are named.
+/// Maximum number of threads that a finding names.
 const NAMED: usize = 5;
 
 fn guests(facts: &Facts) -> Result<&[Guest], Skip> {
@@ -117,7 +117,8 @@ fn thread(facts: &Facts, tid: u32) -> Result<&Task, Skip> {
     facts.tasks().find(|task| task.tid == tid).ok_or_else(|| Skip::unknown(format!("thread {tid} was not recorded")))
 }
 
-/// The CPU that each virtual CPU's thread has alone, and the threads that may run on several CPUs.
+/// The CPU of each virtual CPU whose thread is pinned to a single CPU, and the virtual CPUs whose threads may run on
+/// several.
 fn placed(facts: &Facts, guest: &Guest) -> Result<(BTreeMap<u32, u32>, Vec<u32>), Skip> {
     let (mut own, mut loose) = (BTreeMap::new(), Vec::new());
     for (vcpu, tid) in &guest.vcpus {
@@ -146,7 +147,7 @@ pub(super) fn is_dedicated(facts: &Facts) -> Result<bool, Skip> {
 
 fn pinning(facts: &Facts, context: &Context) -> Judged {
     let guests = guests(facts)?;
-    // Who else is bound to a CPU, of all guests.
+    // How many threads of all guests are pinned to each CPU.
     let mut bound: BTreeMap<u32, u32> = BTreeMap::new();
     for guest in guests {
         if let Ok((own, _)) = placed(facts, guest) {
@@ -221,13 +222,13 @@ fn class(facts: &Facts, context: &Context) -> Judged {
 
 fn memory(facts: &Facts, _: &Context) -> Judged {
     let one = |guest: &Guest| {
-        // Any thread of a process says what its process has; the first one often is not recorded alone.
+        // Every thread shows the memory of its whole process; the process's first thread is often not recorded.
         let task = thread(facts, *guest.vcpus.values().next().unwrap_or(&guest.pid))?;
         let has = |fact: &Fact<u64>| fact.get().unwrap_or(0);
         let (huge, locked) = (has(&task.huge_bytes), has(&task.locked_bytes));
         let judgement = match (huge, locked) {
             (0, 0) => {
-                // Nothing locked is known; whether there are huge pages must be, too.
+                // No locked memory is known, so it must also be known whether there are huge pages.
                 known(&task.huge_bytes)?;
                 known(&task.locked_bytes)?;
                 Judgement::warn_for(name(guest), "its memory has no huge pages and is not locked")
