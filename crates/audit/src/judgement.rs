@@ -16,7 +16,7 @@ pub type Judged = Result<Vec<Judgement>, Skip>;
 pub enum Skip {
     /// The answer cannot be known.
     Unknown {
-        /// The reason.
+        /// Why the answer cannot be known.
         reason: Box<str>,
         /// The source that must be read to know the answer. `None` if no source would help.
         source: Option<Source>,

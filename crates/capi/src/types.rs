@@ -4,9 +4,9 @@ use std::ffi::c_char;
 
 /// The ABI version: the number in the library's soname.
 pub const APUS_ABI: u32 = 0;
-/// As the end of a wait: no end, so only an event ends the wait.
+/// End of a wait that only an event ends.
 pub const APUS_NEVER: u64 = u64::MAX;
-/// As a time or cost: it was not measured.
+/// Value of a time or cost that was not measured.
 pub const APUS_UNKNOWN: u64 = u64::MAX;
 /// Maximum number of queues per call, and of file descriptors that a waiter can watch.
 pub const APUS_MAX_QUEUES: usize = 32;
@@ -22,7 +22,7 @@ units::named! {
         Watched = "watched",
         /// Any event, because the caller carries out blocking waits itself.
         Caller = "caller",
-        /// Nothing: only timed waits are used.
+        /// Nothing can end a blocking wait early, so only timed waits are used.
         Nothing = "nothing",
     }
 }

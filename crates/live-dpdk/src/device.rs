@@ -47,9 +47,9 @@ pub struct DpdkDevice {
 /// Whether the worker's thread is registered with DPDK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Thread {
-    /// Not known yet, because the worker has not polled.
+    /// It is not known yet, because the worker has not polled.
     Unknown,
-    /// Not registered by this device: the thread already had a DPDK number, or no number was free.
+    /// This device did not register the thread, because the thread already had a DPDK number or no number was free.
     AsIs,
     /// This device registered the thread, and must unregister it.
     Registered,

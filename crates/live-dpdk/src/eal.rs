@@ -26,7 +26,7 @@ pub(crate) struct Eal {
     jobs: Mutex<Sender<Job>>,
 }
 
-/// Why the EAL could not be started, after which arguments. It cannot be started a second time in a process.
+/// Arguments of the failed attempt to start the EAL, and why it failed. A process cannot start the EAL a second time.
 type Failed = (Vec<String>, String);
 
 static EAL: OnceLock<Result<Eal, Failed>> = OnceLock::new();

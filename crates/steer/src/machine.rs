@@ -41,7 +41,7 @@ where
     controller: P,
     actuator: A,
     state: State<P::Setting, C>,
-    /// When to read next.
+    /// Time of the next reading.
     due: Instant<C>,
     /// Time of the next check whether the setting was changed by others or lost.
     look: Instant<C>,
@@ -86,14 +86,14 @@ pub enum Step<T, F, R> {
         wanted: T,
         /// Why the setting was chosen.
         reason: R,
-        /// The outcome.
+        /// The outcome of applying the requested setting.
         acted: Acted<F>,
     },
     /// A setting that was still being applied at the last poll now has an outcome, possibly [`Acted::Later`] again.
     Arrived {
         /// The requested setting.
         wanted: T,
-        /// The outcome.
+        /// The outcome of applying the requested setting.
         acted: Acted<F>,
     },
     /// The sensor failed, so the setting in force was kept.
@@ -101,7 +101,7 @@ pub enum Step<T, F, R> {
         /// Why the sensor failed.
         why: Blind,
     },
-    /// The setting is not available now.
+    /// The setting is not available now, for this reason.
     Away(Away),
     /// The setting can no longer be changed, for this reason. The loop has ended.
     Lost(Lost),
@@ -112,7 +112,7 @@ type StepOf<P, C> = Step<<P as Controller<C>>::Setting, <P as Controller<C>>::In
 
 /// A control loop of any type, so that [`run`] can run different loops together.
 pub trait Poll<C> {
-    /// Does what is due at `now`.
+    /// Does everything that is due at `now`.
     fn poll(&mut self, now: Instant<C>);
 
     /// When the loop must be polled next. `None` if it has ended.
@@ -182,7 +182,7 @@ where
         }
     }
 
-    /// Does what is due at `now`.
+    /// Does everything that is due at `now`.
     pub fn poll(&mut self, now: Instant<C>) -> StepOf<P, C> {
         match &self.state {
             State::Lost(lost) => return Step::Lost(lost.clone()),

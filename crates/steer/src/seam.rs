@@ -106,7 +106,7 @@ pub enum Acted<F> {
     },
     /// The setting was refused. The previous one is still in force.
     Refused {
-        /// The reason.
+        /// Why the setting was refused.
         why: String,
     },
     /// The setting is still being applied; check the outcome after this time.
@@ -160,9 +160,9 @@ pub enum Standing {
     /// The setting was unavailable for a time and has been reset to the machine's default, so Apus must apply its value
     /// again.
     Fresh,
-    /// The setting is not available now.
+    /// The setting is not available now, for this reason.
     Away(Away),
-    /// The setting can no longer be changed.
+    /// The setting can no longer be changed, for this reason.
     Lost(Lost),
 }
 

@@ -60,7 +60,7 @@ impl std::fmt::Debug for PossibleCause {
 /// The input of the judges: the symptom, and what was observed at the ends.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Case {
-    /// What the user noticed.
+    /// The symptom that the user noticed.
     pub symptom: Symptom,
     /// What was observed on this host and, if it was watched too, at the other end.
     pub ends: Vec<End>,
@@ -95,8 +95,8 @@ pub struct Seen {
 pub struct Experiment {
     /// Instructions: what to change, and what to measure then.
     pub text: String,
-    /// The same change as a factor for a plan of `apus experiment`, in lines of TOML. `None` if Apus cannot change this
-    /// setting.
+    /// The change of this experiment as a factor for a plan of `apus experiment`, in lines of TOML. `None` if Apus
+    /// cannot change this setting.
     pub factor: Option<String>,
 }
 

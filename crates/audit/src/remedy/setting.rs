@@ -6,7 +6,7 @@ use host::facts::CpuSet;
 /// A setting that `apus tune` can apply and roll back.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Setting {
-    /// What is set.
+    /// Which setting of the host is changed.
     pub place: Place,
     /// The value in the words of a profile, such as `performance`, `10us` or `0-1`.
     pub value: String,

@@ -18,7 +18,7 @@ use super::InForce;
 use crate::seam::{Acted, Actuator, Away, Lost, Standing};
 
 units::named! {
-    /// The setting that controls a frequency.
+    /// Which kernel setting controls the frequency of a domain.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Way {
         /// `scaling_setspeed`: the target frequency of the governor `userspace`.
@@ -42,7 +42,7 @@ const STEPS: u64 = 16;
 pub struct Place {
     /// The kernel's cpufreq policy for these CPUs.
     pub domain: Domain,
-    /// How the frequency is set.
+    /// Which kernel setting controls the frequency.
     pub way: Way,
     /// The frequencies that can be requested.
     pub pstates: PStates,
@@ -113,7 +113,7 @@ impl Place {
     }
 }
 
-/// The frequencies that can be requested.
+/// The frequencies that can be requested in a domain in this way. `None` if they are not known.
 fn pstates(domain: &Domain, way: Way) -> Option<PStates> {
     if way != Way::Hwp && !domain.frequencies.is_empty() {
         return PStates::new(&domain.frequencies);
@@ -246,7 +246,7 @@ impl Highest {
                 Ok(Moved::Away) => return Some(Acted::Away(away())),
                 Ok(Moved::Gone) => return Some(self.lose(Lost::Gone)),
                 Err(error) => {
-                    // It may have been written all the same.
+                    // The refused value may have been written nevertheless.
                     self.asked = None;
                     return Some(Acted::Refused { why: error.to_string() });
                 }

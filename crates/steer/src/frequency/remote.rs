@@ -1,4 +1,5 @@
-//! Where a guest sets the frequency of a vCPU: at its host, through a channel to `apus power serve`.
+//! Sets the frequency of a vCPU from inside a guest: requests it from the host, through a channel to `apus power
+//! serve`.
 //!
 //! ```text
 //!   Pace ──► Remote ──► apus/1 ID 1800000000Hz vcpu=1 ──► channel ──► apus power serve ──► the core's frequency
@@ -6,7 +7,8 @@
 //!              └───── granted, limited, held, refused ◄──────┘
 //! ```
 //! The host answers within milliseconds; until then the request is [`Acted::Later`]. Once a second, the actuator asks
-//! which frequency is in force: another vCPU may share the core, or the host's service may have been restarted.
+//! the host which frequency is in force, because another vCPU may share the core, or the host's service may have
+//! restarted.
 
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,13 +26,13 @@ use crate::seam::{Acted, Actuator, Away, Standing};
 const LOOK_EVERY: Nanos = Nanos::from_millis(2);
 /// Maximum time to wait for an answer. A busy host may take a while.
 const PATIENCE: Nanos = Nanos::from_secs(1);
-/// Consecutive checks of the frequency in force, one a second, without an answer before the host counts as away.
+/// Number of consecutive checks without an answer (one check per second) after which the host counts as unavailable.
 const SILENT_CHECKS: u32 = 2;
 
 /// A channel that the actuators of all vCPUs share.
 pub type Shared<P> = Arc<Mutex<Client<P>>>;
 
-/// The frequency of a vCPU's core, as the host sets it.
+/// Actuator for the frequency of a vCPU's core, which the host sets.
 #[derive(Debug)]
 pub struct Remote<P, C> {
     client: Shared<P>,
@@ -38,21 +40,22 @@ pub struct Remote<P, C> {
     pstates: PStates,
     in_force: InForce,
     known: InForce,
-    /// The frequency at which the host said that it fixed the core, in kHz. `None` if the core is not fixed.
+    /// The frequency at which the host has fixed the core, according to its last answer, in kHz. `None` if the core is
+    /// not fixed.
     fixed: Option<u32>,
     waiting: Option<(Id, Instant<C>)>,
-    /// A question for the state that was not answered yet, and how many were not.
+    /// The last query of the state that was not answered yet. `silent` counts unanswered queries.
     check: Option<Id>,
     silent: u32,
-    /// The last request.
+    /// The frequency that was requested last.
     asked: Option<Hertz>,
     changes: u64,
     is_dry: bool,
 }
 
 impl<P: Read + Write, C> Remote<P, C> {
-    /// Creates the actuator of a vCPU from the host's answer to [`Ask::State`]. The error says why the vCPU cannot be
-    /// controlled.
+    /// Creates the actuator of a vCPU. `state` is the host's answer to [`Ask::State`]. The error says why the vCPU's
+    /// frequency cannot be controlled.
     pub fn new(client: Shared<P>, vcpu: u16, state: &Answer) -> Result<Self, String> {
         let why = || match state.verdict.is_good() {
             true => "the host does not say which frequencies the guest may request".to_owned(),
@@ -68,12 +71,12 @@ impl<P: Read + Write, C> Remote<P, C> {
         Ok(Self { client, vcpu, pstates, in_force, known, fixed, waiting, check, silent, asked, changes, is_dry })
     }
 
-    /// From now on, requests nothing, but reports success: for a dry run.
+    /// Makes the actuator send no requests but report success (dry run).
     pub fn that_changes_nothing(self) -> Self {
         Self { is_dry: true, ..self }
     }
 
-    /// Number of the vCPU.
+    /// Number of the vCPU that this actuator controls.
     pub fn vcpu(&self) -> u16 {
         self.vcpu
     }
@@ -83,13 +86,13 @@ impl<P: Read + Write, C> Remote<P, C> {
         self.pstates
     }
 
-    /// Number of times that a different frequency was requested.
+    /// Number of times that a different frequency was requested for the vCPU.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// The frequency in force as far as the guest knows, and the highest one that it may request. A core that the host
-    /// has not fixed counts as running at the latter.
+    /// The frequency in force according to the host's last answer, and the highest one that the guest may request. A
+    /// core that the host has not fixed counts as running at the highest.
     pub fn in_force(&self) -> InForce {
         self.in_force
     }
@@ -104,7 +107,7 @@ impl<P: Read + Write, C> Remote<P, C> {
         client.answer(id).map_err(broken)
     }
 
-    /// The channel fails, so the host drops the request, and its own limits are in force again.
+    /// Handles a failure of the channel: the host has then dropped the request, and its own limits are in force again.
     fn away(&mut self, why: String) -> Away {
         self.waiting = None;
         self.fixed = None;
@@ -132,7 +135,7 @@ impl<P: Read + Write, C> Actuator<C> for Remote<P, C> {
             self.known = self.in_force;
             return Acted::InForce;
         }
-        // Its answer would describe what was in force before.
+        // The answer to an earlier query would describe the state before this request.
         self.check = None;
         match self.ask(Ask::Frequency(Frequency::AtLeast(*wish))) {
             Ok(id) => self.waiting = Some((id, now)),
@@ -159,7 +162,7 @@ impl<P: Read + Write, C> Actuator<C> for Remote<P, C> {
         self.learn(&answer);
         match answer.verdict {
             Verdict::Granted if self.asked == Some(self.in_force.frequency) => Acted::InForce,
-            // The next higher frequency that the core has.
+            // The core has no such frequency: the next higher one is in force.
             Verdict::Granted => Acted::Rounded { now: self.in_force, why: None },
             _ => Acted::Rounded { now: self.in_force, why: Some(answer.why) },
         }
@@ -172,13 +175,13 @@ impl<P: Read + Write, C> Actuator<C> for Remote<P, C> {
         }
         if let Some(id) = self.check.take() {
             match self.answer(id) {
-                // Too many requests.
+                // The host refused the query because the guest sent too many requests; this is an answer too.
                 Ok(Some(answer)) if answer.verdict == Verdict::Refused => self.silent = 0,
                 Ok(Some(answer)) => {
                     let (before, known) = (self.fixed, self.known);
                     let was_away = self.silent >= SILENT_CHECKS;
                     self.learn(&answer);
-                    // So that the loop learns of a difference.
+                    // Lets the control loop learn that another frequency is in force.
                     self.known = known;
                     // The host's service was restarted, or another vCPU has moved to this core or away from it.
                     if self.asked.is_some() && (was_away || answer.khz != before) {

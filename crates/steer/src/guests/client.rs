@@ -1,22 +1,24 @@
-//! The guest's end of a channel: sends requests, and finds their answers among whatever else arrives.
+//! The guest's end of a channel: sends requests, and finds the answers to them among everything that arrives.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
 use super::protocol::{Answer, Ask, Id, LONGEST_ANSWER, MAGIC, Request};
 
-/// Requests that the host has not read, in bytes, before further ones are dropped.
+/// Size of the queue for requests that the host has not read yet, in bytes. Further requests are dropped.
 const UNSENT: usize = 4096;
-/// Answers that were received but not asked for yet. More than one request per vCPU is rarely unanswered.
+/// Maximum number of received answers that [`Client::answer`] has not fetched yet. A client rarely has more than one
+/// unanswered request per vCPU.
 const UNCLAIMED: usize = 256;
 
-/// A channel to the host, which all vCPUs of the guest share.
+/// The guest's end of a channel to the host. All vCPUs of the guest share it.
 ///
-/// The port must not block: reads and writes that cannot be done now fail with [`io::ErrorKind::WouldBlock`].
+/// The port must be non-blocking: reads and writes that cannot be done at once must fail with
+/// [`io::ErrorKind::WouldBlock`].
 #[derive(Debug)]
 pub struct Client<P> {
     port: P,
-    /// Distinguishes the IDs of this client from those of other programs that used the port before.
+    /// Part of this client's IDs that distinguishes them from IDs of programs that used the port before.
     session: u32,
     next: u32,
     unsent: Vec<u8>,
@@ -25,14 +27,14 @@ pub struct Client<P> {
 }
 
 impl<P: Read + Write> Client<P> {
-    /// Creates a client. `session` should be random: an answer to an earlier program whose number was the same would be
-    /// taken for one to this client.
+    /// Creates a client. `session` should be a random number: answers to an earlier program with the same number would
+    /// be mistaken for answers to this client.
     pub fn new(port: P, session: u32) -> Self {
         Self { port, session, next: 0, unsent: Vec::new(), unread: Vec::new(), answers: VecDeque::new() }
     }
 
-    /// Sends a request, or queues it until the host reads the port. Returns the ID of its answer. If too many requests are
-    /// queued, this one is dropped: it gets no answer.
+    /// Sends a request, or queues it until the host reads the port. Returns the ID that the answer will have. If too
+    /// many requests are queued, this request is dropped and gets no answer.
     pub fn ask(&mut self, ask: Ask, vcpu: u16) -> io::Result<Id> {
         let id: Id = format!("{:08x}{:08x}", self.session, self.next).parse().map_err(io::Error::other)?;
         self.next = self.next.wrapping_add(1);
@@ -44,15 +46,16 @@ impl<P: Read + Write> Client<P> {
         Ok(id)
     }
 
-    /// Whether a request still waits for the host to read the port.
+    /// Whether a request is still queued because the host has not read the port.
     pub fn is_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Sends and receives what the port allows now. Returns the answer to a request. `None` if it has not arrived.
+    /// Sends and receives as much as the port allows now. Returns the answer to the request with this ID, or `None` if
+    /// it has not arrived yet.
     pub fn answer(&mut self, id: Id) -> io::Result<Option<Answer>> {
         let moved = self.send().and_then(|()| self.receive());
-        // Also one that came before the channel was closed.
+        // Return it even if it arrived before the channel was closed.
         let at = self.answers.iter().position(|answer| answer.id == id);
         match at.and_then(|at| self.answers.remove(at)) {
             Some(answer) => Ok(Some(answer)),
@@ -85,13 +88,13 @@ impl<P: Read + Write> Client<P> {
         }
     }
 
-    /// Keeps the answers to this client. Answers to other programs, also binary ones of DPDK, are skipped.
+    /// Stores the answers to this client. Answers to other programs, including DPDK's binary ones, are skipped.
     fn heard(&mut self, bytes: &[u8]) {
         let mine = format!("{:08x}", self.session);
         for byte in bytes {
             if *byte != b'\n' {
                 self.unread.push(*byte);
-                // Without its beginning, what is longer than an answer is none.
+                // A line that is longer than any answer, and whose beginning is lost, is not an answer.
                 let excess = self.unread.len().saturating_sub(LONGEST_ANSWER);
                 self.unread.drain(..excess);
                 continue;

@@ -48,35 +48,35 @@ pub enum Core {
 }
 
 units::named! {
-    /// What to do with a core's frequency.
+    /// How a guest wants to change a core's frequency.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Scale {
-        /// One step up.
+        /// Raises the frequency by one step.
         Up = "up",
-        /// One step down.
+        /// Lowers the frequency by one step.
         Down = "down",
-        /// To the highest frequency.
+        /// Sets the highest frequency.
         Max = "max",
-        /// To the lowest frequency.
+        /// Sets the lowest frequency.
         Min = "min",
-        /// Allow the turbo frequency.
+        /// Allows the turbo frequency.
         EnableTurbo = "enable-turbo",
-        /// Forbid the turbo frequency.
+        /// Forbids the turbo frequency.
         DisableTurbo = "disable-turbo",
     }
 }
 
 units::named! {
-    /// What a guest wants to know.
+    /// What a guest asks about its vCPUs.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Query {
-        /// The frequencies of all vCPUs.
+        /// Asks for the frequencies of all vCPUs.
         FreqList = "freq-list",
-        /// The frequency of a vCPU.
+        /// Asks for the frequency of one vCPU.
         Freq = "freq",
-        /// The capabilities of all vCPUs.
+        /// Asks for the capabilities of all vCPUs.
         CapsList = "caps-list",
-        /// The capabilities of a vCPU.
+        /// Asks for the capabilities of one vCPU.
         Caps = "caps",
     }
 }
@@ -117,14 +117,14 @@ pub enum Policy {
     Invalid(String),
 }
 
-/// The meaning of a request.
+/// A parsed request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Packet {
     /// A program in the guest has opened the channel. Only the packet's command is set, and no answer is expected.
     Connect,
-    /// Scale a core's frequency.
+    /// Scales the frequency of a core.
     Scale(Core, Scale),
-    /// Set a policy.
+    /// Sets a power policy.
     Policy(Policy),
     /// Remove the policy. DPDK's host program does not answer, so neither does Apus.
     RemovePolicy,
@@ -132,9 +132,9 @@ pub enum Packet {
     Query(Query, u64),
     /// A command, or a unit of a scaling command, that DPDK 22.11 does not define.
     Unknown {
-        /// The command.
+        /// Number of the command.
         command: u32,
-        /// The unit of the scaling command.
+        /// Number of the unit in the scaling command.
         unit: u32,
     },
 }

@@ -51,12 +51,12 @@ impl Domain {
         self.at_most(khz.saturating_sub(1))
     }
 
-    /// The highest step.
+    /// The highest frequency step, in kHz.
     pub fn highest(&self) -> u32 {
         self.steps.last().copied().unwrap_or(0)
     }
 
-    /// The lowest step.
+    /// The lowest frequency step, in kHz.
     pub fn lowest(&self) -> u32 {
         self.steps.first().copied().unwrap_or(0)
     }
@@ -102,11 +102,11 @@ impl Manifest {
 /// Where a vCPU's thread runs on the host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// On this CPU only.
+    /// The vCPU runs on this CPU only.
     Pinned(u32),
-    /// On any of these CPUs; the scheduler decides.
+    /// The vCPU runs on any of these CPUs; the scheduler decides.
     Floating(CpuSet),
-    /// Unknown, for this reason.
+    /// It is not known where the vCPU runs, for this reason.
     Unknown(String),
 }
 

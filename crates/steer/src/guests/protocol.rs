@@ -41,7 +41,7 @@ impl Id {
     /// The ID in answers to messages without a readable ID.
     pub const NONE: Self = Self(*b"-               ", 1);
 
-    /// The text of the ID.
+    /// The ID as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0[..usize::from(self.1)]).unwrap_or_default()
     }
@@ -149,9 +149,9 @@ impl fmt::Display for Ask {
 pub struct Request {
     /// Identifier that the guest chose; the answer repeats it.
     pub id: Id,
-    /// Content of the request.
+    /// What the guest asks for.
     pub ask: Ask,
-    /// Number of the vCPU.
+    /// Number of the vCPU for which the guest asks.
     pub vcpu: u16,
 }
 
@@ -217,7 +217,7 @@ impl Verdict {
 pub struct Answer {
     /// Identifier of the request.
     pub id: Id,
-    /// The outcome.
+    /// The outcome of the request.
     pub verdict: Verdict,
     /// Number of the vCPU. `None` if the request named none.
     pub vcpu: Option<u16>,

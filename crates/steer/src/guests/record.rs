@@ -47,7 +47,7 @@ units::named! {
     /// Kind of an event.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Event {
-        /// A message of a guest.
+        /// The guest sent a message.
         Request = "request",
         /// The guest sent messages above its allowed rate; [`Record::asked`] is their number since the last such
         /// record.
@@ -63,9 +63,9 @@ units::named! {
     /// The protocol of a message.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Protocol {
-        /// DPDK's guest channel packets.
+        /// A packet of DPDK's guest channel.
         Dpdk = "dpdk",
-        /// Apus's own lines.
+        /// A line of Apus's own protocol.
         Apus = "apus",
     }
 }

@@ -131,7 +131,7 @@ pub struct Moderate<C> {
     policy: Moderation<C>,
     goal: Goal,
     in_force: Profile,
-    /// The last decision.
+    /// The last profile that was requested.
     wished: Option<Wish>,
     /// Whether all queues of the device share one timer.
     is_shared: bool,

@@ -51,9 +51,9 @@ pub fn least_usecs(driver: &str) -> u32 {
 pub enum Place {
     /// NAPI deferral of one queue.
     Deferral {
-        /// The interface's name.
+        /// Name of the interface.
         interface: String,
-        /// The number of the receive queue.
+        /// Number of the receive queue.
         queue: u32,
         /// Whether an application that busy-polls with epoll may suspend the queue's interrupts while it is busy. Apus
         /// then sets `irq-suspend-timeout` to the timer, so that no packet waits longer than the timer, however late
@@ -62,21 +62,21 @@ pub enum Place {
     },
     /// NAPI deferral of all queues of a device.
     DeviceDeferral {
-        /// The interface's name.
+        /// Name of the interface.
         interface: String,
     },
     /// The NIC's coalescing for one queue (`ethtool --per-queue`).
     Queue {
-        /// The interface's name.
+        /// Name of the interface.
         interface: String,
-        /// The number of the queue.
+        /// Number of the queue.
         queue: u32,
         /// The shortest `rx-usecs` that the driver takes as a time ([`least_usecs`]), in microseconds.
         least_usecs: u32,
     },
     /// The NIC's coalescing for a whole device (`ethtool -C`).
     Device {
-        /// The interface's name.
+        /// Name of the interface.
         interface: String,
         /// The shortest `rx-usecs` that the driver takes as a time ([`least_usecs`]), in microseconds.
         least_usecs: u32,
@@ -196,7 +196,7 @@ impl Setter {
         Self { steered, number, place }
     }
 
-    /// The place.
+    /// Where this actuator sets the moderation.
     pub fn place(&self) -> &Place {
         &self.place
     }

@@ -351,7 +351,8 @@ enum Promotion {
     /// C1E if the bit is set, C1 if it is clear: the two states cannot be enabled at the same time (intel_idle.c, above
     /// adl_cstates; commit eeae55e, intel_idle: Add Meteorlake support).
     OfBoth,
-    /// It is not known which of the two applies: on Sapphire Rapids it changed with the firmware (commit 1548fac47a11).
+    /// It is not known which of the two applies: on Sapphire Rapids, a firmware version changed it (commit
+    /// 1548fac47a11).
     Unknown,
 }
 

@@ -40,14 +40,14 @@ pub const HIGHEST_BUSY_PPM: u32 = 950_000;
 const WINDOW: Nanos = Nanos::from_millis(100);
 /// A core that is busy for at least this share of a span, in ppm, counts as busy all the time.
 const SATURATED: u32 = 980_000;
-/// The same limit for a core that was nearly idle before, or has late packets. It is lower because the work of a packet
-/// that is not finished yet is not counted.
+/// Like [`SATURATED`], for a core that was nearly idle before, or has late packets. The limit is lower because the work
+/// of a packet that is not finished yet is not counted.
 const SATURATED_IF_LATE: u32 = 900_000;
 /// Number of consecutive spans busy all the time that count as a higher load, if the core was not nearly idle before. A
 /// single one may be a burst.
 const SATURATED_SPANS: u32 = 2;
-/// The same number while packets are measured and none is late: with few packets per second, a burst lasts for several
-/// spans.
+/// Like [`SATURATED_SPANS`], while packets are measured and none is late: with few packets per second, a burst lasts
+/// for several spans.
 const SATURATED_SPANS_IN_TIME: u32 = 10;
 /// The frequency rises only if the busyness exceeds its goal by more than this, in ppm. Otherwise noise would make the
 /// frequency go up and down.

@@ -21,9 +21,10 @@ pub(super) const POLL: usize = SLOTS;
 const ENOUGH: u32 = 8;
 /// The parts of a class's distribution of lateness are recomputed after this many samples.
 const RENEW: u32 = 16;
-/// In each row, one candidate is recomputed after this many waits from which something was learned,
+/// In each row, one candidate is recomputed after this many waits from which something was learned. See [`STALE_FOR`]
+/// for the minimum time between two recomputations.
 const STALE: u32 = 4;
-/// but not earlier than this many nanoseconds after the last recomputation, because one takes about a microsecond.
+/// Minimum time in nanoseconds between two recomputations in a row, because each takes about a microsecond.
 const STALE_FOR: u64 = 300_000;
 /// [`STALE_FOR`] does not apply to the first waits, up to this number, because each of them changes much of what is
 /// known.
