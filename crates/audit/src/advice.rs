@@ -43,7 +43,7 @@ pub enum Doing {
         line: Option<String>,
         /// Words to add. Each replaces the present words with the same name.
         add: Vec<String>,
-        /// Words to remove.
+        /// Words to remove from the line.
         remove: Vec<String>,
         /// Words that occur several times on the line. Only one of each should remain.
         once: Vec<String>,
@@ -77,7 +77,7 @@ pub struct Gain<'a> {
 /// The findings of one root cause.
 #[derive(Clone, Debug)]
 pub struct Caused<'a> {
-    /// The root cause.
+    /// The root cause of the findings.
     pub cause: Cause,
     /// The findings by rule, worst first.
     pub rules: Vec<ByRule<'a>>,

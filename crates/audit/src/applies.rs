@@ -33,16 +33,16 @@ pub struct Applies {
 /// Whether a rule applies on hardware, in a guest, or on both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// On hardware and in guests.
+    /// The rule applies on hardware and in guests.
     Anywhere,
     /// On hardware only: a guest does not have the setting or cannot change it.
     Hardware,
-    /// In a guest only.
+    /// The rule applies in a guest only.
     Guest,
 }
 
 impl Applies {
-    /// Every Linux host.
+    /// Start for rules that apply to every Linux host.
     pub const LINUX: Self = Self {
         os: Os::Linux,
         workloads: &[],
@@ -54,7 +54,7 @@ impl Applies {
         isolated: false,
         nic: false,
     };
-    /// Every FreeBSD host.
+    /// Start for rules that apply to every FreeBSD host.
     pub const FREEBSD: Self = Self { os: Os::FreeBsd, ..Self::LINUX };
 
     /// Restricts the rule to these workloads.

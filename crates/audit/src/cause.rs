@@ -61,12 +61,12 @@ units::named! {
 }
 
 impl Cause {
-    /// The problem, as a heading.
+    /// The problem in a few words, as a heading.
     pub const fn problem(self) -> &'static str {
         self.texts().0
     }
 
-    /// The fix, as a short instruction.
+    /// How to fix the problem, as a short instruction.
     pub const fn action(self) -> &'static str {
         self.texts().1
     }

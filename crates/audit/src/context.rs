@@ -22,7 +22,7 @@ pub struct Context {
 /// A value of the context, with its origin: stated by the user, or inferred.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Intended<T> {
-    /// The value.
+    /// The value that was stated or inferred.
     pub value: T,
     /// Where the value comes from.
     pub how: How,

@@ -187,7 +187,7 @@ impl<T> Planned<'_, T> {
 }
 
 impl KernelLine<'_> {
-    /// Whether the command line does not change.
+    /// Whether the plan leaves the command line unchanged.
     pub fn is_empty(&self) -> bool {
         self.add.is_empty() && self.remove.is_empty() && self.once.is_empty()
     }

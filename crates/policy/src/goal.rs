@@ -40,7 +40,7 @@ impl fmt::Display for GoalError {
 
 impl core::error::Error for GoalError {}
 
-/// Reads `p99.9=50us`.
+/// Parses a goal such as `p99.9=50us`.
 impl FromStr for Goal {
     type Err = GoalError;
     fn from_str(text: &str) -> Result<Self, GoalError> {

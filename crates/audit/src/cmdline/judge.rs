@@ -28,7 +28,7 @@ units::named! {
     pub enum Kind {
         /// The kernel does not know the value, and ignores it or the whole parameter.
         UnknownValue = "unknown-value",
-        /// Two parameters exclude each other.
+        /// Two parameters on the line exclude each other.
         Contradiction = "contradiction",
         /// The parameter does not do what users usually expect, or costs more than it gains.
         Caution = "caution",

@@ -25,19 +25,19 @@ pub struct Known {
 /// The values that are allowed after a parameter's `=`.
 #[derive(Clone, Copy, Debug)]
 pub enum Values {
-    /// Any text.
+    /// Any text is allowed.
     Any,
-    /// No value.
+    /// The parameter takes no value.
     Flag,
-    /// One of these words.
+    /// Exactly one of these words is allowed.
     One(&'static [&'static str]),
     /// Words separated by commas, each of which is one of these.
     Several(&'static [&'static str]),
-    /// A list of CPUs.
+    /// A list of CPUs is required.
     Cpus,
     /// Any number of these words, then a list of CPUs, all separated by commas.
     FlagsAndCpus(&'static [&'static str]),
-    /// A list of CPUs, or nothing.
+    /// A list of CPUs or an empty value is allowed.
     CpusOrNothing,
     /// A whole number, decimal or hexadecimal, in this inclusive range.
     Number(i64, i64),

@@ -103,13 +103,13 @@ pub struct Experiment {
 /// A cause with the evidence for it, as ranked in a [`Diagnosis`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ranked {
-    /// See [`PossibleCause::id`].
+    /// Identifier of the cause ([`PossibleCause::id`]).
     pub id: &'static str,
-    /// See [`PossibleCause::why`].
+    /// How the cause makes packets slow, late or lost ([`PossibleCause::why`]).
     pub why: &'static str,
-    /// See [`PossibleCause::reference`].
+    /// Title of the document that describes the cause ([`PossibleCause::reference`]).
     pub reference: &'static str,
-    /// The evidence.
+    /// The evidence for the cause.
     pub hit: Hit,
 }
 

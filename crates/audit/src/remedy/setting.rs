@@ -25,7 +25,7 @@ pub enum Place {
     Uncore(Bound),
     /// A setting of memory management.
     Memory(OfMemory),
-    /// The CPUs that may handle interrupts.
+    /// The CPUs that may handle interrupts, or that irqbalance must leave alone.
     Interrupts(OfInterrupts),
     /// The CPUs on which unbound kernel workqueues may run.
     Workqueues(OfWorkqueues),
@@ -56,7 +56,7 @@ pub enum Bound {
     Lowest,
 }
 
-/// Settings of memory management.
+/// Which setting of memory management.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum OfMemory {
@@ -65,7 +65,7 @@ pub enum OfMemory {
     SamePageMerging,
 }
 
-/// Settings of interrupts.
+/// Which interrupts, by the setting that moves them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OfInterrupts {
     /// The CPUs for interrupts that will be requested later (`default_smp_affinity`).
@@ -76,7 +76,7 @@ pub enum OfInterrupts {
     Banned,
 }
 
-/// Settings of workqueues.
+/// Which setting of workqueues.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum OfWorkqueues {

@@ -218,7 +218,7 @@ fn exclusive(facts: &Facts) -> Result<Vec<(&Cgroup, &CpuSet)>, Skip> {
     }
 }
 
-/// The CPUs of all these groups.
+/// The union of the CPUs of all these groups.
 fn all(own: &[(&Cgroup, &CpuSet)]) -> CpuSet {
     own.iter().fold(CpuSet::new(), |all, (_, cpus)| all.union(cpus))
 }

@@ -68,7 +68,7 @@ units::named! {
     pub enum Reason {
         /// The policy is fixed and had no choice.
         Fixed = "fixed",
-        /// Frames arrived.
+        /// Frames arrived, so the core needs a high frequency.
         Traffic = "traffic",
         /// No frame has arrived for as long as the policy requires.
         Idle = "idle",
@@ -78,7 +78,7 @@ units::named! {
         Measuring = "measuring",
         /// The core already runs at the frequency that it needs.
         Steady = "steady",
-        /// The load needs a higher frequency.
+        /// The load needs a higher frequency than the present one.
         Load = "load",
         /// For a long time, a lower frequency would have been enough for the load.
         LessLoad = "less_load",

@@ -35,7 +35,7 @@ impl Mode {
     /// `adaptive` with the default goal, [`DEFAULT_GOAL`].
     pub const ADAPTIVE: Self = Self::Adaptive(AdaptiveConfig { goal: None, loss: None, interrupts: true });
 
-    /// `adaptive` with this goal.
+    /// The mode `adaptive` with this latency goal.
     pub const fn holding(goal: Goal) -> Self {
         Self::Adaptive(AdaptiveConfig { goal: Some(goal), loss: None, interrupts: true })
     }

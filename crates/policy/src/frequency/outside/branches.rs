@@ -14,9 +14,9 @@ use super::{ONE, Occupancy, Unsure, scale};
 /// Counts of a core's branch counters over a span of time. All counters ran for the same part of the span.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Branches {
-    /// Retired branches.
+    /// Number of retired branches.
     pub branches: u64,
-    /// Mispredicted branches.
+    /// Number of mispredicted branches.
     pub misses: u64,
     /// Cycles in which the core was not halted. `None` if they were not counted.
     pub cycles: Option<u64>,

@@ -52,7 +52,7 @@ const SATURATED_SPANS_IN_TIME: u32 = 10;
 /// The frequency rises only if the busyness exceeds its goal by more than this, in ppm. Otherwise noise would make the
 /// frequency go up and down.
 const MARGIN: u32 = 40_000;
-/// The shortest and the longest hold time.
+/// Limits of the hold time: the shortest, then the longest.
 const SHORTEST_HOLD: Nanos = Nanos::from_millis(300);
 const LONGEST_HOLD: Nanos = Nanos::from_secs(4);
 /// A lower frequency counts as confirmed after this many hold times.

@@ -18,7 +18,7 @@ const GEARS: [u64; 3] = [3 * BURST, 2 * BURST, BURST];
 const TREND_2: u64 = 100;
 const TREND_1: u64 = 1;
 const UP_ABOVE: u64 = 10_000;
-/// `TIMER_NUMBER_PER_SECOND` is 10.
+/// Period after which the frequency may fall: `TIMER_NUMBER_PER_SECOND` is 10.
 const PERIOD: Nanos = Nanos::from_millis(100);
 /// The frequency falls if the core slept for at least one part in this many of the period:
 /// `SCALING_DOWN_TIME_RATIO_THRESHOLD` is 0.25.

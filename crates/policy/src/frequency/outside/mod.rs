@@ -37,7 +37,7 @@ pub use two_level::TwoLevel;
 
 use units::{Hertz, Instant, Nanos};
 
-/// 1 in ppm.
+/// A share of 100 %, in ppm.
 pub const ONE: u32 = 1_000_000;
 
 /// The share of time that a core spends on useful work. Polling an empty queue is not useful work.
@@ -125,7 +125,7 @@ units::named! {
         Measuring = "measuring",
         /// The frequency in force is the needed one.
         Steady = "steady",
-        /// The load needs a higher frequency.
+        /// The load needs a higher frequency than the present one.
         Load = "load",
         /// The core was busy all the time, so it is unknown how high a frequency it needs.
         Saturated = "saturated",
@@ -135,7 +135,7 @@ units::named! {
         Late = "late",
         /// Packets are late even at the highest frequency.
         GoalTooTight = "goal_too_tight",
-        /// The occupancy is unknown.
+        /// The occupancy is unknown, so the policy requests the highest frequency.
         Unsure = "unsure",
         /// A lower frequency would probably not last long enough to be worth its stall.
         NotWorthIt = "not_worth_it",
@@ -147,7 +147,7 @@ units::named! {
 pub struct Decision {
     /// The frequency to request. `None` keeps the last request.
     pub request: Option<Hertz>,
-    /// Why the policy decided so.
+    /// Why the policy made this decision.
     pub reason: Reason,
 }
 

@@ -107,7 +107,7 @@ const RISE_PACKETS: u64 = 512;
 /// The range of values that the NIC accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The longest timer, in microseconds.
+    /// The longest timer that the NIC accepts, in microseconds.
     pub usecs: u32,
     /// The step between possible timers, in microseconds. 0 is treated as 1.
     pub usecs_step: u32,

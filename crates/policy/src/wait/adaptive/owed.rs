@@ -41,7 +41,7 @@ pub(super) struct Owed {
     share: u64,
     /// Number of owed packets that raise the multiplier by one.
     scale: u64,
-    /// The cap on owed packets.
+    /// Upper limit for the owed packets, in packets.
     most: u64,
     /// Mean number of packets that are late at the same time, in sixteenths.
     batch: u64,

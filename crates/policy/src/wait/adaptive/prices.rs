@@ -118,7 +118,7 @@ impl Prices {
 }
 
 impl Kind {
-    /// The other kind.
+    /// The kind that is not this one.
     pub(super) fn other(self) -> Self {
         match self {
             Self::Timer => Self::Device,
