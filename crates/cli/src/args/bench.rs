@@ -67,15 +67,15 @@ pub struct Latency {
     /// Time to send frames after the warm-up.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "5s")]
     pub duration: Nanos,
-    /// Latency goal, such as p99=40us. Samples during which the tester, or the Apus instance under test, lost its CPU
-    /// to something else do not count.
+    /// Latency goal, such as p99=40us. Samples during which something else ran on the CPU of the tester, or of the Apus
+    /// instance under test, do not count.
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// Measure N times; each measurement gives its own result.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
     /// Write the latencies as CSV to FILE. Columns: lower bound of the bucket in ns; number of all samples; number of
-    /// samples during which neither the tester nor the Apus instance under test lost its CPU.
+    /// samples during which nothing else ran on the CPUs of the tester and of the Apus instance under test.
     #[arg(long, value_name = "FILE")]
     pub histogram: Option<PathBuf>,
 }

@@ -115,7 +115,7 @@ pub enum Command {
     /// with --isolated, --nic, --workload and --goal. Exit status 1 if there are findings at --min-level or above.
     Audit(Box<audit::Audit>),
     /// Ranks the likely causes of low throughput, high latency or drops, each with evidence and an experiment that
-    /// proves it.
+    /// confirms it.
     ///
     /// Watches one or both ends of a connection while your load runs: sockets, queues, rings, interrupt moderation, CPU
     /// time of threads. Changes nothing, except with --try, which rolls back its changes. If the ends are two hosts,

@@ -89,9 +89,9 @@ impl App {
 /// Arguments that all applications share.
 #[derive(Args, Debug)]
 pub struct Common {
-    /// Ports to receive from and send to (`drop` only receives). A network interface: eth0 (queue 0), eth0:0-3 or
-    /// eth0:0,2. A source in memory, which repeats one frame of SIZE bytes (60 to 9000, without the frame check
-    /// sequence) and needs no privilege: memory:SIZE[,frames=N]. A capture file:
+    /// Ports to receive from and send to (the application `drop` sends nothing). A network interface: eth0 (queue 0),
+    /// eth0:0-3 or eth0:0,2. A source in memory, which repeats one frame of SIZE bytes (60 to 9000, without the frame
+    /// check sequence) and needs no privilege: memory:SIZE[,frames=N]. A capture file:
     /// `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`; out= names the file for sent frames, timing=recorded keeps
     /// the recorded gaps between frames, and repeat starts again at the end of the file. A port of a DPDK driver:
     /// dpdk:0000:03:00.0 or dpdk:net_af_xdp0,iface=eth0, with DPDK's own device options; docs/dpdk.md describes them.

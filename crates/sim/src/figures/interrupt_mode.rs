@@ -18,7 +18,7 @@ const STATES: [(&str, &str, f64, f64); 4] =
 
 pub(super) const IDLE_STATES: Plan = Plan {
     id: "s1-idle",
-    title: "Interrupt-mode forwarding latency over the deepest allowed idle state",
+    title: "Forwarding latency in interrupt mode, for each deepest idle state that is allowed",
     document: DOCUMENT,
     null_model: Some("the row C0 and the exit latency that the system states"),
     knobs: &[
@@ -34,7 +34,7 @@ pub(super) const IDLE_STATES: Plan = Plan {
 
 pub(super) const OPTIMISATION: Plan = Plan {
     id: "s1-latency",
-    title: "Interrupt-mode forwarding latency before and after the optimisations",
+    title: "Forwarding latency in interrupt mode, before and after the host is tuned",
     document: DOCUMENT,
     null_model: Some("the row “host, after” for every case"),
     knobs: &[

@@ -11,7 +11,7 @@ const OCTETS: u64 = 1_500;
 
 pub(super) const PLAN: Plan = Plan {
     id: "s4.3",
-    title: "How long a transmit ring lasts, and how late it may be reclaimed",
+    title: "Time to send a full transmit ring, and how late sent frames may be reclaimed",
     document: "ixl 40G bad performance (FreeBSD, 2015), interrupt moderation and queue sizes",
     null_model: None,
     knobs: &[],

@@ -182,7 +182,8 @@ fn csv_file(text: &str) -> Result<PathBuf, String> {
 /// Arguments of `apus sim figures`.
 #[derive(Args, Debug)]
 pub struct Figures {
-    /// Figures to show [default: all].
+    /// Figures to show [default: all]. The names are those of docs/models.md: s0 to s4 stand for five documents, the
+    /// rest for one of their figures or tables.
     #[arg(value_name = "FIGURE", value_parser = figure())]
     pub figures: Vec<&'static str>,
     /// Random seed. The same seed gives byte-identical output.
