@@ -69,15 +69,17 @@ impl SharedSettings {
         }
         let mut all = Vec::new();
         for (name, setting, saving) in found {
+            let is_turbo = name == "turbo";
             let Some(full) = setting.read(access)? else {
                 let why = "the kernel does not offer this setting here";
-                return Err(Failure::lacking(format!("cannot control {name}"), why, format!("omit --{name}")).into());
+                let fix = if is_turbo { "omit --turbo" } else { "omit --uncore" };
+                return Err(Failure::lacking(format!("cannot control {name}"), why, fix).into());
             };
             if full == saving {
                 note(&format!("{name} is already lowered, and stays so"));
                 continue;
             }
-            let (is_turbo, place) = (name == "turbo", first + all.len());
+            let place = first + all.len();
             let (slow, saved) = (Slow::default(), Nanos::ZERO);
             let (changes, saving_since, trouble, is_lost) = (0, None, None, false);
             all.push(Shared {
@@ -114,9 +116,10 @@ impl SharedSettings {
             let Some(saves) = one.slow.decide(now, is_needed).filter(|_| !one.is_lost) else { continue };
             one.set(now, saves, steered.as_deref_mut());
             if self.aloud {
+                let would = if steered.is_none() { "would be " } else { "" };
                 note(&match saves {
-                    true => format!("{}: lowered, because no CPU has needed it for {}", one.name, one.slow.hold()),
-                    false => format!("{}: restored, because a CPU needs it", one.name),
+                    true => format!("{}: {would}lowered, as no CPU has needed it for {}", one.name, one.slow.hold()),
+                    false => format!("{}: {would}restored, as a CPU needs it", one.name),
                 });
             }
         }
