@@ -57,6 +57,7 @@ fn in_a_guest() {
         "{:<12} {:<26} {:>8} {:>8} {:>12} {:>12} {:>10} {:>8}",
         "idle", "mode", "p50 us", "p99 us", "interrupts/s", "notifies/s", "halts/s", "vCPU %"
     );
+    let floor = timer(&guest, tid);
     let halting = GUEST_MODES.map(|mode| row(&guest, tid, "halt", mode));
     // As the kernel argument idle=poll does, for one CPU.
     ok(guest.run("echo n/a >/sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us"));
@@ -66,13 +67,41 @@ fn in_a_guest() {
     ok(guest.run("cd /sys/class/net/eth0; echo 2 >napi_defer_hard_irqs; echo 5000000 >gro_flush_timeout"));
     let deferred = row(&guest, tid, "halt, 5 ms", "interrupt");
     let [poll, interrupt, adaptive] = halting;
-    let measured = format!("{halting:?} {polling} {deferred}");
+    let measured = format!("{floor} {halting:?} {polling} {deferred}");
     assert!(interrupt < poll && adaptive < poll && deferred < interrupt, "{measured}");
-    // An emulated wake-up takes about 90 us, so 90 % are possible only if one wake-up serves several packets. Without
-    // optimization, the packets alone take too long.
+    // 90 % are possible only if one wake-up serves several packets: see what a timer alone takes. Without optimization, the
+    // packets alone take too long.
     if cfg!(not(debug_assertions)) {
         assert!(1.0 - adaptive >= GIVEN_BACK && 1.0 - deferred >= GIVEN_BACK, "{measured}");
     }
+}
+
+/// What the virtual CPU's thread takes from the host: the share of the time in which it is on a CPU, how often a second it
+/// sleeps, and the interrupts and notifications a second.
+fn outside(guest: &Guest, tid: u32) -> (f64, f64, f64, f64) {
+    let counts = |event: &str| ok(guest.traced(event));
+    std::thread::sleep(LEARNS);
+    let (then, at, raised, notified) = (thread(guest.pid(), tid), Instant::now(), counts(RAISED), counts(NOTIFIED));
+    std::thread::sleep(MEASURED);
+    let (now, lasted) = (thread(guest.pid(), tid), at.elapsed().as_secs_f64());
+    let rate = |n: u64| n as f64 / lasted;
+    let busy = (now.0 - then.0).as_secs_f64() / lasted;
+    (busy, rate(now.1 - then.1), rate(counts(RAISED) - raised), rate(counts(NOTIFIED) - notified))
+}
+
+/// Measures a process that a timer wakes every 350 us, and that does nothing else: the least that any loop with one wake-up
+/// per packet takes. Returns the share of the time in which the virtual CPU's thread was on a CPU.
+fn timer(guest: &Guest, tid: u32) -> f64 {
+    let seconds = (LEARNS + MEASURED + Duration::from_secs(2)).as_secs();
+    let command = format!("apus probe timer --cpu 1 --interval 350us --wait epoll --duration {seconds}s --json");
+    let (busy, halts, ..) = std::thread::scope(|scope| {
+        let outside = scope.spawn(|| outside(guest, tid));
+        let output = ok(guest.output(&command));
+        assert_eq!(output.status, 0, "{output:?}");
+        outside.join().unwrap()
+    });
+    println!("{:<12} {:<67} {halts:>18.0} {:>8.1}", "halt", "a timer every 350 us, no packets", 100.0 * busy);
+    busy
 }
 
 /// Measures a mode in the guest. Returns the share of the time in which the virtual CPU's thread was on a CPU.
@@ -81,23 +110,9 @@ fn row(guest: &Guest, tid: u32, idle: &str, mode: &str) -> f64 {
     let seconds = (LEARNS + MEASURED + Duration::from_secs(2)).as_secs();
     let command =
         format!("apus run macswap eth0 --mode {mode} --cpu 1 --filter ethertype=0x88b5 --duration {seconds}s --json");
-    let counts = |event: &str| ok(guest.traced(event));
     let ((document, outside), _) = ok(wire.while_sending(&wire.silent_frame(), RATE, || {
         std::thread::scope(|scope| {
-            let outside = scope.spawn(|| {
-                std::thread::sleep(LEARNS);
-                let (then, at, raised, notified) =
-                    (thread(guest.pid(), tid), Instant::now(), counts(RAISED), counts(NOTIFIED));
-                std::thread::sleep(MEASURED);
-                let (now, lasted) = (thread(guest.pid(), tid), at.elapsed().as_secs_f64());
-                let rate = |n: u64| n as f64 / lasted;
-                (
-                    (now.0 - then.0).as_secs_f64() / lasted,
-                    rate(now.1 - then.1),
-                    rate(counts(RAISED) - raised),
-                    rate(counts(NOTIFIED) - notified),
-                )
-            });
+            let outside = scope.spawn(|| outside(guest, tid));
             let receiver = scope.spawn(|| while ok(wire.receive(Duration::from_secs(1))).is_some() {});
             let output = ok(guest.output(&command));
             assert_eq!(output.status, 0, "{output:?}");
