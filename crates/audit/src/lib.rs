@@ -1,6 +1,6 @@
 //! Audits a host: checks the facts about the host against rules, and returns findings.
 //!
-//! **Rule:** this crate opens no file and writes nothing. If a fact is unknown, the rules that need it neither pass nor
+//! **Law:** this crate opens no file and writes nothing. If a fact is unknown, the rules that need it neither pass nor
 //! fail.
 //!
 //! [`rules::all`] returns the rules. Each [`Rule`] has a judge (the function that checks the facts), an explanation of

@@ -1,6 +1,6 @@
 //! libapus: a C library that gives the poll loops of other programs the wait policies of Apus.
 //!
-//! **Rule:** the library starts no thread. The low level ([`decide`]) reads no clock, and after its creation makes no
+//! **Law:** the library starts no thread. The low level ([`decide`]) reads no clock, and after its creation makes no
 //! system call and allocates no memory. The high level ([`waiter`]) reads the clock and waits, in the thread that calls
 //! it. A panic never leaves the library.
 //!

@@ -1,6 +1,6 @@
 //! Ports of DPDK drivers, as a backend of the crate `live`: `apus run macswap dpdk:net_af_xdp0,iface=eth0`.
 //!
-//! **Rule:** only the module `sys` calls DPDK, through the C shim (`shim/`), and only `sys` contains `unsafe` code. The
+//! **Law:** only the module `sys` calls DPDK, through the C shim (`shim/`), and only `sys` contains `unsafe` code. The
 //! crate needs the feature `dpdk` and libdpdk. Without the feature it is empty.
 //!
 //! ```text

@@ -1,6 +1,6 @@
 //! Makes decisions but never acts on them: a policy takes an observation and returns an action.
 //!
-//! **Rule:** no operating system, no clock, no allocation, no floating point. Time is an argument. So the same
+//! **Law:** no operating system, no clock, no allocation, no floating point. Time is an argument. So the same
 //! observations always give exactly the same actions: in the live loop, in the simulator, and when a recorded file is
 //! replayed.
 //!

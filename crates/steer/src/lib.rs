@@ -10,7 +10,7 @@
 //! A [`Machine`] has no thread and no clock of its own: its caller passes the time. Tests run it in virtual time;
 //! [`run`] runs any number of machines on one thread, in real or virtual time.
 //!
-//! **Rule:** this crate opens no file and no socket. The crate `host` does all reading and writing, and every setting
+//! **Law:** this crate opens no file and no socket. The crate `host` does all reading and writing, and every setting
 //! is a [`host::transaction::Steered`]: its original value is recorded before the first change and restored at the end,
 //! even after a crash.
 //!

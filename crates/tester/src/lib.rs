@@ -1,7 +1,7 @@
 //! The tester: sends test frames at times that do not depend on the answers (open loop), receives them back, and says
 //! how late they were.
 //!
-//! **Rule:** nothing is left out silently. Every intended frame ends as received, lost or unsent. Every latency counts
+//! **Law:** nothing is left out silently. Every intended frame ends as received, lost or unsent. Every latency counts
 //! from the *intended* send time. A quantile is reported only if there are enough samples for it. An unknown value
 //! comes with the reason.
 //!
