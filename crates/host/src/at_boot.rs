@@ -121,11 +121,11 @@ pub fn enabled(access: &Access) -> Result<Option<String>, Error> {
     Ok(unit.and_then(|unit| unit.lines().find_map(|line| line.strip_prefix("ExecStart=").map(str::to_owned))))
 }
 
-/// How users other than root could change or replace `file`, and so choose the program that root runs at each boot.
-/// `None` if only root can change it.
+/// Returns how users other than root could change or replace `file`, the program that root runs at each boot. `None` if
+/// only root can change it.
 pub fn changeable_by_others(file: &Path) -> std::io::Result<Option<String>> {
     use std::os::unix::fs::MetadataExt as _;
-    // Where it is, and where it is looked for: a link on the way can be replaced too.
+    // Both paths matter, the real one and the one given: a symbolic link on the way can be replaced too.
     let real = file.canonicalize()?;
     let sought = std::path::absolute(file)?.parent().map(Path::canonicalize).transpose()?;
     for path in real.ancestors().chain(sought.iter().flat_map(|folder| folder.ancestors())) {
@@ -134,7 +134,7 @@ pub fn changeable_by_others(file: &Path) -> std::io::Result<Option<String>> {
             return Ok(Some(format!("{} belongs to user {}", path.display(), found.uid())));
         }
         let mode = found.mode();
-        // In a folder with the sticky bit nobody replaces what is another's (unlink(2), EPERM).
+        // In a folder with the sticky bit, users cannot rename or remove files of other users (unlink(2), EPERM).
         let keeps = found.is_dir() && mode & 0o1000 != 0;
         if !keeps && (mode & 0o002 != 0 || mode & 0o020 != 0 && found.gid() != 0) {
             return Ok(Some(format!("other users can write to {} (mode {:o})", path.display(), mode & 0o7777)));
@@ -143,7 +143,7 @@ pub fn changeable_by_others(file: &Path) -> std::io::Result<Option<String>> {
     Ok(None)
 }
 
-/// The unit's text. Returns an error if someone else wrote it.
+/// Text of the unit file. `None` if it does not exist. Returns an error if Apus did not write it.
 fn ours(access: &Access) -> Result<Option<String>, Error> {
     config::settle(access, UNIT)?;
     match access.read(UNIT)? {
@@ -167,7 +167,7 @@ fn link(access: &Access) -> Result<Option<String>, Error> {
     match rustix::fs::readlinkat(&folder, NAME, Vec::new()) {
         Ok(to) => Ok(Some(to.to_string_lossy().into_owned())),
         Err(rustix::io::Errno::NOENT) => Ok(None),
-        // It is no link: shown as one that leads elsewhere.
+        // Not a symbolic link: reported as a link with an empty target.
         Err(rustix::io::Errno::INVAL) => Ok(Some(String::new())),
         Err(e) => Err(Error::of(what(), &e.into())),
     }
@@ -294,7 +294,8 @@ mod tests {
         assert_eq!(escaped("ens1f0-a.5"), "ens1f0\\x2da.5");
     }
 
-    /// Before, systemd, for which a carriage return ends a line too, ran `/bin/evil` at each boot.
+    /// A carriage return in the summary once added a line to the unit file: systemd ends a line there too, and ran
+    /// `/bin/evil` at each boot.
     #[test]
     fn a_summary_adds_no_line() {
         let unit = AtBoot { summary: "x\rExecStart=/bin/evil\n[Service]\u{2028}y \\".into(), ..at_boot("a\rb") }.unit();

@@ -38,7 +38,7 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct BranchCounters {
     leader: OwnedFd,
-    /// The others of the group: they count as long as they are open.
+    /// The group's other counters. They count until they are closed.
     _members: Vec<OwnedFd>,
     has_cycles: bool,
 }
@@ -49,7 +49,7 @@ impl BranchCounters {
     pub fn open(cpu: u32) -> io::Result<Self> {
         let leader = sys::open_in(HARDWARE, BRANCHES, cpu, None, FORMAT)?;
         let mut members = vec![sys::open_in(HARDWARE, MISSES, cpu, Some(&leader), FORMAT)?];
-        // A processor with few counters has none left for the cycles.
+        // A processor with few counters may have none left for cycles.
         let cycles = sys::open_in(HARDWARE, CYCLES, cpu, Some(&leader), FORMAT);
         let has_cycles = cycles.is_ok();
         members.extend(cycles);

@@ -8,7 +8,8 @@
 //! of network interfaces, for facts and knobs.
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
-// A failed transaction carries what was done and what is left to do; it happens once, on no hot path.
+// The error of a failed transaction is large: it lists what was done and what is left to do. It occurs at most once per
+// transaction, never on a hot path.
 #![allow(clippy::result_large_err)]
 
 pub mod at_boot;

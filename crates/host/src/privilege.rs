@@ -34,11 +34,11 @@ pub fn keep_only(keep: CapabilitySet) -> Result<(), Error> {
     let failed = |e: rustix::io::Errno| Error::of("give up capabilities", &e.into());
     let now = capabilities(None).map_err(failed)?.permitted;
     let keep = keep & now;
-    // Whoever may not lower the bound has gone through this before: it is as low as it was then, and what is given up
-    // below does not come back (prctl(2), PR_SET_NO_NEW_PRIVS).
+    // Without CAP_SETPCAP, the bounding set cannot be lowered. Then an earlier call of this function has already
+    // lowered it, and dropped capabilities cannot be regained (prctl(2), PR_SET_NO_NEW_PRIVS).
     let others = CapabilitySet::all().iter().filter(|capability| !keep.contains(*capability));
     for capability in others.filter(|_| now.contains(CapabilitySet::SETPCAP)) {
-        // The kernel may know fewer than we.
+        // An older kernel may not know all of these capabilities.
         if capability_is_in_bounding_set(capability).unwrap_or(false) {
             remove_capability_from_bounding_set(capability).map_err(failed)?;
         }
@@ -87,7 +87,7 @@ mod tests {
             testkit::skip("needs root");
             return;
         }
-        // In a thread of its own: capabilities are the thread's.
+        // In a separate thread, because capabilities belong to the thread.
         std::thread::spawn(|| {
             keep_only(CapabilitySet::NET_ADMIN).unwrap();
             let now = capabilities(None).unwrap();

@@ -74,7 +74,7 @@ impl Vault {
                         other => other,
                     };
                     access.act("mkdir", access.show(&path), mkdir).map_err(|e| Error::of(what(&path), &e.into()))?;
-                    // The folder's own entry must last as long as what will be in it.
+                    // Syncs the parent folder too. Otherwise a crash could lose the new folder with its files.
                     let parent = rustix::fs::openat(&folder, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
                     let sync = parent
                         .and_then(|parent| access.act("fsync", access.show(&path), || rustix::fs::fsync(&parent)));
@@ -132,7 +132,7 @@ impl Vault {
         match self.file(name, OFlags::RDWR)? {
             Some(file) => Ok(file),
             None => match self.make(name) {
-                // Someone else made it just now.
+                // Another process has just created the file.
                 Err(error) => self.file(name, OFlags::RDWR)?.ok_or(error),
                 made => made,
             },

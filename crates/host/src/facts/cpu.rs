@@ -67,11 +67,11 @@ impl Cpus {
 /// The manufacturer of the CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Vendor {
-    /// `GenuineIntel`.
+    /// Intel (vendor ID `GenuineIntel`).
     Intel,
-    /// `AuthenticAMD`.
+    /// AMD (vendor ID `AuthenticAMD`).
     Amd,
-    /// `HygonGenuine`.
+    /// Hygon (vendor ID `HygonGenuine`).
     Hygon,
     /// Any Arm implementer.
     Arm,

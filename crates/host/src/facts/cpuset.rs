@@ -96,7 +96,7 @@ impl CpuSet {
             return Err(syntax());
         }
         let mut set = Self::new();
-        // A group that is not the first may be written short: it stands for 32 bits all the same.
+        // Each group stands for 32 bits, even if it has fewer than 8 digits.
         let mut base = 0;
         for group in digits.rsplit(',') {
             if group.is_empty() || (digits.contains(',') && group.len() > 8) {

@@ -30,7 +30,7 @@ pub struct Observed {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SocketSeen {
-    /// `tcp` or `udp`.
+    /// Transport protocol: `tcp` or `udp`.
     pub transport: String,
     /// Local port.
     pub local_port: u16,
@@ -51,8 +51,9 @@ pub struct SocketSeen {
     pub send_limit_bytes: Option<u64>,
     /// Mean memory of the packets between the socket and the driver's transmit completion, in bytes. `None` if unknown.
     pub in_transmission_mean_bytes: Option<f64>,
-    /// Smallest such memory in any sample in which a packet with data was under way, in bytes: usually that of one
-    /// packet. `None` if there was no such sample, or if the recording was made by an older version.
+    /// Least memory of the packets between the socket and the driver's transmit completion, in bytes, over the samples
+    /// in which a packet with data was in transmission: usually the memory of one packet. `None` if there was no such
+    /// sample, or if the recording was made by an older version.
     #[serde(default)]
     pub in_transmission_least_bytes: Option<u64>,
     /// Number of datagrams or segments that the socket dropped. `None` if unknown.
@@ -140,9 +141,11 @@ pub struct NapiSeen {
     /// 99th percentile of the time from the poll to the application's read, in nanoseconds. `None` with fewer than 368
     /// measured packets.
     pub delay_p99_ns: Option<u64>,
-    /// Timer of the NAPI deferral in force, gro_flush_timeout, in ns.
+    /// Timeout of the NAPI instance's interrupt deferral in force (`gro_flush_timeout`), in nanoseconds. `None` if
+    /// unknown.
     pub gro_flush_timeout_ns: Option<u64>,
-    /// NAPI deferral in force: number of empty polls; 0 means off.
+    /// Number of empty polls for which the NAPI instance defers its interrupts (`defer_hard_irqs`). 0 means off. `None`
+    /// if unknown.
     pub defer_hard_irqs: Option<u32>,
 }
 

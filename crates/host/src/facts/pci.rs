@@ -92,7 +92,7 @@ impl PciDevice {
 pub struct Pci {
     /// The devices, sorted by address.
     pub devices: Fact<Vec<PciDevice>>,
-    /// The policy in force: `default`, `performance`, `powersave` or `powersupersave`
+    /// The host's policy for active-state power management: `default`, `performance`, `powersave` or `powersupersave`
     /// (`/sys/module/pcie_aspm/parameters/policy`).
     pub aspm_policy: Fact<String>,
     /// The mapping mode of each IOMMU group (`identity`, `DMA`, `DMA-FQ`), by number.
@@ -111,7 +111,7 @@ impl Pci {
     }
 }
 
-/// `8.0 GT/s` or `8GT/s`.
+/// Parses a link speed such as `8.0 GT/s` or `8GT/s`. The result is in megatransfers per second.
 pub(super) fn megatransfers(text: &str) -> Option<u32> {
     let number = text.split("GT/s").next().filter(|number| number.len() < text.len())?.trim();
     let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
@@ -119,7 +119,7 @@ pub(super) fn megatransfers(text: &str) -> Option<u32> {
     whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add(tenth * 100)
 }
 
-/// `0000:01:00.0`; the domain can be longer than four digits (VMD).
+/// Whether the text is a PCI address such as `0000:01:00.0`. The domain can be longer than four digits (VMD).
 pub(super) fn is_address(text: &str) -> bool {
     let Some((domain, rest)) = text.split_once(':') else { return false };
     let hexadecimal = |text: &str| text.bytes().all(|c| c.is_ascii_hexdigit());

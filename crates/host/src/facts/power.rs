@@ -20,16 +20,16 @@ pub struct Idle {
     pub dma_latency_holders: Fact<Vec<String>>,
     /// Whether UMWAIT and TPAUSE may enter the deeper C0.2 (`umwait_control/enable_c02`).
     pub umwait_c02: Fact<bool>,
-    /// `umwait_control/max_time`, in TSC ticks.
+    /// The longest time for which UMWAIT and TPAUSE may wait, in TSC ticks (`umwait_control/max_time`).
     pub umwait_max_ticks: Fact<u64>,
 }
 
 /// Settings of frequency scaling for the whole host.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Scaling {
-    /// `active`, `passive`, `off` (`intel_pstate/status`).
+    /// Mode of the intel_pstate driver: `active`, `passive` or `off` (`intel_pstate/status`).
     pub intel_pstate: Fact<String>,
-    /// `active`, `passive`, `guided`, `disable` (`amd_pstate/status`).
+    /// Mode of the amd_pstate driver: `active`, `passive`, `guided` or `disable` (`amd_pstate/status`).
     pub amd_pstate: Fact<String>,
     /// Whether turbo is off (`intel_pstate/no_turbo`).
     pub no_turbo: Fact<bool>,
@@ -39,7 +39,8 @@ pub struct Scaling {
     pub min_perf_pct: Fact<u32>,
     /// Upper limit in percent of the highest performance (`intel_pstate/max_perf_pct`).
     pub max_perf_pct: Fact<u32>,
-    /// `intel_pstate/hwp_dynamic_boost`.
+    /// Whether intel_pstate raises a CPU's lowest frequency for a short time when a task continues after waiting for
+    /// I/O (`intel_pstate/hwp_dynamic_boost`).
     pub hwp_dynamic_boost: Fact<bool>,
     /// The firmware's platform profile (`/sys/firmware/acpi/platform_profile`).
     pub platform_profile: Fact<String>,
@@ -74,11 +75,11 @@ pub struct Uncore {
     pub current: Fact<Hertz>,
     /// Efficiency latency control: the lowest frequency at low utilisation.
     pub elc_floor: Fact<Hertz>,
-    /// Utilisation below which the floor applies, in percent.
+    /// Efficiency latency control: utilisation in percent below which the lowest frequency [`Self::elc_floor`] applies.
     pub elc_low_threshold_pct: Fact<u32>,
-    /// Utilisation above which the frequency rises, in percent.
+    /// Efficiency latency control: utilisation in percent above which the frequency rises.
     pub elc_high_threshold_pct: Fact<u32>,
-    /// Whether the high threshold is in use.
+    /// Efficiency latency control: whether [`Self::elc_high_threshold_pct`] is in use.
     pub elc_high_threshold: Fact<bool>,
 }
 
@@ -87,7 +88,7 @@ pub struct Uncore {
 pub struct PowerZone {
     /// Identifier of the power zone, for example `intel-rapl:0`.
     pub id: String,
-    /// `package-0`, `dram`, `psys`.
+    /// Name of the power zone: `package-0`, `dram` or `psys`.
     pub name: Fact<String>,
     /// Whether the zone is enabled.
     pub enabled: Fact<bool>,
@@ -100,7 +101,7 @@ pub struct PowerZone {
 pub struct PowerLimit {
     /// The name of the limit: `long_term`, `short_term`, `peak_power`.
     pub name: Fact<String>,
-    /// The limit (`constraint_N_power_limit_uw`).
+    /// The power limit (`constraint_N_power_limit_uw`).
     pub limit: Fact<Microwatts>,
     /// The rated power of the processor (`constraint_N_max_power_uw`).
     pub max: Fact<Microwatts>,

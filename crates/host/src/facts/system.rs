@@ -14,7 +14,7 @@ pub struct Dmi {
     pub board_name: Fact<String>,
     pub bios_vendor: Fact<String>,
     pub bios_version: Fact<String>,
-    /// The firmware's date as written there, usually `month/day/year`.
+    /// Release date of the firmware, as the firmware gives it, usually `month/day/year`.
     pub bios_date: Fact<String>,
     pub chassis_type: Fact<String>,
 }

@@ -44,7 +44,7 @@ pub(crate) struct Outputs {
 }
 
 impl Facts {
-    /// Samples sockets, queueing disciplines and NAPI instances for `length`; the text of [`super::Observed`].
+    /// Samples sockets, queueing disciplines and NAPI instances for `length`; returns [`super::Observed`] as text.
     pub(crate) fn observe(root: &Root, length: Nanos) -> String {
         serde_json::to_string(&live::observe(root, length)).unwrap_or_default()
     }

@@ -81,18 +81,18 @@ impl SchedClass {
 pub struct Workqueues {
     /// CPUs on which work that is not bound to a CPU may run (`cpumask`).
     pub cpumask: Fact<CpuSet>,
-    /// The requested mask (`cpumask_requested`).
+    /// The mask that the user requested for unbound work (`cpumask_requested`).
     pub requested: Fact<CpuSet>,
     /// The CPUs that isolation removed from the mask (`cpumask_isolated`).
     pub isolated: Fact<CpuSet>,
-    /// CPU masks of the unbound workqueues that have a mask of their own, such as `writeback` and `efi_runtime`.
+    /// CPU masks of the unbound workqueues that have their own mask, such as `writeback` and `efi_runtime`.
     pub each: BTreeMap<String, Fact<CpuSet>>,
 }
 
 /// Control groups with CPU settings.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Cgroups {
-    /// 2 for the unified hierarchy; 1 if cpuset is mounted as its own hierarchy.
+    /// Version of the control groups: 2 for the unified hierarchy; 1 if cpuset is mounted as its own hierarchy.
     pub version: Fact<u32>,
     /// The groups; parents precede their children.
     pub groups: Fact<Vec<Cgroup>>,
@@ -111,11 +111,12 @@ pub struct Cgroup {
     pub exclusive: Fact<CpuSet>,
     /// CPUs of isolated partitions (`cpuset.cpus.isolated`, root group only).
     pub isolated: Fact<CpuSet>,
-    /// `cpuset.cpus.partition`: `member`, `root`, `isolated`, or `isolated invalid (…)`.
+    /// The kind of the group's partition (`cpuset.cpus.partition`): `member`, `root`, `isolated`, or `isolated invalid
+    /// (…)`.
     pub partition: Fact<String>,
     /// NUMA nodes of the group's memory (`cpuset.mems`).
     pub mems: Fact<CpuSet>,
-    /// Version 1: whether the scheduler balances load in it (`cpuset.sched_load_balance`).
+    /// Version 1: whether the scheduler balances load within the group (`cpuset.sched_load_balance`).
     pub load_balance: Fact<bool>,
     /// The CPU quota in microseconds, `None` for no limit, and its period (`cpu.max`, or `cpu.cfs_quota_us` and
     /// `cpu.cfs_period_us`).

@@ -85,15 +85,15 @@ impl VcpuThreads {
         let vcpus = status.children().filter(|node| node.has_tag_name("vcpus")).flat_map(|node| node.children());
         let threads = vcpus.filter(|node| node.has_tag_name("vcpu")).map(|vcpu| {
             let id = number(vcpu, "id").and_then(|id| u16::try_from(id).ok());
-            // 0: the vCPU is offline.
+            // 0 means that the vCPU is offline.
             id.zip(number(vcpu, "pid")).ok_or_else(unreadable)
         });
         let threads: BTreeMap<u16, u32> = threads.collect::<Result<_, _>>()?;
         Ok(Some(Self { pid, threads: threads.into_iter().filter(|(_, thread)| *thread != 0).collect() }))
     }
 
-    /// The vCPU threads of a QEMU process, found by their names, such as `CPU 0/KVM`. QEMU names its threads so with
-    /// `-name …,debug-threads=on`, which libvirt always sets. `None` if there is no such process.
+    /// The vCPU threads of a QEMU process, found by their names, such as `CPU 0/KVM`. QEMU gives its threads these
+    /// names with `-name …,debug-threads=on`, which libvirt always sets. `None` if there is no such process.
     pub fn of_process(access: &Access, pid: u32) -> Result<Option<Self>, Error> {
         let folder = format!("/proc/{pid}/task");
         if access.list(&folder)?.is_none() {
@@ -101,7 +101,7 @@ impl VcpuThreads {
         }
         let mut threads = BTreeMap::new();
         for thread in access.numbered(&folder, "")? {
-            // A thread may end while it is looked at.
+            // A thread may end during the lookup.
             let Some(name) = access.line(&format!("{folder}/{thread}/comm")).ok().flatten() else { continue };
             if let Some(vcpu) = vcpu_of(&name) {
                 threads.insert(vcpu, thread);

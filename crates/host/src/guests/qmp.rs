@@ -70,7 +70,7 @@ impl Qmp {
     pub fn step(&mut self) -> io::Result<Vec<QmpEvent>> {
         let mut events = Vec::new();
         let mut buffer = [0; 4096];
-        // A monitor that never stops talking gets no more than this at once.
+        // Limits the reads per step, in case QEMU never stops sending.
         for _ in 0..16 {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "QEMU closed its monitor")),
@@ -183,7 +183,7 @@ mod tests {
             let (mut qemu, _) = listener.accept().unwrap();
             qemu.set_nonblocking(true).unwrap();
             let mut rest = nonsense.as_bytes();
-            // A step reads 64 KiB at most, so the last of them may come after all is written.
+            // A step reads at most 64 KiB, so the last bytes may arrive after everything is written.
             let is_refused = (0..100).any(|_| {
                 if let Ok(written) = qemu.write(rest) {
                     rest = &rest[written..];

@@ -78,8 +78,8 @@ pub fn read(octets: &[u8]) -> Read {
                 sequence = next..=if intact { next } else { u64::MAX };
             }
             Err(why) => {
-                // A record is written in one piece, and nothing is written after it before it is on disk. So only
-                // the last one can be torn: it is incomplete, or holes where the disk did not get it.
+                // A record is written in one piece, and nothing follows it until it is on disk. So only the last record
+                // can be torn: it is incomplete, or has holes that the disk did not write.
                 let torn = lines.peek().is_none() && (!line.ends_with(b"\n") || line.contains(&0));
                 match &mut read.rest {
                     Rest::Damaged { .. } if torn => {}
@@ -181,7 +181,7 @@ mod tests {
                 assert_ne!(read.rest, Rest::Nothing, "bit {bit} of octet {place}");
                 let whole = text[..place].matches('\n').count();
                 let mut left = some();
-                // A newline that is gone, or one that is new, makes two lines of one or one of two.
+                // Removing a newline joins two lines, and adding one splits a line.
                 if text.as_bytes()[place] == b'\n' || octets[place] == b'\n' {
                     assert_eq!(read.records[..whole], left[..whole], "bit {bit} of octet {place}");
                     continue;

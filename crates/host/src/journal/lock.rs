@@ -113,7 +113,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         assert!(started(child.id()).is_some());
         child.kill().unwrap();
-        // Until it is waited for, it is a zombie: that takes no reaping to see.
+        // The ended process is a zombie until its parent waits for it, so it can be observed.
         let end = Instant::now() + Duration::from_secs(60);
         while started(child.id()).is_some() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_process_whose_first_thread_has_ended_is_alive() {
-        // Its first thread ends, another goes on: /proc calls the process a zombie (proc(5)).
+        // The process's first thread ends while another one continues: /proc then calls the process a zombie (proc(5)).
         let program = "import ctypes, threading, time\n\
                        threading.Thread(target=time.sleep, args=(600,)).start()\n\
                        ctypes.CDLL(None).pthread_exit(None)";

@@ -69,7 +69,7 @@ pub fn ids(vault: &Vault) -> Result<Vec<u32>, Error> {
     let names = vault.names()?;
     let id = |found: &String| found.strip_suffix(SUFFIX)?.parse().ok().filter(|id| name(*id) == *found);
     let mut ids: Vec<u32> = names.iter().filter_map(id).collect();
-    // By their names 1000000 comes before 999999.
+    // Sorts by number: by name, 1000000 would come before 999999.
     ids.sort_unstable();
     Ok(ids)
 }
@@ -79,7 +79,7 @@ pub fn find(vault: &Vault, id: u32) -> Result<Option<Found>, Error> {
     let mut file = match vault.file(&name(id), OFlags::RDONLY) {
         Ok(Some(file)) => file,
         Ok(None) => return Ok(None),
-        // Someone else's: known, and not believed; it is in nobody's way.
+        // Another user's journal is reported but not trusted.
         Err(Error::NotPermitted { why, .. }) => {
             return Ok(Some(Found { id, records: Vec::new(), rest: Rest::Untrusted { why } }));
         }
@@ -153,7 +153,7 @@ impl Journal {
         match begun {
             Ok(()) => Ok(journal),
             Err(error) => {
-                // Nothing was changed: the file says nothing.
+                // No setting has been changed yet, so the file can go.
                 let _ = vault.remove(&name(id));
                 Err(error)
             }
@@ -205,7 +205,7 @@ impl Journal {
                 Ok(())
             }
             Err(error) => {
-                // Should this fail too, the half record is torn, and says so.
+                // If this fails too, the incomplete record is detected as torn.
                 let _ = access.act("truncate", &path, || self.file.set_len(self.length));
                 Err(Error::System {
                     what: format!("write the journal {path}"),
@@ -315,7 +315,7 @@ mod tests {
         assert!(matches!(find(&vault, 1).unwrap().unwrap().rest, Rest::Untrusted { .. }));
     }
 
-    /// A descriptor that refuses writes fails at the same place as a full disk, which tests/transaction.rs has.
+    /// A read-only descriptor fails at the same point as a full disk, which tests/transaction.rs tests.
     #[test]
     fn a_write_that_fails_leaves_the_journal_as_it_was() {
         let folder = Folder::new(&[]);

@@ -108,7 +108,7 @@ pub fn last(vault: &Vault, id: u32) -> Result<Vec<(u32, Left)>, Error> {
     let file = match vault.file(&name(id), OFlags::RDONLY) {
         Ok(Some(file)) => file,
         Ok(None) => return Ok(Vec::new()),
-        // Someone else's is not believed.
+        // A file of another user is not trusted.
         Err(Error::NotPermitted { .. }) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
@@ -188,7 +188,7 @@ mod tests {
             std::fs::write(&path, &damaged).unwrap();
             assert_eq!(last(&vault, 1).unwrap(), [(1, at("6"))], "byte {place}");
         }
-        // A file that was cut off in the middle of a slot.
+        // Tests a file that was cut off in the middle of a slot.
         std::fs::write(&path, &octets[..SLOT + 5]).unwrap();
         assert_eq!(last(&vault, 1).unwrap(), [(0, at("5"))]);
     }

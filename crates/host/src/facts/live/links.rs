@@ -111,7 +111,7 @@ pub(crate) fn statistics(client: &mut Client, name: &str) -> BTreeMap<String, u6
 mod tests {
     use super::*;
 
-    /// The loopback stamps in software; the answer is understood only if the question was the right one.
+    /// The loopback interface supports software timestamps. The answer shows them only if the request was correct.
     #[test]
     fn the_loopback_says_how_it_stamps() {
         let mut client = Client::new();

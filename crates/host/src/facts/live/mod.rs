@@ -102,7 +102,7 @@ pub(crate) fn holders() -> Fact<Vec<String>> {
             }
         }
     }
-    // Whoever may not look into every process does not know that nobody holds it.
+    // An empty list proves nothing if some processes could not be inspected.
     if holders.is_empty() && refused { Fact::missing(Why::NotPermitted, source) } else { Fact::known(holders, source) }
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn messages() -> Fact<String> {
                 Ok(0) => break,
                 Ok(n) => text.push_str(&message(&String::from_utf8_lossy(&record[..n])).unwrap_or_default()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // Overwritten while we read (EPIPE): the next read gives the oldest that is left.
+                // EPIPE: the record was overwritten. The next read returns the oldest record that is left.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                 Err(error) => return Err(error),
             }
@@ -141,7 +141,8 @@ fn nonblocking() -> i32 {
 fn message(record: &str) -> Option<String> {
     let (head, rest) = record.split_once(';')?;
     let mut fields = head.split(',');
-    // The facility stands above the three bits of the level; 0 is the kernel's own, and no program can write it.
+    // The bits above the three bits of the level contain the facility. Facility 0 is the kernel; programs cannot use
+    // it.
     let is_kernels = fields.next()?.parse::<u64>().ok()? >> 3 == 0;
     let micros: u64 = fields.nth(1)?.parse().ok().filter(|_| is_kernels)?;
     let text = rest.lines().next()?;
@@ -169,11 +170,11 @@ pub(crate) fn thread_files() -> Vec<(&'static str, String)> {
         let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         cgroup.lines().for_each(|line| groups.push_str(&format!("/proc/{pid}/cgroup:{line}\n")));
         for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-            // A thread that ends meanwhile has no file any more. Names need not be UTF-8.
+            // The file is missing if the thread has ended. Thread names need not be UTF-8.
             let text =
                 |name: &str| fs::read(thread.path().join(name)).map(|o| String::from_utf8_lossy(&o).into_owned());
             let (Ok(stat), Ok(status)) = (text("stat"), text("status")) else { continue };
-            // A name can hold a line's end, which is written as such in one file and not in the other.
+            // A thread name can contain a newline. `status` escapes it, `stat` does not.
             stats.push_str(&stat.trim_end().replace('\n', " "));
             stats.push('\n');
             let kept =

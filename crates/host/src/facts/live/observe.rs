@@ -62,14 +62,14 @@ impl Mean {
 pub(crate) fn observe(root: &Root, length: Nanos) -> Observed {
     let mut client = Client::new();
     let links = links(root);
-    // Loading its programs may take longer than the observation.
+    // Before the clock starts, because loading the watch's programs may take longer than the observation.
     let (napis, watch) = watch(&mut client, &links);
     let start = Instant::now();
     let end = start + Duration::from_nanos(length.as_nanos());
     let mut sockets: HashMap<u64, Followed> = HashMap::new();
     let mut qdiscs: BTreeMap<(usize, usize), (Qdisc, Qdisc, Mean)> = BTreeMap::new();
     let mut seen = Observed::default();
-    // A single sample shows no change, however late this thread comes to take it.
+    // Takes at least two samples, even if this thread runs late: a single sample shows no change.
     for pass in 1.. {
         match sample(&mut client) {
             Ok(all) => {
@@ -96,7 +96,7 @@ pub(crate) fn observe(root: &Root, length: Nanos) -> Observed {
         seen.sockets_unknown = None;
     }
     for ((at, _), (first, last, backlog)) in qdiscs {
-        // Another one took its place meanwhile.
+        // Skips a queueing discipline that was replaced by one of another kind.
         if first.kind == last.kind {
             seen.qdiscs.entry(links[at].name().to_owned()).or_default().push(qdisc(&first, &last, &backlog));
         }
@@ -175,7 +175,7 @@ fn follow(sockets: &mut HashMap<u64, Followed>, now: SocketState) {
         seen.in_transmission_least = seen.in_transmission_least.into_iter().chain(inside).min();
     }
     let tcp = now.tcp.unwrap_or_default();
-    // Zero: not measured yet.
+    // 0 means that the kernel has not measured the round-trip time yet.
     seen.rtt.add(tcp.rtt_us.filter(|rtt| *rtt > 0));
     seen.send_window.add(tcp.send_window);
     seen.receive_window.add(tcp.receive_window);
@@ -382,7 +382,7 @@ mod tests {
         let mut sockets = HashMap::new();
         let _ = [state(0, 0, info(5)), state(0, 0, info(5))].map(|now| follow(&mut sockets, now));
         assert!(moved(sockets).is_empty());
-        // Unless data waits: the window is closed.
+        // The connection is kept if data waits in it: the receiver's window is closed.
         let mut sockets = HashMap::new();
         let waits = SocketState { remote_port: 9, tx_queue_bytes: 64_000, ..state(0, 0, info(5)) };
         let _ = [waits, waits].map(|now| follow(&mut sockets, now));

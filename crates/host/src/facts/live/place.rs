@@ -41,7 +41,7 @@ impl Housekeeping {
 impl Drop for Housekeeping {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // CPUs can have gone offline meanwhile; then the thread stays where it is.
+            // This fails if the CPUs went offline in the meantime. Then the thread stays where it is.
             let _ = sched_setaffinity(None, before);
         }
     }

@@ -3,7 +3,7 @@
 use crate::facts::{CommandLine, Fact, Root, Source};
 
 const ENTRIES: &str = "boot/loader/entries";
-/// More entries than this are not read.
+/// Largest number of boot entries that are read.
 const MAX_ENTRIES: usize = 256;
 
 /// The command lines that boot the running kernel release, each with its file; all command lines if their releases are
@@ -31,7 +31,7 @@ pub(super) fn command_lines(root: &Root, release: &Fact<String>) -> Vec<Fact<Com
     lines
 }
 
-/// `GRUB_CMDLINE_LINUX` and `GRUB_CMDLINE_LINUX_DEFAULT` together, as grub-mkconfig writes them.
+/// Joins `GRUB_CMDLINE_LINUX` and `GRUB_CMDLINE_LINUX_DEFAULT` in the order in which grub-mkconfig writes them.
 fn grub(root: &Root) -> Option<Fact<CommandLine>> {
     let settings = root.text("etc/default/grub");
     settings.is_known().then(|| {

@@ -34,7 +34,7 @@ fn walk(root: &Root, mount: &str) -> Vec<String> {
         if path.matches('/').count() >= MAX_DEPTH {
             continue;
         }
-        // A group's files have a dot behind their controller's name; what has none of these suffixes is a group.
+        // The subdirectories are the child groups.
         for name in root.directories(&format!("{mount}{path}")).into_value().unwrap_or_default() {
             if paths.len() >= MAX_GROUPS {
                 return paths;
@@ -99,7 +99,7 @@ fn populated(root: &Root, place: &str) -> Fact<bool> {
     root.text(&format!("{place}/cgroup.procs")).map(|text| !text.is_empty())
 }
 
-/// `max 100000` or `50000 100000`.
+/// Parses a CPU quota and its period in microseconds: `50000 100000`, or `max 100000` for no quota.
 pub(crate) fn quota(text: &str) -> Result<(Option<u64>, u64), String> {
     let error = || format!("{text:?} is not QUOTA PERIOD");
     let (quota, period) = text.split_once(' ').ok_or_else(error)?;
@@ -110,19 +110,19 @@ pub(crate) fn quota(text: &str) -> Result<(Option<u64>, u64), String> {
     Ok((quota, period.trim().parse().map_err(|_| error())?))
 }
 
-/// `nr_throttled 3`, and the time. `divisor` units of this time are a microsecond.
+/// Parses the number of throttled periods (`nr_throttled 3`) and the throttled time from the line `time`, in
+/// microseconds. `divisor` is the number of the time's units per microsecond.
 fn throttled(text: &str, place: &str, time: &str, divisor: u64) -> Fact<(u64, u64)> {
     let value =
         |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse::<u64>().ok());
     let source = format!("/{place}/cpu.stat");
     match (value("nr_throttled"), value(time)) {
         (Some(times), Some(time)) => Fact::known((times, time / divisor), source.as_str()),
-        // Without a limit the kernel does not print them.
+        // The kernel prints these lines only if a quota is set.
         _ => Fact::absent(source.as_str()),
     }
 }
 
-/// The CPUs of all groups that are isolated partitions.
 impl Cgroups {
     /// CPUs of cpuset partitions that are isolated and valid.
     pub fn isolated(&self) -> CpuSet {

@@ -38,7 +38,7 @@ pub(super) struct Sample {
     pub tasks: Fact<Vec<Task>>,
 }
 
-/// Reads the counters of the first (`place` empty) or second reading (`again/`).
+/// Reads the counters of the first reading if `place` is empty, or of the second one if it is `again/`.
 pub(super) fn read(context: &Context, cpus: &CpuSet, place: &str) -> Sample {
     let root = context.root;
     let at = root.text(&format!("{place}proc/uptime")).parse(|text| uptime(&text));
@@ -72,7 +72,8 @@ pub(super) fn read(context: &Context, cpus: &CpuSet, place: &str) -> Sample {
 }
 
 impl Softirqs {
-    /// Reads what each online CPU of a host spent on softirqs: two files, so that it can be read every second.
+    /// Reads the time in softirqs and the number of NET_RX runs of each online CPU. It reads only two files, so it can
+    /// be called every second.
     pub fn read(root: &Root) -> Fact<BTreeMap<u32, Self>> {
         let counts = tables::softirqs(root, "").into_value();
         let net_rx = |cpu| {
@@ -121,7 +122,7 @@ fn smis(context: &Context, cpus: &CpuSet, place: &str) -> Fact<BTreeMap<u32, u64
     context.root.text(&format!("{place}msr/0x34")).parse(|text| super::msrs::parse(&text)).named(name.as_str())
 }
 
-/// `35043.67 69911.02`: the first is the time since boot, in seconds.
+/// Parses `/proc/uptime`, such as `35043.67 69911.02`: the first number is the time since boot in seconds.
 fn uptime(text: &str) -> Result<Nanos, String> {
     let error = || format!("{text:?} is no time since boot");
     let first = text.split_ascii_whitespace().next().ok_or_else(error)?;
@@ -131,7 +132,7 @@ fn uptime(text: &str) -> Result<Nanos, String> {
     Ok(Nanos::from_nanos(seconds * 1_000_000_000 + part))
 }
 
-/// `cpu3 user nice system idle iowait irq softirq steal guest guest_nice` (proc_stat(5)).
+/// Parses lines of `/proc/stat`: `cpu3 user nice system idle iowait irq softirq steal guest guest_nice` (proc_stat(5)).
 pub(crate) fn cpu_times(text: &str) -> Result<BTreeMap<u32, CpuTimes>, String> {
     let line = |line: &str| {
         let mut words = line.strip_prefix("cpu")?.split_ascii_whitespace();
@@ -154,7 +155,7 @@ pub(crate) fn cpu_times(text: &str) -> Result<BTreeMap<u32, CpuTimes>, String> {
         };
         Some((cpu, times))
     };
-    // The first line, of all CPUs together, has a space where the number would be.
+    // Skips the first line, the sum of all CPUs, which has a space instead of a CPU number.
     let lines = text.lines().filter(|line| line.as_bytes().get(3).is_some_and(u8::is_ascii_digit));
     let times: BTreeMap<u32, CpuTimes> = lines.filter_map(line).collect();
     if times.is_empty() { Err("it names no CPU".into()) } else { Ok(times) }
@@ -165,8 +166,8 @@ fn context_switches(text: &str) -> Result<u64, String> {
     line.and_then(|number| number.trim().parse().ok()).ok_or_else(|| "no line ctxt".into())
 }
 
-/// Hexadecimal columns (net/core/net-procfs.c, `softnet_seq_show`): 0 packets, 1 dropped, 2 squeezed,
-/// 9 received through RPS; 12, where there, is the CPU, else the line's number is.
+/// Hexadecimal columns (net/core/net-procfs.c, `softnet_seq_show`): 0 packets, 1 dropped, 2 squeezed, 9 received
+/// through RPS; 12, if present, is the CPU's number. Without column 12, the line's number is the CPU's number.
 pub(crate) fn softnet(text: &str) -> Result<BTreeMap<u32, Softnet>, String> {
     let line = |(index, line): (usize, &str)| {
         let words: Vec<u64> = line
@@ -188,7 +189,7 @@ pub(crate) fn softnet(text: &str) -> Result<BTreeMap<u32, Softnet>, String> {
     text.lines().filter(|line| !line.trim().is_empty()).enumerate().map(line).collect()
 }
 
-/// Pairs of lines: `Udp: InDatagrams NoPorts …` and `Udp: 12 0 …`.
+/// Reads pairs of lines: names in `Udp: InDatagrams NoPorts …`, and values in `Udp: 12 0 …`.
 fn snmp(root: &Root, place: &str) -> Fact<BTreeMap<String, u64>> {
     let first = root.text(&format!("{place}proc/net/snmp"));
     let second = root.text(&format!("{place}proc/net/netstat"));
@@ -226,7 +227,7 @@ fn vmstat(text: &str) -> BTreeMap<String, u64> {
     text.lines().filter_map(pair).collect()
 }
 
-/// The counts between two readings. Unknown if one of them has no time, or if no time passed.
+/// The counts between two readings. Unknown if a reading has no time, or if no time passed.
 pub(super) fn interval(first: &Sample, second: &Sample) -> Fact<Interval> {
     let times = second.at.clone().zip(first.at.clone());
     times.and_then(|(second_at, first_at)| match second_at.checked_sub(first_at).filter(|span| span.as_nanos() > 0) {

@@ -28,7 +28,7 @@ pub(crate) struct CpuInfo {
     pub flags: Option<BTreeSet<String>>,
 }
 
-/// From 4.13 to 5.17 opening the file interrupts every busy CPU that is not in `nohz_full` to measure its
+/// From Linux 4.13 to 5.17, opening the file interrupts every busy CPU that is not in `nohz_full` to measure its
 /// frequency (arch/x86/kernel/cpu/aperfmperf.c, `arch_freq_prepare_all`, removed by commit 7d84c1ebf9dd).
 const MEASURES: (KernelVersion, KernelVersion) = (KernelVersion::new(4, 13), KernelVersion::new(5, 18));
 
@@ -40,7 +40,7 @@ pub(super) fn read(context: &Context) -> Fact<CpuInfo> {
     root.text_up_to("proc/cpuinfo", crate::facts::root::TABLE_LIMIT).parse(|text| parse(&text))
 }
 
-/// Whether opening the file leaves these CPUs undisturbed.
+/// Whether /proc/cpuinfo can be opened without interrupting the CPUs in `spared`.
 pub(crate) fn is_quiet(root: &Root, spared: &CpuSet) -> bool {
     if spared.is_empty() {
         return true;
@@ -52,7 +52,7 @@ pub(crate) fn is_quiet(root: &Root, spared: &CpuSet) -> bool {
     !measures || spared.is_subset(&full)
 }
 
-/// Reads the blocks; a text without one is an error.
+/// Parses the blocks of the file. A text without a block is an error.
 pub(crate) fn parse(text: &str) -> Result<CpuInfo, String> {
     let mut info = CpuInfo::default();
     let mut flags_text: Option<&str> = None;
@@ -60,7 +60,8 @@ pub(crate) fn parse(text: &str) -> Result<CpuInfo, String> {
         let Some((key, value)) = line.split_once(':') else { continue };
         let (key, value) = (key.trim(), value.trim());
         if key == "processor" {
-            // Of a number that no CPU has, the block is left out: its lines would go to the one before.
+            // A block with an impossible CPU number is an error. If it were skipped, its lines would be added to the
+            // CPU before it.
             let id = value.parse().ok().filter(|id| *id < MAX_CPUS).ok_or_else(|| format!("processor {value:?}"))?;
             info.processors.push(Processor { id, ..Processor::default() });
             continue;
@@ -117,7 +118,7 @@ fn vendor(id: &str) -> Vendor {
     }
 }
 
-/// `2101.000` in MHz.
+/// Parses a frequency in MHz, such as `2101.000`.
 fn megahertz(text: &str) -> Option<Hertz> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let kilo: u64 = format!("{part:0<3}").get(..3)?.parse().ok()?;

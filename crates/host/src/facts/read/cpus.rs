@@ -55,7 +55,7 @@ pub(super) fn read(context: &Context) -> Cpus {
     }
 }
 
-/// The kernel prints `(null)` if the set is empty (drivers/base/cpu.c, `print_cpus_nohz_full`).
+/// Reads `nohz_full`. The kernel prints `(null)` if the set is empty (drivers/base/cpu.c, `print_cpus_nohz_full`).
 fn nohz_full(root: &Root) -> Fact<CpuSet> {
     root.text(&format!("{CPUS}/nohz_full")).parse(|text| match text.as_str() {
         "(null)" => Ok(CpuSet::new()),
@@ -71,7 +71,8 @@ fn vulnerabilities(root: &Root) -> Fact<BTreeMap<String, String>> {
     })
 }
 
-/// What /proc/cpuinfo says of a CPU. A missing line counts as not recorded, because some architectures do not have it.
+/// A value from a CPU's block in /proc/cpuinfo. A missing line counts as not recorded, because some architectures do
+/// not have it.
 fn said<T>(processor: &Fact<&Processor>, get: impl FnOnce(&Processor) -> Option<T>) -> Fact<T> {
     processor.clone().and_then(|processor| match get(processor) {
         Some(value) => Fact::known(value, "/proc/cpuinfo"),
@@ -128,13 +129,14 @@ fn cpu(context: &Context, id: u32, info: &Fact<&Processor>, policies: &frequency
     }
 }
 
-/// The third-level cache, whatever its index. On x86 the caches of the first two levels have the indexes 0 to 2.
+/// The CPUs that share the third-level cache, which has index 3: the first two levels have the indexes 0 to 2 on x86.
 fn last_level_cache(root: &Root, place: &str) -> Fact<CpuSet> {
     root.cpu_list(&format!("{place}/cache/index3/shared_cpu_list"))
 }
 
-/// `check_interval` is printed in hexadecimal without a prefix (arch/x86/kernel/cpu/mce/core.c, `DEVICE_INT_ATTR`
-/// prints decimal in newer kernels): both read the same for the default of 300, which is `12c` in the first.
+/// Parses `check_interval`. Older kernels print it in hexadecimal without a prefix (arch/x86/kernel/cpu/mce/core.c),
+/// newer ones in decimal (`DEVICE_INT_ATTR`). The default of 300 is recognised in both forms, because it is `12c` in
+/// hexadecimal.
 fn hexadecimal(text: &str) -> Result<u64, std::num::ParseIntError> {
     text.parse().or_else(|_| u64::from_str_radix(text, 16))
 }
@@ -209,7 +211,7 @@ fn node(root: &Root, id: u32) -> Node {
     }
 }
 
-/// `Node 0 MemTotal:  98468532 kB`: the same lines as in /proc/meminfo behind the node's number.
+/// Parses lines such as `Node 0 MemTotal:  98468532 kB`. After the node's number, they have the form of /proc/meminfo.
 fn node_memory(text: &str) -> BTreeMap<String, u64> {
     let lines: String = text
         .lines()
@@ -224,7 +226,7 @@ mod tests {
     use super::*;
     use crate::facts::Facts;
 
-    /// Two threads on one core, or on two, as /proc/cpuinfo says it; nothing else is recorded.
+    /// A host of which only a /proc/cpuinfo with two threads is recorded, on one core or on two.
     fn cpuinfo(second_core: u32) -> Fact<bool> {
         let block = |id: u32, core: u32| format!("processor : {id}\nphysical id : 0\ncore id : {core}\n\n");
         let text = format!("{}{}", block(0, 0), block(1, second_core));
@@ -236,7 +238,7 @@ mod tests {
         assert_eq!(cpuinfo(0), Fact::known(true, "/proc/cpuinfo"));
         assert_eq!(cpuinfo(1), Fact::known(false, "/proc/cpuinfo"));
         assert!(Facts::read(&Root::given([("proc/cpuinfo", "processor : 0\n")])).cpus.smt_active.is_unknown());
-        // The kernel's own word comes first.
+        // The file `smt/active` takes precedence.
         let said = Root::given([("sys/devices/system/cpu/smt/active", "0\n"), ("proc/cpuinfo", "processor : 0\n")]);
         assert_eq!(Facts::read(&said).cpus.smt_active.get(), Some(false));
     }

@@ -51,7 +51,7 @@ pub(super) fn recorded(root: &Root, name: &str) -> Ethtool {
         duplex: field(&settings, "Duplex").map(|duplex| duplex.to_ascii_lowercase()),
         autoneg: field(&settings, "Auto-negotiation").map(|state| state == "on"),
         coalesce: understood(said("-c"), text::coalesce),
-        // Older tools and kernels print no profile, which says nothing of the driver.
+        // A missing profile proves nothing about the driver: older tools and kernels do not print it.
         rx_profile: said("-c").and_then(|text| match text::rx_profile(&text) {
             Some(levels) => Fact::known(levels, format!("ethtool -c {name}").as_str()),
             None => Fact::not_recorded(format!("ethtool -c {name}: rx-profile").as_str()),
@@ -105,7 +105,7 @@ fn understood<T>(output: Fact<String>, parse: impl FnOnce(&str) -> Option<T>) ->
     })
 }
 
-/// The line with the reason, or the first line.
+/// The line that gives the reason for the refusal, or else the first line.
 fn refusal(text: &str) -> String {
     let says_why = |line: &&str| ["not supported", "annot", "rror", "No such"].iter().any(|part| line.contains(part));
     let line = text.lines().find(says_why).or(text.lines().next()).unwrap_or("no answer");

@@ -8,7 +8,7 @@ use units::BitRate;
 use crate::facts::{Coalescing, DimLevel, Feature, Pause, TimeStamping};
 use crate::nic::{Field, Numbers};
 
-/// More lines than this are not read.
+/// Largest number of lines that are read.
 const MAX_LINES: usize = 100_000;
 /// `ethtool -k` calls some features by names older than the kernel's (ethtool, common.c `off_flag_def`).
 const OLD_NAMES: [(&str, &str); 12] = [
@@ -31,13 +31,13 @@ pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.trim().strip_prefix(key)?.trim_start().strip_prefix(':').map(str::trim))
 }
 
-/// `Speed: 25000Mb/s`.
+/// Parses `Speed: 25000Mb/s`.
 pub(crate) fn speed(text: &str) -> Option<BitRate> {
     let mega: u64 = field(text, "Speed")?.strip_suffix("Mb/s")?.parse().ok()?;
     Some(BitRate::new(mega.checked_mul(1_000_000)?))
 }
 
-/// `ethtool -c`.
+/// Parses the output of `ethtool -c`.
 pub(crate) fn coalesce(text: &str) -> Option<Coalescing> {
     let mut all = Coalescing::default();
     for line in text.lines().take(MAX_LINES) {
@@ -57,7 +57,7 @@ pub(crate) fn coalesce(text: &str) -> Option<Coalescing> {
     (all != Coalescing::default()).then_some(all)
 }
 
-/// `on  TX: off`.
+/// Parses two switches on one line: `on  TX: off`.
 fn both(value: &str) -> (Option<bool>, Option<bool>) {
     let (rx, tx) = value.split_once("TX:").unwrap_or((value, ""));
     (state(rx), state(tx))
@@ -71,7 +71,7 @@ fn state(text: &str) -> Option<bool> {
     }
 }
 
-/// The name under which the tool prints a number. `None` for switches, of which it prints two a line.
+/// The name under which `ethtool -c` prints a number. `None` for switches, which it prints in pairs.
 pub(crate) fn printed(field: &Field) -> Option<String> {
     Some(match field.name {
         "adaptive-rx" | "adaptive-tx" | "cqe-mode-rx" | "cqe-mode-tx" => return None,
@@ -82,7 +82,7 @@ pub(crate) fn printed(field: &Field) -> Option<String> {
     })
 }
 
-/// The levels of `rx-profile:` in `ethtool -c`: `{.usec =   8, .pkts = 256, .comp = n/a,},` a line.
+/// Parses the levels of `rx-profile:` in `ethtool -c`, one per line: `{.usec =   8, .pkts = 256, .comp = n/a,},`.
 pub(crate) fn rx_profile(text: &str) -> Option<Vec<DimLevel>> {
     let (_, rest) = text.split_once("rx-profile")?;
     let number = |line: &str, key: &str| {
@@ -95,7 +95,7 @@ pub(crate) fn rx_profile(text: &str) -> Option<Vec<DimLevel>> {
     (!levels.is_empty()).then_some(levels)
 }
 
-/// `ethtool --per-queue X --show-coalesce`: blocks that begin with `Queue: 3`.
+/// Parses the output of `ethtool --per-queue X --show-coalesce`: blocks that begin with `Queue: 3`.
 pub(crate) fn queue_coalesce(text: &str) -> BTreeMap<u32, Coalescing> {
     let blocks = text.split("Queue:").skip(1);
     let block = |block: &str| {
@@ -105,7 +105,7 @@ pub(crate) fn queue_coalesce(text: &str) -> BTreeMap<u32, Coalescing> {
     blocks.filter_map(block).collect()
 }
 
-/// The two halves of `-g` and `-l`: what is possible, and what is set.
+/// Splits the output of `ethtool -g` or `-l` into the maximum values and the current values.
 fn halves(text: &str) -> Option<(&str, &str)> {
     let (_, rest) = text.split_once("Pre-set maximums:")?;
     rest.split_once("Current hardware settings:")
@@ -131,14 +131,15 @@ pub(crate) fn printed_size(field: &Field) -> &'static str {
     }
 }
 
-/// `ethtool -g` and `ethtool -l`.
+/// Parses the output of `ethtool -g` or `ethtool -l`.
 pub(crate) fn sizes<G: Numbers>(text: &str) -> Option<G> {
     let (max, now) = halves(text)?;
     let mut all = G::default();
     for size in G::FIELDS {
         let said = |half| {
             let value = field(half, printed_size(size))?;
-            // Split into header and data: 1 is off, 2 is on (include/uapi/linux/ethtool.h).
+            // ethtool prints the header/data split as on or off. In the kernel's numbers, 1 is off and 2 is on
+            // (include/uapi/linux/ethtool.h).
             let on = |on| u64::from(on) + u64::from(size.name == "tcp-data-split");
             value.parse().ok().or_else(|| state(value).map(on))
         };
@@ -152,7 +153,7 @@ pub(crate) fn sizes<G: Numbers>(text: &str) -> Option<G> {
     Some(all)
 }
 
-/// `ethtool -k`, with the kernel's names.
+/// Parses the output of `ethtool -k`. Returns the features by the kernel's names.
 pub(crate) fn features(text: &str) -> Option<BTreeMap<String, Feature>> {
     let feature = |line: &str| {
         let (name, value) = line.trim().split_once(':')?;
@@ -163,19 +164,19 @@ pub(crate) fn features(text: &str) -> Option<BTreeMap<String, Feature>> {
     };
     let mut all = BTreeMap::new();
     for (name, feature) in text.lines().take(MAX_LINES).filter_map(feature) {
-        // A group comes before its members, of which one can have the group's kernel name.
+        // ethtool prints a group before its members. A member that has the group's kernel name replaces the group.
         all.insert(name, feature);
     }
     (!all.is_empty()).then_some(all)
 }
 
-/// `ethtool -a`.
+/// Parses the output of `ethtool -a`.
 pub(crate) fn pause(text: &str) -> Option<Pause> {
     let on = |key: &str| field(text, key).and_then(state);
     Some(Pause { autoneg: on("Autonegotiate").unwrap_or(false), rx: on("RX")?, tx: on("TX")? })
 }
 
-/// `ethtool --show-priv-flags`.
+/// Parses the output of `ethtool --show-priv-flags`.
 pub(crate) fn private_flags(text: &str) -> Option<BTreeMap<String, bool>> {
     let flag = |line: &str| {
         let (name, value) = line.rsplit_once(':')?;
@@ -185,7 +186,7 @@ pub(crate) fn private_flags(text: &str) -> Option<BTreeMap<String, bool>> {
     (!flags.is_empty()).then_some(flags)
 }
 
-/// `ethtool -T`.
+/// Parses the output of `ethtool -T`.
 pub(crate) fn time_stamping(text: &str) -> Option<TimeStamping> {
     let (_, rest) = text.split_once("Capabilities:")?;
     let has = |name: &str| rest.lines().any(|line| line.split_whitespace().next() == Some(name));
@@ -197,12 +198,12 @@ pub(crate) fn time_stamping(text: &str) -> Option<TimeStamping> {
     })
 }
 
-/// `ethtool --show-fec`.
+/// Parses the output of `ethtool --show-fec`.
 pub(crate) fn fec(text: &str) -> Option<String> {
     field(text, "Active FEC encoding").or(field(text, "Active FEC encodings")).map(str::to_owned)
 }
 
-/// `ethtool --show-eee`: `enabled - active`, `disabled`, `not supported`.
+/// Parses the output of `ethtool --show-eee`: `enabled - active`, `disabled` or `not supported`.
 pub(crate) fn eee(text: &str) -> Option<bool> {
     match field(text, "EEE status")?.split_whitespace().next()? {
         "enabled" => Some(true),
@@ -211,7 +212,8 @@ pub(crate) fn eee(text: &str) -> Option<bool> {
     }
 }
 
-/// `ethtool -x`: lines like `    8:      0     1     2     3`, up to the key, which is not read.
+/// Parses the indirection table of `ethtool -x`: lines like `    8:      0     1     2     3`. The hash key after the
+/// table is not read.
 pub(crate) fn indirection(text: &str) -> Option<Vec<u32>> {
     let rows = text.lines().take(MAX_LINES).take_while(|line| !line.starts_with("RSS hash key"));
     let numbers = |line: &str| -> Option<Vec<u32>> {
@@ -223,12 +225,12 @@ pub(crate) fn indirection(text: &str) -> Option<Vec<u32>> {
     (!table.is_empty()).then_some(table)
 }
 
-/// `ethtool -n`: `Total 3 rules`.
+/// Parses the output of `ethtool -n`: `Total 3 rules`.
 pub(crate) fn flow_rules(text: &str) -> Option<u32> {
     text.lines().find_map(|line| line.trim().strip_prefix("Total ")?.split(' ').next()?.parse().ok())
 }
 
-/// `tc qdisc show`: `qdisc mq 0: root` or `qdisc mq 0: dev eth0 root`.
+/// Parses the output of `tc qdisc show`: `qdisc mq 0: root` or `qdisc mq 0: dev eth0 root`.
 pub(crate) fn qdisc(text: &str, name: &str) -> Option<String> {
     let of_link = |line: &&str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -238,7 +240,7 @@ pub(crate) fn qdisc(text: &str, name: &str) -> Option<String> {
     text.lines().take(MAX_LINES).find(of_link)?.split_whitespace().nth(1).map(str::to_owned)
 }
 
-/// `ethtool -S`.
+/// Parses the output of `ethtool -S`.
 pub(crate) fn statistics(text: &str) -> BTreeMap<String, u64> {
     let counter = |line: &str| {
         let (name, value) = line.rsplit_once(':')?;

@@ -4,7 +4,7 @@ use crate::facts::{Context, Dmi};
 
 pub(super) fn read(context: &Context) -> Dmi {
     let root = context.root;
-    // The second is where the link of the first leads.
+    // Tries the link's target too, in case the recording lacks the link.
     let file = |name: &str| {
         let other = || root.text(&format!("sys/devices/virtual/dmi/id/{name}"));
         root.text(&format!("sys/class/dmi/id/{name}")).or_else(other)

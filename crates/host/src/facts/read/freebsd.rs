@@ -6,7 +6,7 @@ use super::services::assignments;
 use super::sysctls;
 use crate::facts::{BsdInterface, BsdInterrupt, BsdThread, Context, CpuSet, Fact, FreeBsd, Os, Root};
 
-/// More lines than this of a tool's output are not read.
+/// Largest number of lines of a tool's output that are read.
 const MAX_LINES: usize = 100_000;
 
 pub(super) fn read(context: &Context, os: Os) -> Fact<FreeBsd> {
@@ -57,7 +57,7 @@ fn settings(root: &Root, files: &[&str], folder: &str) -> Fact<BTreeMap<String, 
     all
 }
 
-/// `name="value"  # why`.
+/// Parses lines such as `name="value"  # why`, and drops the comments.
 fn without_comments(text: &str) -> BTreeMap<String, String> {
     let line = |line: &str| match line.split_once('#') {
         Some((before, _)) if before.matches('"').count() % 2 == 0 => format!("{}\n", before.trim()),
@@ -66,7 +66,8 @@ fn without_comments(text: &str) -> BTreeMap<String, String> {
     assignments(&text.lines().take(MAX_LINES).map(line).collect::<String>())
 }
 
-/// `ixl0: flags=8863<UP,BROADCAST> metric 0 mtu 1500`, then `options=…<RXCSUM,TSO4>` and `media: …`.
+/// Parses the output of `ifconfig -a`: `ixl0: flags=8863<UP,BROADCAST> metric 0 mtu 1500`, then
+/// `options=…<RXCSUM,TSO4>` and `media: …`.
 pub(crate) fn interfaces(text: &str) -> Vec<BsdInterface> {
     let mut all: Vec<BsdInterface> = Vec::new();
     for line in text.lines().take(MAX_LINES) {
@@ -97,7 +98,7 @@ pub(crate) fn interrupts(text: &str) -> Vec<BsdInterrupt> {
     let line = |line: &str| {
         let mut words = line.trim().rsplitn(3, char::is_whitespace).map(str::trim);
         let (rate, rest) = (words.next()?.parse().ok()?, words.next()?);
-        // Columns are filled with spaces, so that the total can stand alone or at the end of the rest.
+        // Columns are padded with spaces: the total is either the whole rest or the last word of the name.
         let (name, total) = match words.next() {
             Some(name) if !rest.is_empty() => (name.to_owned(), rest.to_owned()),
             Some(name) => name.rsplit_once(char::is_whitespace).map(|(a, b)| (a.trim().to_owned(), b.to_owned()))?,
@@ -110,8 +111,8 @@ pub(crate) fn interrupts(text: &str) -> Vec<BsdInterrupt> {
     lines.filter_map(line).collect()
 }
 
-/// Lines of `top -SH`, in which a share `50.98%` comes before the name `intr{irq293: ixl1:q2}`, and the
-/// CPU stands in the state `CPU2` or in the column before the time.
+/// Parses lines of `top -SH`. A CPU share such as `50.98%` comes before the name `intr{irq293: ixl1:q2}`. The CPU is in
+/// the state column (`CPU2`) or in the column before the time.
 pub(crate) fn threads(text: &str) -> Vec<BsdThread> {
     let line = |line: &str| {
         let (before, name) = line.split_once('%')?;
@@ -120,7 +121,7 @@ pub(crate) fn threads(text: &str) -> Vec<BsdThread> {
         let (whole, part) = share.split_once('.')?;
         let cpu_permyriad =
             whole.parse::<u32>().ok()?.checked_mul(100)?.checked_add(format!("{part:0<2}").get(..2)?.parse().ok()?)?;
-        // TIME is the word with a colon; C, where top shows it, the one before.
+        // The column TIME is the word with a colon. The column C, if top prints it, comes before TIME.
         let time =
             words.iter().rposition(|word| word.contains(':') && word.starts_with(|c: char| c.is_ascii_digit()))?;
         let column = time.checked_sub(1).and_then(|at| words[at].parse().ok());
@@ -130,7 +131,8 @@ pub(crate) fn threads(text: &str) -> Vec<BsdThread> {
     text.lines().take(MAX_LINES).filter_map(line).filter(|thread| !thread.name.is_empty()).collect()
 }
 
-/// `ixl0@pci0:2:0:0: class=0x020000 rev=0x02 hdr=0x00 vendor=0x8086 device=0x1583 …`, before 13: `chip=0x15838086`.
+/// Parses the output of `pciconf -l`: `ixl0@pci0:2:0:0: class=0x020000 rev=0x02 hdr=0x00 vendor=0x8086 device=0x1583
+/// …`, or with `chip=0x15838086` before FreeBSD 13.
 pub(crate) fn pci(text: &str) -> BTreeMap<String, String> {
     let device = |line: &str| {
         let (name, rest) = line.split_once('@')?;
@@ -142,7 +144,7 @@ pub(crate) fn pci(text: &str) -> BTreeMap<String, String> {
     text.lines().take(MAX_LINES).filter_map(device).collect()
 }
 
-/// `irq 293 mask: 2` lines, one for each interrupt.
+/// Parses lines such as `irq 293 mask: 2`, one for each interrupt.
 pub(crate) fn irq_cpus(text: &str) -> BTreeMap<u32, Fact<CpuSet>> {
     let line = |line: &str| {
         let (number, set) = line.strip_prefix("irq ")?.split_once(" mask:")?;

@@ -31,7 +31,7 @@ impl Policies {
     pub(super) fn read(root: &Root) -> Self {
         let mut of = BTreeMap::new();
         for policy in root.numbered(&format!("{CPUS}/cpufreq"), "policy") {
-            // Written with spaces: "0 1 2".
+            // The kernel separates the CPU numbers with spaces: "0 1 2".
             let cpus = root
                 .text(&format!("{CPUS}/cpufreq/policy{policy}/affected_cpus"))
                 .parse(|text| CpuSet::parse_list(&text.split_ascii_whitespace().collect::<Vec<_>>().join(",")));
@@ -50,7 +50,7 @@ impl Policies {
         let place = format!("{CPUS}/cpufreq/policy{policy}");
         let text = |name: &str| root.text(&format!("{place}/{name}"));
         let frequency = |name: &str| root.number(&format!("{place}/{name}")).parse(kilohertz);
-        // Those that are read from a register of the CPU, which interrupts it.
+        // These values are read from a register of the CPU, which interrupts the CPU.
         let measured =
             |name: &str| context.on(cpu, &format!("{place}/{name}"), |root, path| root.number(path).parse(kilohertz));
         Frequency {
@@ -73,7 +73,7 @@ impl Policies {
     }
 }
 
-/// A frequency written in kHz.
+/// Converts a frequency in kHz. Returns an error if it is too high.
 pub(super) fn kilohertz(kilo: u64) -> Result<Hertz, String> {
     kilo.checked_mul(1_000).map(Hertz::new).ok_or_else(|| format!("{kilo} kHz is beyond what is counted"))
 }

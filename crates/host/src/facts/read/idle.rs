@@ -5,7 +5,8 @@ use units::Nanos;
 use crate::facts::{Context, Fact, Idle, IdleState, Root, live};
 
 const CPUS: &str = "sys/devices/system/cpu";
-/// No driver offers more states (`CPUIDLE_STATE_MAX`, include/linux/cpuidle.h, is 10).
+/// Largest number of idle states that are read. The kernel has at most 10 (`CPUIDLE_STATE_MAX`,
+/// include/linux/cpuidle.h).
 const MAX_STATES: usize = 32;
 
 pub(super) fn read(context: &Context) -> Idle {
@@ -47,7 +48,7 @@ fn state(root: &Root, place: &str, index: u32) -> IdleState {
         description: root.text(&format!("{place}/desc")),
         exit_latency: microseconds("latency"),
         residency: microseconds("residency"),
-        // Not a switch but a word of bits (drivers/cpuidle/sysfs.c, `show_state_disable`), of which the user's is 1.
+        // A word of bits, not a switch (drivers/cpuidle/sysfs.c, `show_state_disable`). Bit 0 is set by the user.
         disabled: root.number::<u64>(&format!("{place}/disable")).map(|bits| bits != 0),
     }
 }

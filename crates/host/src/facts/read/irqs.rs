@@ -34,7 +34,7 @@ fn irq(root: &Root, table: &Fact<CountTable>, named: Option<&Named>, number: u32
         (Fact::Known { source, .. }, None) => Fact::absent(source.clone()),
         (Fact::Missing { why, source }, _) => Fact::missing(why.clone(), source.clone()),
     };
-    // Interrupts that no CPU has had yet are not in the table, but in sysfs.
+    // sysfs also has the interrupts that /proc/interrupts lacks because no CPU has handled them yet.
     let users = from_table(|named| Some(named.1.join(","))).or_else(|| root.text(&format!("{sys}/actions")));
     let chip = from_table(|named| Some(named.0.clone()).filter(|chip| !chip.is_empty()))
         .or_else(|| root.text(&format!("{sys}/chip_name")));
@@ -55,7 +55,7 @@ fn irq(root: &Root, table: &Fact<CountTable>, named: Option<&Named>, number: u32
 }
 
 /// Whether the kernel manages the interrupt: from debugfs, if it is mounted (kernel/irq/debugfs.c), otherwise from the
-/// users' names where these show it.
+/// users' names if these are known.
 fn managed(root: &Root, number: u32, actions: &Fact<Vec<String>>) -> Fact<bool> {
     if let Fact::Known { value, source } = actions
         && value.iter().any(|user| is_managed(user))
@@ -65,7 +65,8 @@ fn managed(root: &Root, number: u32, actions: &Fact<Vec<String>>) -> Fact<bool> 
     let text = root.text(&format!("sys/kernel/debug/irq/irqs/{number}"));
     match text {
         Fact::Known { value, source } => Fact::known(value.contains("IRQD_AFFINITY_MANAGED"), source),
-        // Without debugfs nobody says so: that is no sign that it is not managed.
+        // Without debugfs, the kernel does not tell whether it manages the interrupt. So a missing entry proves
+        // nothing.
         Fact::Missing { why: crate::facts::Why::Absent, source } => Fact::missing(
             crate::facts::Why::Unsupported("only debugfs of a kernel with GENERIC_IRQ_DEBUGFS tells".into()),
             source,
@@ -74,8 +75,9 @@ fn managed(root: &Root, number: u32, actions: &Fact<Vec<String>>) -> Fact<bool> 
     }
 }
 
-/// Queues whose drivers ask for managed vectors (`PCI_IRQ_AFFINITY`, `irq_affinity`): drivers/nvme/host/pci.c
-/// (queue 0 is not managed), drivers/block/virtio_blk.c, drivers/scsi/{megaraid,mpt3sas,smartpqi}.
+/// Whether the user is a queue whose driver requests managed vectors (`PCI_IRQ_AFFINITY`, `irq_affinity`):
+/// drivers/nvme/host/pci.c (queue 0 is not managed), drivers/block/virtio_blk.c,
+/// drivers/scsi/{megaraid,mpt3sas,smartpqi}.
 fn is_managed(user: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
     let nvme = user.strip_prefix("nvme").and_then(|rest| rest.split_once('q'));
@@ -95,8 +97,8 @@ fn describe(description: &str) -> Named {
     (chip, users.split(',').map(str::trim).filter(|user| !user.is_empty()).map(str::to_owned).collect())
 }
 
-/// The `0000:04:00.0` in `IR-PCI-MSIX-0000:04:00.0` (drivers/pci/msi/irqdomain.c names its chips so from
-/// Linux 6.2 on).
+/// The PCI address in a chip's name: `0000:04:00.0` in `IR-PCI-MSIX-0000:04:00.0` (names of this form since Linux 6.2,
+/// drivers/pci/msi/irqdomain.c).
 fn pci_address(chip: &str) -> Option<String> {
     let word = chip.split(' ').next()?;
     let (_, address) = word.rsplit_once('-')?;

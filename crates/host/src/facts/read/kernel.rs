@@ -9,7 +9,7 @@ use crate::facts::cpu::Cpus;
 use crate::facts::root::TABLE_LIMIT;
 use crate::facts::{CommandLine, Context, Fact, Kernel, KernelConfig, KernelVersion, Root, Why};
 
-/// Tracefs is mounted at the first of these, or, on older hosts, at the second.
+/// Mount points of tracefs: the first one, or the second one on older hosts.
 const TRACING: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 const CLOCK: &str = "sys/devices/system/clocksource/clocksource0";
 const SCHED: &str = "sys/kernel/debug/sched";
@@ -86,7 +86,7 @@ pub(crate) fn release(root: &Root, cmdline: &Fact<CommandLine>) -> Fact<String> 
         .or_else(|| booted_image(cmdline))
 }
 
-/// `BOOT_IMAGE=(hd0,gpt3)/…/vmlinuz-5.14.0-427.el9.x86_64`.
+/// Finds the release in the name of the boot image: `BOOT_IMAGE=(hd0,gpt3)/…/vmlinuz-5.14.0-427.el9.x86_64`.
 fn booted_image(cmdline: &Fact<CommandLine>) -> Fact<String> {
     cmdline.as_ref().and_then(|line| {
         let image = line.value("BOOT_IMAGE").and_then(|image| image.rsplit('/').next());
@@ -103,10 +103,10 @@ fn realtime(root: &Root, build: &Fact<String>, config: &Fact<KernelConfig>, rele
     if flag.is_known() {
         return flag;
     }
-    // Without the flag, the build text tells: mkcompile writes PREEMPT_RT, older patches "PREEMPT RT".
+    // Without the flag, the build text shows it: mkcompile writes PREEMPT_RT, and older patches write "PREEMPT RT".
     let by_text = build.clone().map(|text| text.contains("PREEMPT_RT") || text.contains("PREEMPT RT"));
     let by_config = || config.as_ref().map(|config| config.is_set("PREEMPT_RT") || config.is_set("PREEMPT_RT_FULL"));
-    // A release's name can say yes, but not no.
+    // A release's name can prove that the kernel is real-time, but not that it is not.
     let by_release = || match release {
         Fact::Known { value, source } if names_realtime(value) => Fact::known(true, source.clone()),
         _ => flag,
@@ -114,7 +114,8 @@ fn realtime(root: &Root, build: &Fact<String>, config: &Fact<KernelConfig>, rele
     by_text.or_else(by_config).or_else(by_release)
 }
 
-/// `5.14.0-427.el9.x86_64+rt`, `4.18.0-372.rt7.129.el8`, `6.1.0-9-rt-amd64`, `5.15.0-1032-realtime`.
+/// Whether a release's name marks a real-time kernel: `5.14.0-427.el9.x86_64+rt`, `4.18.0-372.rt7.129.el8`,
+/// `6.1.0-9-rt-amd64`, `5.15.0-1032-realtime`.
 fn names_realtime(release: &str) -> bool {
     let marks = |part: &str| {
         part == "realtime" || part.strip_prefix("rt").is_some_and(|n| n.bytes().all(|c| c.is_ascii_digit()))
@@ -122,7 +123,8 @@ fn names_realtime(release: &str) -> bool {
     release.split(['+', '.', '-', '_']).any(marks)
 }
 
-/// `none (voluntary) full lazy`: the word in parentheses (kernel/sched/debug.c, `sched_dynamic_show`).
+/// Reads the preemption mode, the word in parentheses: `none (voluntary) full lazy` (kernel/sched/debug.c,
+/// `sched_dynamic_show`).
 fn preemption(root: &Root) -> Fact<String> {
     root.text(&format!("{SCHED}/preempt")).parse(|text| {
         let word = text.split_once('(').and_then(|(_, rest)| rest.split_once(')')).map(|(word, _)| word.to_owned());
@@ -170,7 +172,8 @@ fn parameters(root: &Root) -> BTreeMap<String, Fact<String>> {
 
 fn tracing<T>(root: &Root, read: impl Fn(&Root, &str) -> Fact<T>, name: &str) -> Fact<T> {
     let [new, old] = TRACING.map(|place| format!("{place}/{name}"));
-    // An empty directory where tracefs would be mounted says that nobody looked, not that nothing is traced.
+    // An empty directory where tracefs would be mounted does not mean that nothing is traced. It means that tracefs is
+    // not mounted.
     let fact = read(root, &new).or_else(|| read(root, &old));
     match fact {
         Fact::Missing { why: Why::Absent, source } => Fact::missing(

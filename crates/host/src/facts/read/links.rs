@@ -11,16 +11,16 @@ use crate::facts::{Context, Fact, Irqs, Link, Root, RxQueue, Source, TxQueue, Wh
 use crate::nic::{Client, Interface};
 
 const PLACE: &str = "sys/class/net";
-/// More interfaces than this are not read.
+/// Largest number of interfaces that are read.
 const MAX_LINKS: usize = 1024;
-/// More queues of an interface than this are not read.
+/// Largest number of queues of an interface that are read.
 const MAX_QUEUES: usize = 4096;
 
 pub(super) fn read(context: &Context, irqs: &Irqs) -> Fact<Vec<Link>> {
     let root = context.root;
     let listed = root.list(PLACE);
     let mut names: BTreeSet<String> = listed.value().cloned().unwrap_or_default().into_iter().collect();
-    // Reports of sos hold the tool's output rather than the files.
+    // Reports of sos contain the tool's output instead of the files.
     names.extend(root.commands_like("ethtool -i "));
     names.remove("bonding_masters");
     names.retain(|name| is_interface_name(name));
@@ -128,7 +128,7 @@ fn numa_node(root: &Root, place: &str, pci: &Fact<String>) -> Fact<Option<u32>> 
     read(format!("{place}/device/numa_node")).or_else(below)
 }
 
-/// -1, and values that no link has, mean "unknown" (net/ethtool: `SPEED_UNKNOWN`).
+/// Parses a link speed in Mbit/s. -1 and impossible values mean "unknown" (net/ethtool: `SPEED_UNKNOWN`).
 fn megabits(text: Fact<String>) -> Fact<BitRate> {
     let source = text.source().clone();
     match text.parse(|text| text.parse::<i64>()) {
@@ -138,7 +138,7 @@ fn megabits(text: Fact<String>) -> Fact<BitRate> {
                 None => Fact::absent(source),
             }
         }
-        // The file answers "invalid argument" while the link is down.
+        // Reading the file fails with EINVAL while the link is down.
         Fact::Missing { why: Why::Unsupported(_), .. } => Fact::absent(source),
         Fact::Missing { why, source } => Fact::missing(why, source),
     }

@@ -3,7 +3,7 @@
 use crate::facts::pci::{is_address, megatransfers};
 use crate::facts::{Aspm, Fact, PciDevice, Root};
 
-/// More devices than this are not read.
+/// Largest number of devices that are read.
 const MAX_DEVICES: usize = 16_384;
 
 pub(super) fn devices(root: &Root) -> Fact<Vec<PciDevice>> {
@@ -12,7 +12,7 @@ pub(super) fn devices(root: &Root) -> Fact<Vec<PciDevice>> {
     text.map(|text| parse(&text))
 }
 
-/// Blocks that begin with `3b:00.0 Ethernet controller [0200]: … [8086:1583] (rev 02)`.
+/// Parses blocks that begin with `3b:00.0 Ethernet controller [0200]: … [8086:1583] (rev 02)`.
 pub(crate) fn parse(text: &str) -> Vec<PciDevice> {
     let mut devices: Vec<PciDevice> = Vec::new();
     for line in text.lines() {

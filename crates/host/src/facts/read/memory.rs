@@ -7,7 +7,7 @@ use crate::facts::{Context, Fact, HugePages, Memory, MemoryModule, Mount, Root, 
 
 const MM: &str = "sys/kernel/mm";
 const EDAC: &str = "sys/devices/system/edac/mc";
-/// More lines than this of a list of mounts are not read.
+/// Largest number of lines of a list of mounts that are read.
 const MAX_MOUNTS: usize = 10_000;
 
 pub(super) fn read(context: &Context) -> Memory {
@@ -33,7 +33,7 @@ pub(super) fn read(context: &Context) -> Memory {
     }
 }
 
-/// `MemTotal:  196466432 kB` in bytes; lines without a unit as they are.
+/// Parses lines such as `MemTotal:  196466432 kB`. Sizes become bytes; numbers without a unit stay unchanged.
 pub(crate) fn meminfo(text: &str) -> BTreeMap<String, u64> {
     let line = |line: &str| {
         let (name, value) = line.split_once(':')?;
@@ -45,7 +45,7 @@ pub(crate) fn meminfo(text: &str) -> BTreeMap<String, u64> {
     text.lines().filter_map(line).collect()
 }
 
-/// The pools in a directory of `hugepages-SIZEkB`.
+/// Reads the pools of huge pages in a directory of `hugepages-SIZEkB`.
 pub(super) fn huge_pages(root: &Root, place: &str) -> Vec<HugePages> {
     let names = root.list(place).into_value().unwrap_or_default();
     let size = |name: &str| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()?.checked_mul(1024);
@@ -60,7 +60,7 @@ pub(super) fn huge_pages(root: &Root, place: &str) -> Vec<HugePages> {
     pools
 }
 
-/// The pool of the default size, which /proc/meminfo shows.
+/// The pool of the default page size, from /proc/meminfo.
 fn default_pool(info: &Fact<BTreeMap<String, u64>>) -> Vec<HugePages> {
     let Some(info) = info.value() else { return Vec::new() };
     let Some(page_bytes) = info.get("Hugepagesize") else { return Vec::new() };
@@ -72,7 +72,7 @@ fn default_pool(info: &Fact<BTreeMap<String, u64>>) -> Vec<HugePages> {
     vec![HugePages { page_bytes: *page_bytes, total, free, surplus }]
 }
 
-/// The word in brackets of `always [madvise] never`.
+/// Reads a choice: the word in brackets of `always [madvise] never`.
 pub(super) fn chosen(root: &Root, path: &str) -> Fact<String> {
     root.text(path).parse(|text| {
         let word = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word.to_owned());
@@ -80,7 +80,7 @@ pub(super) fn chosen(root: &Root, path: &str) -> Fact<String> {
     })
 }
 
-/// A heading, then `/dev/dm-1  partition  8388604  0  -2`, in kB.
+/// Parses /proc/swaps: a heading, then lines such as `/dev/dm-1  partition  8388604  0  -2`, in kB.
 pub(crate) fn swaps(text: &str) -> Vec<Swap> {
     let line = |line: &str| {
         let mut words = line.split_ascii_whitespace();
@@ -91,7 +91,7 @@ pub(crate) fn swaps(text: &str) -> Vec<Swap> {
     text.lines().skip(1).filter_map(line).collect()
 }
 
-/// `hugetlbfs /dev/hugepages hugetlbfs rw,relatime,pagesize=2M 0 0`.
+/// Parses lines such as `hugetlbfs /dev/hugepages hugetlbfs rw,relatime,pagesize=2M 0 0`.
 pub(crate) fn mounts(text: &str) -> Vec<Mount> {
     let line = |line: &str| {
         let mut words = line.split_ascii_whitespace().skip(1).map(str::to_owned);
@@ -107,7 +107,7 @@ fn controllers(root: &Root) -> Fact<Vec<String>> {
     })
 }
 
-/// From the firmware's table, or from `dmidecode -t memory` of a recording.
+/// Reads the memory modules from the firmware's table, or from `dmidecode -t memory` in a recording.
 pub(crate) fn modules(root: &Root) -> Fact<Vec<MemoryModule>> {
     let table = root.bytes("sys/firmware/dmi/tables/DMI", crate::facts::root::FILE_LIMIT);
     let recorded = || {
@@ -117,7 +117,7 @@ pub(crate) fn modules(root: &Root) -> Fact<Vec<MemoryModule>> {
     table.map(|table| smbios::modules(&table)).or_else(recorded)
 }
 
-/// Corrected errors of all controllers, if there is a controller.
+/// Sum of the corrected errors of all memory controllers. Absent if there is no controller.
 pub(super) fn corrected_errors(root: &Root, place: &str) -> Fact<u64> {
     let edac = format!("{place}{EDAC}");
     root.list(&edac).and_then(|names| {

@@ -6,8 +6,8 @@ use crate::facts::{Context, Fact, live};
 /// The largest number of messages that are kept; the oldest are dropped.
 const MAX_MESSAGES: usize = 20_000;
 
-/// Parts of messages that rules use. Other messages are not kept, because they can contain names of users' disks,
-/// networks and programs. Compared without regard to case.
+/// Parts of messages that rules use, compared without regard to case. Other messages are not kept, because they can
+/// contain names of users' disks, networks and programs.
 pub(crate) const OF_INTEREST: [&str; 41] = [
     "aer:",
     "aspm",
@@ -66,7 +66,7 @@ pub(super) fn read(context: &Context) -> Fact<Vec<String>> {
     })
 }
 
-/// Whether a rule uses such a message.
+/// Whether a rule uses this kernel message.
 pub(crate) fn matters(line: &str) -> bool {
     let line = line.to_ascii_lowercase();
     OF_INTEREST.iter().any(|part| line.contains(part))

@@ -52,7 +52,7 @@ pub(crate) use queue_irqs::{Queues, write};
 #[cfg(test)]
 pub(crate) use sysctls::SYSCTLS;
 
-/// The observations that a snapshot with `--watch` made between its readings.
+/// Reads the observations of a snapshot with `--watch`.
 fn observed(root: &Root) -> super::Fact<super::Observed> {
     match root.kind() {
         Kind::Live => super::Fact::not_recorded("apus snapshot --watch"),

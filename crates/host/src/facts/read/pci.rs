@@ -10,7 +10,7 @@ use crate::facts::{Context, Fact, Pci, PciDevice, Root, Source, Why};
 
 const PLACE: &str = "sys/bus/pci/devices";
 const IOMMU: &str = "sys/kernel/iommu_groups";
-/// The largest number of devices and of groups that are read.
+/// Largest number of devices, and of IOMMU groups, that are read.
 const MAX_DEVICES: usize = 16_384;
 /// The states of the link that can be switched separately (drivers/pci/pcie/aspm.c).
 const LINK_STATES: [&str; 6] = ["clkpm", "l0s_aspm", "l1_1_aspm", "l1_1_pcipm", "l1_2_aspm", "l1_aspm"];
@@ -95,7 +95,7 @@ fn part<T>(express: &Fact<Express>, get: impl FnOnce(&Express) -> Option<T>) -> 
     })
 }
 
-/// `8.0 GT/s PCIe` in megatransfers. `Unknown` means that there is no link.
+/// Parses a link speed such as `8.0 GT/s PCIe` into megatransfers per second. `Unknown` means that there is no link.
 fn speed(text: &str, place: &str) -> Fact<u32> {
     match megatransfers(text) {
         Some(speed) => Fact::known(speed, format!("/{place}/*_link_speed").as_str()),
@@ -103,7 +103,7 @@ fn speed(text: &str, place: &str) -> Fact<u32> {
     }
 }
 
-/// 0 or 255 lanes stand for no link (drivers/pci/pci.h, `PCIE_LNK_WIDTH_UNKNOWN`).
+/// Parses a number of lanes. 0 or 255 means that there is no link (drivers/pci/pci.h, `PCIE_LNK_WIDTH_UNKNOWN`).
 fn lanes(text: Fact<String>) -> Fact<u32> {
     text.parse(|text| match text.parse::<u32>() {
         Ok(0 | 255) => Err(format!("{text} lanes: there is no link")),
@@ -117,7 +117,7 @@ fn link_states(root: &Root, place: &str) -> BTreeMap<String, Fact<bool>> {
     LINK_STATES.iter().map(state).filter(|(_, fact)| fact.is_known()).collect()
 }
 
-/// The last line of the error counters, `TOTAL_ERR_COR 3`.
+/// Parses the total in the last line of the error counters: `TOTAL_ERR_COR 3`.
 fn total(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with("TOTAL_"))?;
     line.rsplit(' ').next()?.parse().ok()

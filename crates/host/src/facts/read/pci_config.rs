@@ -18,16 +18,17 @@ pub(crate) struct Express {
     pub max_width: Option<u32>,
 }
 
-/// Offset of the status register; one of its bits says that there are capabilities.
+/// Offset of the status register. One of its bits shows whether the device has a list of capabilities.
 const STATUS: usize = 0x06;
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 const CAPABILITIES: usize = 0x34;
 /// Number of the PCI Express capability.
 const EXPRESS: u8 = 0x10;
-/// Number of bytes of the space that users without privilege can read.
+/// Number of bytes of the configuration space that unprivileged users can read.
 const VISIBLE_TO_ALL: usize = 64;
 
-/// Finds and decodes the capability; absent for devices without it (conventional PCI, many virtual ones).
+/// Finds and decodes the PCI Express capability. Absent for devices without it (conventional PCI, many virtual
+/// devices).
 pub(crate) fn express(space: &[u8], source: Source) -> Fact<Express> {
     let word = |at: usize| Some(u16::from_le_bytes(space.get(at..at + 2)?.try_into().ok()?));
     let long = |at: usize| Some(u32::from_le_bytes(space.get(at..at + 4)?.try_into().ok()?));
@@ -37,7 +38,7 @@ pub(crate) fn express(space: &[u8], source: Source) -> Fact<Express> {
         Some(_) => {}
     }
     let mut at = space.get(CAPABILITIES).map_or(0, |pointer| usize::from(pointer & !3));
-    // A list has at most 48 entries of 4 bytes in the 192 behind the header; more is a loop.
+    // At most 48 entries of 4 bytes fit in the 192 bytes after the header. A longer list is a loop.
     for _ in 0..48 {
         if at == 0 {
             return Fact::absent(source);

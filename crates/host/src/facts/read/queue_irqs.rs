@@ -10,7 +10,7 @@ pub(crate) struct Queues {
     pub napi: Fact<Vec<Napi>>,
 }
 
-/// From a snapshot: `napi id=8193 irq=71 …` and `queue 0 rx irq=71` lines.
+/// Reads a snapshot's lines `napi id=8193 irq=71 …` and `queue 0 rx irq=71`.
 pub(super) fn recorded(root: &Root, name: &str) -> Queues {
     let text = root.command(&format!("netdev {name}"));
     let Some(lines) = text.value() else { return Queues { irqs: Vec::new(), napi: text.map(|_| Vec::new()) } };
@@ -18,7 +18,7 @@ pub(super) fn recorded(root: &Root, name: &str) -> Queues {
     Queues { irqs: queues.irqs, napi: Fact::known(queues.napi, Source::new(format!("netdev {name}"))) }
 }
 
-/// The lines that [`write()`] writes, read back.
+/// The parsed lines that [`write()`] wrote.
 pub(crate) struct Parsed {
     pub irqs: Vec<QueueIrq>,
     pub napi: Vec<Napi>,
@@ -44,7 +44,7 @@ pub(crate) fn write(queues: &Queues) -> String {
     text
 }
 
-/// Reads the lines back. Lines of another form are ignored.
+/// Parses the lines that [`write()`] wrote. Lines of another form are ignored.
 pub(crate) fn parse(text: &str) -> Parsed {
     let mut parsed = Parsed { irqs: Vec::new(), napi: Vec::new() };
     for line in text.lines() {
@@ -97,7 +97,7 @@ fn queue_of(action: &str, name: &str, pci: Option<&str>, virtio: Option<&str>) -
         };
         return Some((index.parse().ok()?, input, !input));
     }
-    // The interface's name as a word of its own, then the kind, then the queue's number.
+    // Looks for the interface's name as a whole word, then the direction, then the queue's number.
     let at = action.match_indices(name).map(|(at, _)| at).find(|at| {
         let before = action[..*at].chars().next_back();
         let after = action[at + name.len()..].chars().next();
@@ -110,7 +110,7 @@ fn queue_of(action: &str, name: &str, pci: Option<&str>, virtio: Option<&str>) -
     let kind = kind.to_ascii_lowercase();
     let (rx, tx) = (kind.contains("rx"), kind.contains("tx"));
     match kind.trim_end_matches(['-', '.', '_', ':']) {
-        // A bare number or "fp" (bnx2x: fast path) serves both ways.
+        // A bare number or "fp" (bnx2x: fast path) means that the queue receives and transmits.
         "" | "fp" | "q" | "queue" => Some((index, true, true)),
         _ if rx || tx => Some((index, rx, tx)),
         _ => None,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::facts::{Context, Memory, Resctrl, ResctrlGroup, Root};
 
 const PLACE: &str = "sys/fs/resctrl";
-/// The largest number of groups that are read. Hardware has some tens.
+/// The largest number of groups that are read. Hardware supports a few dozen.
 const MAX_GROUPS: usize = 512;
 
 pub(super) fn read(context: &Context, memory: &Memory) -> Resctrl {
@@ -39,7 +39,7 @@ fn groups(root: &Root) -> Vec<ResctrlGroup> {
     std::iter::once(String::new()).chain(others.take(MAX_GROUPS)).filter_map(read).collect()
 }
 
-/// `L3:0=7ff;1=7ff` in hexadecimal, `MB:0=100;1=100` in decimal.
+/// Parses allocations: `L3:0=7ff;1=7ff` in hexadecimal, `MB:0=100;1=100` in decimal.
 pub(crate) fn schemata_of(text: &str) -> BTreeMap<String, BTreeMap<u32, u64>> {
     let resource = |line: &str| {
         let (name, domains) = line.trim().split_once(':')?;
@@ -82,7 +82,8 @@ mod tests {
         let of = |mounts| Facts::read(&Root::given([("proc/mounts", mounts)])).resctrl.mounted.get();
         assert_eq!(of("none / ext4 rw 0 0\n"), Some(false));
         assert_eq!(of("resctrl /sys/fs/resctrl resctrl rw 0 0\n"), Some(true));
-        // A recorded table of one line (emr0, gnr0, spr1) says nothing of the others.
+        // An incomplete mount table does not show whether resctrl is mounted. The recordings emr0, gnr0 and spr1 have
+        // tables of one line.
         assert_eq!(of("debugfs /sys/kernel/debug debugfs rw,relatime 0 0\n"), None);
         assert_eq!(Facts::read(&Root::given([("proc/cmdline", "")])).resctrl.mounted.get(), None);
     }

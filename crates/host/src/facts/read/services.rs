@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::boot::unquoted;
 use crate::facts::{Cgroups, Context, CpuSet, Fact, Root, Services, Source};
 
-/// More files than this of a directory of settings are not read.
+/// Largest number of files in a directory of settings that are read.
 const MAX_FILES: usize = 512;
 
 pub(super) fn read(context: &Context, cgroups: &Cgroups) -> Services {
@@ -31,8 +31,8 @@ fn first(root: &Root, paths: &[&str]) -> Fact<String> {
     fact
 }
 
-/// The running services. A service of systemd runs if its control group has processes; a recording can have systemctl's
-/// list instead.
+/// The running services. A service of systemd runs if its control group has processes; a recording can contain the
+/// output of systemctl instead.
 fn running(root: &Root, cgroups: &Cgroups) -> Fact<BTreeSet<String>> {
     let from_groups = cgroups.groups.as_ref().and_then(|groups| {
         let alive: BTreeSet<String> = groups
@@ -43,7 +43,7 @@ fn running(root: &Root, cgroups: &Cgroups) -> Fact<BTreeSet<String>> {
             .map(str::to_owned)
             .collect();
         let source = Source::new("/sys/fs/cgroup/**/cgroup.procs");
-        // No group of systemd at all: it does not run here, or its groups were not recorded.
+        // Without any control group of systemd, either systemd does not run here, or its groups were not recorded.
         let any = groups.iter().any(|group| group.path.contains(".slice") || group.path.contains(".service"));
         if any { Fact::known(alive, source) } else { Fact::not_recorded(source) }
     });
@@ -53,7 +53,7 @@ fn running(root: &Root, cgroups: &Cgroups) -> Fact<BTreeSet<String>> {
     })
 }
 
-/// The hierarchy that systemd keeps for itself on hosts with control groups of version 1.
+/// Finds the running services in systemd's own hierarchy on hosts with control groups of version 1.
 fn old_hierarchy(root: &Root) -> Fact<BTreeSet<String>> {
     let place = "sys/fs/cgroup/systemd/system.slice";
     root.directories(place).map(|names| {
@@ -65,7 +65,8 @@ fn old_hierarchy(root: &Root) -> Fact<BTreeSet<String>> {
     })
 }
 
-/// On hosts that do not run systemd, this directory does not exist (sd_booted(3)).
+/// Why no running service is known. The directory `/run/systemd/system` exists only on hosts that run systemd
+/// (sd_booted(3)): if it exists, the services were not recorded.
 fn without_systemd(root: &Root) -> Fact<BTreeSet<String>> {
     match root.list("run/systemd/system") {
         Fact::Known { source, .. } => Fact::not_recorded(source),
@@ -73,7 +74,8 @@ fn without_systemd(root: &Root) -> Fact<BTreeSet<String>> {
     }
 }
 
-/// `  irqbalance.service   loaded active running   irqbalance daemon`; lines of failed units begin with a dot.
+/// Parses the output of `systemctl list-units`: `  irqbalance.service   loaded active running   irqbalance daemon`.
+/// Lines of failed units begin with a dot.
 fn units(text: &str) -> BTreeSet<String> {
     let unit = |line: &str| {
         let mut words = line.split_whitespace().skip_while(|word| !word.contains('.'));
@@ -83,7 +85,7 @@ fn units(text: &str) -> BTreeSet<String> {
     text.lines().filter_map(unit).collect()
 }
 
-/// The links by which units are started (systemd.unit(5), `*.wants/`, `*.requires/`).
+/// Finds the links that start units at boot (systemd.unit(5), `*.wants/`, `*.requires/`).
 fn enabled(root: &Root) -> Fact<BTreeSet<String>> {
     let place = "etc/systemd/system";
     root.directories(place).map(|folders| {
@@ -93,7 +95,7 @@ fn enabled(root: &Root) -> Fact<BTreeSet<String>> {
     })
 }
 
-/// `NAME=value` lines, as a shell would read them.
+/// Parses `NAME=value` lines as a shell would.
 pub(super) fn assignments(text: &str) -> BTreeMap<String, String> {
     let assignment = |line: &str| {
         let (name, value) = line.trim().split_once('=')?;
@@ -102,7 +104,7 @@ pub(super) fn assignments(text: &str) -> BTreeMap<String, String> {
     text.lines().filter_map(assignment).collect()
 }
 
-/// `CPUAffinity=` of /etc/systemd/system.conf and its drop-ins; several lines add up, an empty one resets
+/// Reads `CPUAffinity=` of /etc/systemd/system.conf and its drop-ins. Several lines add up; an empty one resets the set
 /// (systemd-system.conf(5)).
 fn cpu_affinity(root: &Root) -> Fact<CpuSet> {
     let main = root.text("etc/systemd/system.conf");
@@ -127,8 +129,8 @@ fn cpu_affinity(root: &Root) -> Fact<CpuSet> {
     result.unwrap_or_else(|| main.and_then(|_| Fact::absent("/etc/systemd/system.conf CPUAffinity=")))
 }
 
-/// The `key: value` pairs of YAML that are not indented. The same works for JSON, which is part of YAML. Only plain
-/// words and numbers are kept, so that no secret is kept.
+/// Parses the `key: value` pairs of YAML that are not indented. This also works for JSON, which is part of YAML. Only
+/// plain words and numbers are kept, so no secret is kept.
 fn top_level(text: &str) -> BTreeMap<String, String> {
     let pair = |line: &str| {
         let indented = line.starts_with([' ', '\t', '-', '#']) && !line.trim_start().starts_with('"');
@@ -141,7 +143,7 @@ fn top_level(text: &str) -> BTreeMap<String, String> {
     text.lines().filter_map(pair).collect()
 }
 
-/// `{"policyName":"static","defaultCpuSet":"0-3,40-43",…}`.
+/// Parses the kubelet's CPU manager state: `{"policyName":"static","defaultCpuSet":"0-3,40-43",…}`.
 fn cpu_manager(text: &str) -> Result<(String, CpuSet), String> {
     let value = |key: &str| {
         let (_, rest) = text.split_once(&format!("\"{key}\""))?;
@@ -152,7 +154,7 @@ fn cpu_manager(text: &str) -> Result<(String, CpuSet), String> {
     Ok((policy.to_owned(), set))
 }
 
-/// The lines for locked memory and real-time priority.
+/// Reads the lines of limits.conf for locked memory and real-time priority.
 fn limits(root: &Root) -> Fact<Vec<String>> {
     let folder = "etc/security/limits.d";
     let names = root.list(folder).into_value().unwrap_or_default();

@@ -8,7 +8,7 @@ const MEMORY_DEVICE: u8 = 17;
 /// The largest number of modules that are read; no host has more slots.
 const MAX_MODULES: usize = 4096;
 
-/// The memory devices in a table. If the table is damaged, the devices before the damage.
+/// Parses the memory devices in a table. If the table is damaged, returns the devices before the damage.
 pub(crate) fn modules(table: &[u8]) -> Vec<MemoryModule> {
     let mut modules = Vec::new();
     let mut rest = table;
@@ -35,7 +35,7 @@ fn module(fixed: &[u8], strings: &[&[u8]]) -> Option<MemoryModule> {
         let number = usize::from(*fixed.get(at)?).checked_sub(1)?;
         strings.get(number).map(|text| String::from_utf8_lossy(text).trim().to_owned())
     };
-    // 0 is unknown, 0xFFFF means that the 32-bit field beside it holds the value.
+    // 0 means unknown. 0xFFFF means that the 32-bit field at `extended` holds the value.
     let speed = |at: usize, extended: usize| match word(at)? {
         0 => None,
         0xFFFF => long(extended),
@@ -55,7 +55,7 @@ fn module(fixed: &[u8], strings: &[&[u8]]) -> Option<MemoryModule> {
     })
 }
 
-/// The blocks `Memory Device` of dmidecode's text.
+/// Parses the blocks `Memory Device` of dmidecode's output.
 pub(crate) fn modules_in_text(text: &str) -> Vec<MemoryModule> {
     let mut modules: Vec<MemoryModule> = Vec::new();
     let mut inside = false;
@@ -83,7 +83,7 @@ pub(crate) fn modules_in_text(text: &str) -> Vec<MemoryModule> {
     modules
 }
 
-/// `32 GB`, `16384 MB`, `No Module Installed`.
+/// Parses a size: `32 GB`, `16384 MB` or `No Module Installed`.
 fn size(text: &str) -> Option<u64> {
     let (number, unit) = text.split_once(' ')?;
     let shift = match unit {
@@ -96,7 +96,7 @@ fn size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// `2933 MT/s`, `2400 MHz` (older), `Unknown`.
+/// Parses a speed: `2933 MT/s`, `2400 MHz` (older versions) or `Unknown`.
 fn transfers(text: &str) -> Option<u32> {
     let (number, unit) = text.split_once(' ')?;
     matches!(unit, "MT/s" | "MHz").then(|| number.parse().ok()).flatten()

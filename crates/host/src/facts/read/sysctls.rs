@@ -82,7 +82,7 @@ pub(crate) const SYSCTLS: [&str; 73] = [
 ];
 
 pub(super) fn read(root: &Root) -> BTreeMap<String, Fact<String>> {
-    // Reports of sos hold the output of the command, not the files.
+    // Reports of sos contain the output of the command instead of the files.
     let printed = root.command("sysctl -a").map(|text| parse(&text));
     let one = |name: &&str| {
         let path = format!("proc/sys/{}", name.replace('.', "/"));
@@ -97,7 +97,7 @@ pub(super) fn read(root: &Root) -> BTreeMap<String, Fact<String>> {
     SYSCTLS.iter().map(one).collect()
 }
 
-/// `name = value` lines of Linux, `name: value` lines of FreeBSD; a value can go on over several lines.
+/// Parses `name = value` lines of Linux and `name: value` lines of FreeBSD. A value can extend over several lines.
 pub(crate) fn parse(text: &str) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     let mut last: Option<String> = None;

@@ -3,8 +3,8 @@
 use crate::facts::root::TABLE_LIMIT;
 use crate::facts::{CountRow, CountTable, Fact, MAX_CPUS, Root};
 
-/// The largest number of rows of a table of interrupts. x86 has at most 224 vectors on each of 8192 CPUs; a host uses
-/// some thousands of these.
+/// The largest number of rows of a table of interrupts. x86 has at most 224 vectors on each of 8192 CPUs; a host uses a
+/// few thousand of these.
 const MAX_ROWS: usize = 1 << 17;
 
 pub(super) fn interrupts(root: &Root, place: &str) -> Fact<CountTable> {
@@ -30,7 +30,7 @@ pub(crate) fn parse(text: &str) -> Result<CountTable, String> {
     Ok(CountTable { cpus, rows })
 }
 
-/// `  55:   0   5468  PCI-MSIX-0000:04:00.0   2-edge   virtio3-req.1`.
+/// Parses a row: `  55:   0   5468  PCI-MSIX-0000:04:00.0   2-edge   virtio3-req.1`.
 fn row(line: &str, columns: usize) -> Option<CountRow> {
     let (label, mut rest) = line.split_once(':')?;
     let mut counts = Vec::with_capacity(columns);
@@ -43,14 +43,14 @@ fn row(line: &str, columns: usize) -> Option<CountRow> {
         }
         rest = &trimmed[end..];
     }
-    // Rows with fewer numbers than columns are totals; a torn last line is none of both.
+    // A total has one number. A row with more numbers but fewer than the columns is an incomplete last line.
     if counts.is_empty() || (counts.len() > 1 && counts.len() < columns) {
         return None;
     }
     Some(CountRow { label: label.trim().into(), description: rest.trim().into(), counts: counts.into() })
 }
 
-/// A decimal number; much faster than `str::parse` on millions of zeroes.
+/// Parses a decimal number, much faster than `str::parse` on millions of zeroes.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 20 {
         return None;

@@ -16,10 +16,10 @@ const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
 /// include/asm-generic/param.h).
 pub(super) const TICK: Nanos = Nanos::from_millis(10);
 
-/// The threads and what they did, at the first or the second reading.
+/// Reads the threads and their counters, at the first or the second reading.
 pub(super) fn read(context: &Context, place: &str) -> Fact<Vec<(Task, TaskCounts)>> {
     let root = context.root;
-    // Snapshots of the script hold the files of all threads one after the other.
+    // Snapshots made by the script contain the files of all threads, one after the other.
     let stats = root.text_up_to(&format!("{place}tasks/stat"), TABLE_LIMIT);
     if stats.is_known() {
         return recorded(root, place, &stats);
@@ -56,7 +56,7 @@ fn process(context: &Context, place: &str, tasks: &mut Vec<(Task, TaskCounts)>) 
         }
         let stat = root.text(&format!("{place}/task/{thread}/stat"));
         let Some((mut task, mut counts)) = stat.value().and_then(|text| parse_stat(text)) else { continue };
-        // Of a kernel thread nothing but its affinity is asked, and of one that has just gone, nothing.
+        // `status` gives only the affinity of a kernel thread, and nothing for a thread that has just ended.
         match root.text(&format!("{place}/task/{thread}/status")) {
             Fact::Known { value, source } => apply_status(&mut task, &mut counts, &value, source),
             Fact::Missing { why, source } => task.affinity = Fact::missing(why, source),
@@ -67,7 +67,7 @@ fn process(context: &Context, place: &str, tasks: &mut Vec<(Task, TaskCounts)>) 
     name_processes(&mut tasks[first..], place.rsplit('/').next().and_then(|pid| pid.parse().ok()));
 }
 
-/// Gives each thread the number and the name of its process, which are those of the thread with the process's number.
+/// Sets the process's number and name for each thread. The name is that of the process's main thread.
 fn name_processes(tasks: &mut [(Task, TaskCounts)], pid: Option<u32>) {
     let Some(pid) = pid else { return };
     let name = tasks.iter().find(|(task, _)| task.tid == pid).map(|(task, _)| task.comm.clone());
@@ -77,7 +77,7 @@ fn name_processes(tasks: &mut [(Task, TaskCounts)], pid: Option<u32>) {
     }
 }
 
-/// The concatenated files: a line of `stat` for each thread, and blocks of `status`.
+/// Reads the concatenated files: a line of `stat` for each thread, and blocks of `status`.
 fn recorded(root: &Root, place: &str, stats: &Fact<String>) -> Fact<Vec<(Task, TaskCounts)>> {
     let status = root.text_up_to(&format!("{place}tasks/status"), TABLE_LIMIT);
     let blocks = status.value().map(|text| blocks(text)).unwrap_or_default();
@@ -106,7 +106,7 @@ fn recorded(root: &Root, place: &str, stats: &Fact<String>) -> Fact<Vec<(Task, T
     })
 }
 
-/// The blocks of `status` by thread, each with the number of its process.
+/// Splits the blocks of `status` by thread. Each comes with the number of the thread's process.
 fn blocks(text: &str) -> BTreeMap<u32, (u32, &str)> {
     let mut starts: Vec<usize> = text.match_indices("Name:\t").map(|(at, _)| at).collect();
     starts.retain(|at| *at == 0 || text.as_bytes()[at - 1] == b'\n');
@@ -119,7 +119,7 @@ fn blocks(text: &str) -> BTreeMap<u32, (u32, &str)> {
     starts.iter().zip(ends).filter_map(block).collect()
 }
 
-/// `/proc/71/cgroup:0::/system.slice/x.service`, as grep prints it.
+/// Parses grep's output: `/proc/71/cgroup:0::/system.slice/x.service`.
 fn named_groups(text: &str) -> BTreeMap<u32, String> {
     let mut groups: BTreeMap<u32, String> = BTreeMap::new();
     for line in text.lines() {
@@ -135,7 +135,7 @@ fn named_groups(text: &str) -> BTreeMap<u32, String> {
     groups.into_iter().map(|(pid, lines)| (pid, control_group(&lines))).collect()
 }
 
-/// The group in the unified hierarchy, or else that of cpuset, or of systemd.
+/// The control group in the unified hierarchy, or else in the hierarchy of cpuset, or of systemd.
 fn control_group(text: &str) -> String {
     let of = |wanted: &str| {
         text.lines().find_map(|line| {
@@ -148,11 +148,11 @@ fn control_group(text: &str) -> String {
     unified.or_else(|| of("cpuset")).or_else(|| of("name=systemd")).unwrap_or("/").to_owned()
 }
 
-/// `17 (kworker/0:1-events) I 2 0 …`: the name can hold spaces and parentheses.
+/// Parses a line of `stat`: `17 (kworker/0:1-events) I 2 0 …`. The name can contain spaces and parentheses.
 pub(crate) fn parse_stat(line: &str) -> Option<(Task, TaskCounts)> {
     let (tid, rest) = line.split_once(" (")?;
     let (comm, rest) = rest.rsplit_once(") ")?;
-    // The first of these is field 3 of the manual page.
+    // The first of these fields is field 3 in the manual page.
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3);
     let number = |at: usize| field(at)?.parse::<u64>().ok();
@@ -198,7 +198,8 @@ fn apply_status(task: &mut Task, counts: &mut TaskCounts, status: &str, source: 
         Some(Fact::known(kilobytes.saturating_mul(1024), source.clone()))
     };
     task.locked_bytes = octets("VmLck").unwrap_or_else(|| Fact::absent(source.clone()));
-    // Recordings hold some lines only; a whole file (it has this line too) without it is of a kernel without hugetlbfs.
+    // Recordings contain only some lines of the file. The line `Threads` shows that the file is complete: then a
+    // missing `HugetlbPages` means that the kernel lacks hugetlbfs.
     task.huge_bytes = octets("HugetlbPages").unwrap_or_else(|| match field(status, "Threads") {
         Some(_) => Fact::absent(source.clone()),
         None => Fact::not_recorded(source.clone()),

@@ -7,7 +7,7 @@ use crate::facts::{Context, Cpus, Fact, PowerLimit, PowerZone, Root, Uncore, Why
 
 const UNCORE: &str = "sys/devices/system/cpu/intel_uncore_frequency";
 const POWERCAP: &str = "sys/class/powercap";
-/// The largest number of entries that are read. A host has some dies, each with some domains.
+/// The largest number of entries that are read. A host has a few dies, each with a few domains.
 const MAX_ENTRIES: usize = 4096;
 /// The largest number of limits that the kernel has for a zone (drivers/powercap/powercap_sys.c,
 /// `MAX_CONSTRAINTS_PER_ZONE`).
@@ -30,9 +30,9 @@ fn domain(context: &Context, cpus: &Cpus, name: String) -> Uncore {
     };
     let package = root.number(&format!("{place}/package_id")).or_else(|| named(0));
     let frequency = |file: &str| root.number(&format!("{place}/{file}")).parse(kilohertz);
-    // Older parts keep the range in MSR 0x620 of the package's first CPU
-    // (drivers/platform/x86/intel/uncore-frequency/uncore-frequency.c, `uncore_read`); those with
-    // `domain_id` (TPMI) keep it in memory.
+    // On older processors, the limits are in MSR 0x620 of the package's first CPU
+    // (drivers/platform/x86/intel/uncore-frequency/uncore-frequency.c, `uncore_read`). Processors with `domain_id`
+    // (TPMI) have them in memory.
     let in_register = root.number::<u32>(&format!("{place}/domain_id")).is_absent();
     let from_register = |file: &str| {
         if in_register && !quiet(context, cpus, package.get()) {

@@ -19,7 +19,7 @@ pub(super) fn read(
     let kvm_device = root.list("sys/devices/virtual/misc/kvm").map(|_| true);
     Virtualisation {
         hypervisor: hypervisor(context, &guest, dmi, kernel),
-        // The device says it where kvm is built in; the module where sysfs was not recorded.
+        // The device file shows it if kvm is built in; the module shows it if sysfs was not recorded.
         kvm_host: match kvm_modules.get() {
             Some(true) => kvm_modules,
             _ => kvm_device.or_else(|| kvm_modules),
@@ -79,7 +79,8 @@ fn hypervisor(context: &Context, guest: &Fact<bool>, dmi: &Dmi, kernel: &Kernel)
     }
 }
 
-/// What the kernel says: "Hypervisor detected: KVM", or the clock that a hypervisor offers.
+/// The hypervisor according to the kernel: the message "Hypervisor detected: KVM", or a clock source that only a
+/// hypervisor offers.
 fn by_kernel(kernel: &Kernel) -> Option<Fact<String>> {
     let messages = kernel.messages.value().into_iter().flatten();
     let said = messages.filter_map(|line| line.split_once("Hypervisor detected: ")).map(|(_, name)| name).next();
@@ -92,7 +93,7 @@ fn by_kernel(kernel: &Kernel) -> Option<Fact<String>> {
     Some(Fact::known((*name).to_owned(), kernel.clocksources.source().clone()))
 }
 
-/// Processes with threads called `CPU 0/KVM` (QEMU) or `vcpu0`, `fc_vcpu 0` (Cloud Hypervisor, Firecracker).
+/// Finds processes with threads called `CPU 0/KVM` (QEMU), `vcpu0` or `fc_vcpu 0` (Cloud Hypervisor, Firecracker).
 fn guests(tasks: &[Task]) -> Vec<Guest> {
     let vcpu = |comm: &str| -> Option<u32> {
         let number = comm.strip_prefix("CPU ").and_then(|rest| rest.strip_suffix("/KVM"));

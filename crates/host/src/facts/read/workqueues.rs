@@ -3,7 +3,7 @@
 use crate::facts::{Context, Workqueues};
 
 const PLACE: &str = "sys/devices/virtual/workqueue";
-/// More workqueues than this are not read.
+/// Largest number of workqueues that are read.
 const MAX_QUEUES: usize = 4096;
 
 pub(super) fn read(context: &Context) -> Workqueues {
@@ -17,7 +17,7 @@ pub(super) fn read(context: &Context) -> Workqueues {
         .map(|name| (name.clone(), mask(&format!("{name}/cpumask"))))
         .filter(|(_, mask)| !mask.is_absent())
         .collect();
-    // The same directory by its old name.
+    // The older name of the same directory.
     let writeback = root.cpu_mask("sys/bus/workqueue/devices/writeback/cpumask");
     if writeback.is_known() {
         each.entry("writeback".into()).or_insert(writeback);

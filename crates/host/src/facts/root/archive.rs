@@ -28,7 +28,7 @@ impl Limits {
 
 /// The longest path, and the longest header that continues a path (twice `PATH_MAX`).
 const PATH_LIMIT: u64 = 8192;
-/// The largest number of notes; further notes would say nothing new.
+/// The largest number of notes; further notes are dropped.
 const MAX_NOTES: usize = 20;
 
 /// The paths that are kept: the first part below the host's root, and for some also the second.
@@ -71,8 +71,8 @@ pub(super) struct Unpacked {
     pub cut_short: bool,
 }
 
-/// Reads an archive, packed or not. Entries that are too long, too many or lead outside are left out with a note. An
-/// archive that ends too early gives the entries before its end.
+/// Reads an archive, compressed or not. Leaves out, with a note, entries that are too long or lead outside the archive,
+/// and entries beyond the largest number. If the archive ends too early, returns the entries before its end.
 pub(super) fn unpack(file: File) -> Result<Unpacked, String> {
     unpack_within(file, Limits::USUAL)
 }
@@ -106,7 +106,7 @@ impl Reader {
     fn read<R: Read>(&mut self, mut archive: Archive<R>) -> io::Result<()> {
         let mut path: Option<Vec<u8>> = None;
         let mut target: Option<Vec<u8>> = None;
-        // Raw: long names are taken in here, with a bound.
+        // In raw mode, so that this loop reads long names itself and limits their length.
         for (n, entry) in archive.entries()?.raw(true).enumerate() {
             let mut entry = entry?;
             if n >= self.limits.entries {
@@ -191,7 +191,7 @@ impl Reader {
     }
 }
 
-/// Whether a reader asks for this path. The host's root may be some folders down.
+/// Whether a reader needs this path. The host's root may be a few folders down.
 fn is_kept(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     (0..parts.len().min(MAX_DEPTH + 1)).any(|at| {
@@ -216,7 +216,7 @@ fn long<R: Read>(entry: &mut Entry<R>) -> io::Result<Vec<u8>> {
     Ok(name)
 }
 
-/// `path` and `linkpath` of `LENGTH KEY=VALUE\n` records (POSIX pax, "pax Extended Header").
+/// Finds `path` and `linkpath` in `LENGTH KEY=VALUE\n` records (POSIX pax, "pax Extended Header").
 fn extended(records: &[u8]) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     let (mut path, mut link) = (None, None);
     let mut rest = records;
@@ -237,7 +237,7 @@ fn extended(records: &[u8]) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     (path, link)
 }
 
-/// A stream that ends with an error if more bytes come out of it than are allowed.
+/// A stream that fails if it yields more bytes than are allowed.
 struct Counted {
     stream: Box<dyn Read>,
     left: u64,
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn what_unpacks_to_too_much_ends_at_the_bound() {
-        // A megabyte of a file that nobody keeps, from some hundred bytes.
+        // An archive of a few hundred bytes that unpacks to two megabytes of a file that is not kept.
         let bomb = packed(&[("proc/cmdline", 5), ("usr/zeroes", 2 << 20)], 0);
         let unpacked = unpack(bomb).unwrap();
         assert!(

@@ -11,7 +11,7 @@ pub(super) fn expand(tree: &mut Tree, place: &str, paths: &str, lines: &str, lin
     let mut files: BTreeMap<&str, String> =
         paths.lines().filter(|path| path.starts_with('/')).map(|path| (path, String::new())).collect();
     for line in lines.lines() {
-        // Names of PCI devices have colons too: the path is the part that is in the list.
+        // PCI addresses contain colons too. So the path is the part before a colon that is in the list of paths.
         let mut ends = line.match_indices(':').map(|(at, _)| at);
         if let Some(end) = ends.find(|end| files.contains_key(&line[..*end]))
             && let Some(text) = files.get_mut(&line[..end])

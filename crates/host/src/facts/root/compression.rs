@@ -1,4 +1,4 @@
-//! Unpacks a compressed stream. The first bytes tell the format.
+//! Unpacks a compressed stream. The first bytes show the format.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -7,7 +7,7 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const XZ: &[u8] = &[0xfd, b'7', b'z', b'X', b'Z', 0];
 
-/// The stream as it was before compression. A stream in an unknown format passes unchanged.
+/// Uncompresses the stream. A stream in an unknown format passes unchanged.
 pub(super) fn unpacked<R: Read + 'static>(file: R) -> io::Result<Box<dyn Read>> {
     let mut file = BufReader::with_capacity(1 << 16, file);
     let start = file.fill_buf()?;

@@ -17,7 +17,8 @@ const MAX_NAMES: usize = 1 << 17;
 /// An opened directory that stands for a host's `/`.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// `None` for the live host, whose links are followed normally; links of a folder stay inside it.
+    /// The opened folder; links inside it do not lead outside. `None` for the live host, where links are followed
+    /// normally.
     top: Option<OwnedFd>,
 }
 

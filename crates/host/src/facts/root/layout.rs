@@ -22,7 +22,7 @@ pub(super) fn open(path: &Path) -> Result<Root, RootError> {
     if kind.is_file() {
         return archived(path);
     }
-    // To open a pipe would wait for who writes into it.
+    // Opening a FIFO would block until a process opens it for writing.
     if !kind.is_dir() {
         return Err(RootError::NotAHost { path: path.into(), reason: "it is neither a file nor a folder".into() });
     }
@@ -43,7 +43,7 @@ fn archived(path: &Path) -> Result<Root, RootError> {
     let mut root = Root::over(Kind::Recording, &path.display().to_string(), Files::Tree(unpacked.tree));
     root.notes = unpacked.notes;
     let mut root = finished(root);
-    // What is missing behind the point where it is cut off may have been there.
+    // Files after the point where the archive was cut off may have existed.
     root.manifest.cut_short |= unpacked.cut_short;
     Ok(root)
 }

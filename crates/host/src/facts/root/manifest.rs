@@ -9,11 +9,12 @@ pub(crate) struct Manifest {
     pub taken: Option<String>,
     /// Whether the snapshot was cut short. A missing file then says nothing about the host.
     pub cut_short: bool,
-    /// Paths that were looked at, part by part. `*` stands for any part, or for the rest of a part.
+    /// Patterns of the paths that the snapshot looked for, split at the slashes. `*` stands for any text within one
+    /// part.
     looked: Vec<Vec<String>>,
 }
 
-/// More patterns than this are not read.
+/// Largest number of patterns that are read.
 const MAX_PATTERNS: usize = 10_000;
 
 impl Manifest {
@@ -33,7 +34,7 @@ impl Manifest {
         manifest
     }
 
-    /// Whether this path, or one below it, was looked at in either reading.
+    /// Whether the snapshot looked for this path, or for one below it, in either reading.
     pub(super) fn looked_for(&self, path: &str) -> bool {
         if self.cut_short || self.looked.is_empty() {
             return false;
@@ -47,7 +48,8 @@ impl Manifest {
     }
 }
 
-/// `cpu*` fits `cpu7`, `*_affinity_list` fits `smp_affinity_list`; at most one star counts.
+/// Whether a part of a path matches a pattern: `cpu*` matches `cpu7`, and `*_affinity_list` matches
+/// `smp_affinity_list`. Only the first star counts.
 fn matches(pattern: &str, part: &str) -> bool {
     match pattern.split_once('*') {
         Some((start, end)) => part.len() >= start.len() + end.len() && part.starts_with(start) && part.ends_with(end),

@@ -20,7 +20,7 @@ use directory::Directory;
 use manifest::Manifest;
 use tree::Tree;
 
-/// The most that is read of a file, in bytes, unless its reader sets another limit.
+/// Largest number of bytes of a file that are read, unless the reader sets another limit.
 pub(super) const FILE_LIMIT: usize = 1 << 20;
 /// The limit for files that grow with CPUs times interrupts, in bytes: 512 CPUs and 4,000 interrupts need 22 MB.
 pub(super) const TABLE_LIMIT: usize = 64 << 20;
@@ -49,7 +49,7 @@ pub struct Root {
 pub enum Kind {
     /// This host, at this moment.
     Live,
-    /// A folder or archive with `proc` and `sys` that was made by others: a must-gather's `sysinfo`, or a copy of
+    /// A folder or archive with `proc` and `sys` that was not made by Apus: a must-gather's `sysinfo`, or a copy of
     /// someone's files. Missing files were not recorded.
     Recording,
     /// A snapshot made by Apus. If it looked for a file and did not find it, the host does not have it.
@@ -94,7 +94,7 @@ pub(crate) enum Look<T> {
     Found(T),
     Absent,
     NotPermitted,
-    /// Reading it would have disturbed the host.
+    /// The path was not read, because that would have disturbed the host.
     NotAsked,
     /// The file exists but cannot be read; the text says why.
     Refused(String),
@@ -150,7 +150,7 @@ impl Root {
         }
     }
 
-    /// Reads what a recording says about itself: its manifest, its bundles, and its commands.
+    /// Reads a recording's manifest, bundles and command outputs.
     fn prepared(mut self) -> Self {
         if let Look::Found(text) = self.look_at("apus-snapshot", FILE_LIMIT) {
             self.manifest = Manifest::parse(&String::from_utf8_lossy(&text));
@@ -324,7 +324,7 @@ impl Root {
 }
 
 impl<T> Look<T> {
-    /// What was found, or else what another place has.
+    /// This result if something was found, or else the other one.
     fn or(self, other: impl FnOnce() -> Self) -> Self {
         match self {
             Self::Absent => other(),
@@ -333,7 +333,7 @@ impl<T> Look<T> {
     }
 }
 
-/// Names of both places.
+/// The names in both places, without duplicates.
 fn merged(look: Look<Vec<String>>, other: impl FnOnce() -> Look<Vec<String>>) -> Look<Vec<String>> {
     match (look, other()) {
         (Look::Found(mut names), Look::Found(more)) => {

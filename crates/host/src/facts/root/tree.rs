@@ -8,14 +8,14 @@ use super::Look;
 pub(super) const SIGNS: [&str; 5] = ["apus-snapshot", "sos_commands", "proc", "sys", "boot"];
 /// The greatest depth at which a host's root is searched.
 pub(super) const MAX_DEPTH: usize = 4;
-/// Links are followed at most this often on one path, as in the kernel (`MAXSYMLINKS`, include/linux/namei.h).
+/// Largest number of links that are followed on one path, as in the kernel (`MAXSYMLINKS`, include/linux/namei.h).
 const MAX_LINKS: usize = 40;
 
 /// A directory tree in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     top: BTreeMap<Box<str>, Node>,
-    /// Links that were recorded separately; in the tree, the files of their targets are below them.
+    /// Targets of links that were recorded separately. In the tree, such a link is a folder with the target's files.
     links: BTreeMap<String, String>,
 }
 
