@@ -139,7 +139,7 @@ impl Access {
 
     /// Opens a file below the root.
     pub(crate) fn open(&self, path: &str, flags: OFlags, mode: Mode) -> io::Result<File> {
-        // openat2 refuses O_PATH together with flags that mean nothing to it.
+        // openat2 rejects O_PATH together with flags that have no meaning for it.
         let always = if flags.contains(OFlags::PATH) { OFlags::CLOEXEC } else { OFlags::CLOEXEC | OFlags::NOCTTY };
         Ok(below::open(&self.root, path, flags | always, mode)?.into())
     }
@@ -286,7 +286,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Whether a file belongs to the kernel and is not an ordinary one.
+/// Whether the file belongs to the kernel, as opposed to an ordinary file.
 fn is_kernels(file: &File) -> io::Result<bool> {
     if !file.metadata()?.is_file() {
         return Ok(true); // a device

@@ -29,11 +29,11 @@ pub(crate) fn along(access: &Access, setting: &AnySetting) -> Result<Vec<AnySett
         AnySetting::IrqAffinity(it) => Ok(vec![IrqEffective::new(it.irq).into()]),
         AnySetting::UncoreLimits(it) => clusters(access, &it.domain),
         AnySetting::CgroupController(_) | AnySetting::CgroupFile(_) => pinned_threads(access),
-        // Most drivers close and open the device for these (ethtool-netlink: "may reset").
+        // Most drivers close and reopen the device when these change (ethtool-netlink: "may reset").
         AnySetting::Channels(it) => reopened(access, &it.interface),
         AnySetting::Rings(it) => reopened(access, &it.interface),
         AnySetting::PrivateFlags(it) => reopened(access, &it.interface),
-        // veth has its NAPI by GRO alone (drivers/net/veth.c, veth_set_features).
+        // veth has NAPI only while GRO is on (drivers/net/veth.c, veth_set_features).
         AnySetting::Features(it) => napis(access, &it.interface),
         AnySetting::Coalesce(it) => coalesced_queues(access, &it.interface),
         _ => Ok(Vec::new()),
@@ -65,7 +65,8 @@ fn of_path(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
         }
         ["sys", "devices", "system", "cpu", "smt", "control"] => hotplug(access),
         ["sys", "devices", "system", "cpu", cpu, "online"] if cpu.starts_with("cpu") => hotplug(access),
-        // mm/khugepaged.c, start_stop_khugepaged: set_recommended_min_free_kbytes, on the way there and on the way back.
+        // mm/khugepaged.c, start_stop_khugepaged: calls set_recommended_min_free_kbytes both when it starts and when it
+        // stops.
         ["sys", "kernel", "mm", "transparent_hugepage", "enabled"]
         | ["sys", "kernel", "mm", "transparent_hugepage", _, "enabled"] => {
             Ok(vec![Sysctl::new("vm.min_free_kbytes").into()])
@@ -80,15 +81,16 @@ fn of_path(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
                 None => Ok(Vec::new()),
             }
         }
-        // block/elevator.c, elevator_switch: another scheduler has tunables and a queue depth of its own, and
-        // block/blk-wbt.c, wbt_enable_default.
+        // block/elevator.c, elevator_switch: another scheduler has its own tunables and queue depth. block/blk-wbt.c,
+        // wbt_enable_default: the write-back throttling may change too.
         ["sys", "block", device, "queue", "scheduler"] => {
             let queue = format!("/sys/block/{device}/queue");
             let mut along = vec![File::new(format!("{queue}/nr_requests")), File::new(format!("{queue}/wbt_lat_usec"))];
             along.extend(tunables(access, &format!("{queue}/iosched"))?);
             Ok(along.into_iter().map(AnySetting::from).collect())
         }
-        // net/core/dev.c, netif_set_gro_flush_timeout and its like: a device's value becomes that of all its NAPIs.
+        // net/core/dev.c, netif_set_gro_flush_timeout and similar functions: a device's value is copied to all its NAPI
+        // instances.
         ["sys", "class", "net", interface, "gro_flush_timeout" | "napi_defer_hard_irqs" | "threaded"] => {
             napis(access, interface)
         }
@@ -99,7 +101,7 @@ fn of_path(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
     }
 }
 
-/// The policy, and the name of the file, for a path below `cpufreq/policyN` or `cpuN/cpufreq`.
+/// The policy and the file name in a path below `cpufreq/policyN` or `cpuN/cpufreq`.
 fn policy_of(access: &Access, path: &str) -> Result<Option<(u32, String)>, Error> {
     let Some(rest) = path.strip_prefix(CPUS) else { return Ok(None) };
     let parts: Vec<&str> = rest.split('/').skip(1).collect();
@@ -120,7 +122,7 @@ fn policy_of(access: &Access, path: &str) -> Result<Option<(u32, String)>, Error
     }
 }
 
-/// Files of a folder that can be written: the tunables of a governor or of an I/O scheduler.
+/// The writable files of a folder: the tunables of a governor or of an I/O scheduler.
 fn tunables(access: &Access, folder: &str) -> Result<Vec<File>, Error> {
     let names = access.list(folder)?.unwrap_or_default();
     let paths = names.into_iter().map(|name| format!("{folder}/{name}")).filter(|path| access.writable(path));
@@ -248,7 +250,8 @@ fn sysctl(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
     let files = |names: &[&str]| Ok(names.iter().map(|name| Sysctl::at(name).into()).collect());
     let parts: Vec<&str> = path.split('/').collect();
     match parts[..] {
-        // mm/page-writeback.c, dirty_ratio_handler and the three beside it: one of a pair sets the other to 0.
+        // mm/page-writeback.c, dirty_ratio_handler and the three similar handlers: setting one value of a pair sets the
+        // other one to 0.
         ["vm", "dirty_ratio"] => files(&["vm/dirty_bytes"]),
         ["vm", "dirty_bytes"] => files(&["vm/dirty_ratio"]),
         ["vm", "dirty_background_ratio"] => files(&["vm/dirty_background_bytes"]),
@@ -261,12 +264,13 @@ fn sysctl(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
             let default = sizes.lines().find_map(|line| line.strip_prefix("Hugepagesize:")?.split_whitespace().next());
             default.and_then(|size| size.parse().ok()).map_or(Ok(Vec::new()), |size_kb| nodes(access, size_kb))
         }
-        // kernel/watchdog.c, proc_watchdog: both at once.
+        // kernel/watchdog.c, proc_watchdog: sets both watchdogs at once.
         ["kernel", "watchdog"] => files(&["kernel/nmi_watchdog", "kernel/soft_watchdog"]),
         // net/ipv4/tcp_cong.c, tcp_set_default_congestion_control: the default is allowed from then on.
         ["net", "ipv4", "tcp_congestion_control"] => files(&["net/ipv4/tcp_allowed_congestion_control"]),
         // net/ipv4/devinet.c, inet_forward_change and devinet_copy_dflt_conf; net/ipv6/addrconf.c,
-        // addrconf_fixup_forwarding and addrconf_disable_ipv6: all interfaces follow. A forwarding interface loses LRO.
+        // addrconf_fixup_forwarding and addrconf_disable_ipv6: the kernel sets all interfaces too. A forwarding
+        // interface loses LRO.
         ["net", "ipv4", "ip_forward"] | ["net", "ipv4", "conf", "all", "forwarding"] => {
             let mut along = of_interfaces(access, "ipv4", "forwarding")?;
             along.push(Sysctl::at("net/ipv4/conf/all/accept_redirects").into());

@@ -33,7 +33,7 @@ impl BootFragment {
         format!("{HEAD}{BEFORE}{arguments}{AFTER}")
     }
 
-    /// Those of `arguments` that the running kernel's command line lacks. `None` if the command line is not known.
+    /// The words of `arguments` that the running kernel's command line lacks. `None` if the command line is not known.
     pub fn missing(access: &Access, arguments: &str) -> Result<Option<Vec<String>>, Error> {
         let Some(line) = access.line("/proc/cmdline")? else { return Ok(None) };
         let running: Vec<&str> = line.split_whitespace().collect();
@@ -54,7 +54,7 @@ impl Setting for BootFragment {
 
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
         if let Some(content) = access.read(FRAGMENT)? {
-            // A file of that name that someone else wrote, or edited, is shown as it is.
+            // If someone else wrote or edited the file, the value is its whole content.
             return Ok(Some(Value::Text(arguments_of(&content).unwrap_or(&content).to_owned())));
         }
         Ok(access.exists(FOLDER).then(|| Value::text(NONE)))

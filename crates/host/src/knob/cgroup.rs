@@ -113,7 +113,7 @@ impl Setting for CgroupFolder {
     }
 
     fn capability(&self) -> CapabilitySet {
-        // The hierarchy's first folder may be written to by nobody (kernel/cgroup/cgroup.c: its mode is 0555).
+        // Nobody has write permission for the hierarchy's top folder (kernel/cgroup/cgroup.c: its mode is 0555).
         CapabilitySet::DAC_OVERRIDE
     }
 

@@ -39,7 +39,7 @@ pub fn policies(access: &Access) -> Result<Vec<u32>, Error> {
 /// The CPUs of a policy, online or not. Empty if there is no such policy.
 pub fn policy_cpus(access: &Access, policy: u32) -> Result<CpuSet, Error> {
     let list = access.line(&file(policy, "related_cpus"))?.unwrap_or_default();
-    // Separated by spaces (drivers/cpufreq/cpufreq.c, cpufreq_show_cpus).
+    // The kernel separates the numbers with spaces (drivers/cpufreq/cpufreq.c, cpufreq_show_cpus).
     let wrong = || Error::unreadable(file(policy, "related_cpus"), &list, "CPU numbers separated by spaces");
     list.split_whitespace().map(|cpu| cpu.parse().map_err(|_| wrong())).collect()
 }
@@ -122,14 +122,15 @@ impl Domain {
             let wrong = || Error::unreadable(file(policy, name), &text, "frequencies in kHz");
             text.split_whitespace().map(|word| word.parse().map_err(|_| wrong())).collect()
         };
-        // Turbo's frequencies are listed apart (drivers/cpufreq/freq_table.c, `scaling_boost_freqs`).
+        // The kernel lists turbo frequencies in a separate file (drivers/cpufreq/freq_table.c, `scaling_boost_freqs`).
         let (listed, boost) = (list("scaling_available_frequencies")?, list("scaling_boost_frequencies")?);
         let below_boost = listed.iter().max().copied().filter(|_| !boost.is_empty());
         let mut frequencies = [listed, boost].concat();
         frequencies.sort_unstable();
         frequencies.dedup();
         let governors = access.line(&file(policy, "scaling_available_governors"))?.unwrap_or_default();
-        // CPUFREQ_ETERNAL, `-1` as unsigned: the driver does not know (include/linux/cpufreq.h).
+        // CPUFREQ_ETERNAL, `-1` as an unsigned number, means that the driver does not know the time
+        // (include/linux/cpufreq.h).
         let transition = access.number(&file(policy, "cpuinfo_transition_latency"))?;
         let transition = transition.filter(|ns| (1..u64::from(u32::MAX)).contains(ns));
         Ok(Self {
@@ -246,7 +247,8 @@ impl Setting for Governor {
         let Some(limit) = access.number(&file(self.policy, "bios_limit"))? else { return Ok(None) };
         let words: Vec<&str> = wanted.as_text().unwrap_or_default().split(' ').collect();
         let asked = match words[..] {
-            // What the limits allow: `scaling_max_freq` is no more than the firmware's limit, but may be less by wish.
+            // `performance` requests `scaling_max_freq`. This is never above the firmware's limit. If it is lower, a
+            // user chose it; otherwise the request is the hardware's maximum.
             ["performance"] => match access.number(&file(self.policy, "scaling_max_freq"))? {
                 Some(most) if most < limit => Some(most),
                 _ => access.number(&file(self.policy, "cpuinfo_max_freq"))?,
@@ -400,8 +402,8 @@ pub(super) fn write_limits(access: &Access, value: &Value, min: &str, max: &str)
     }
 }
 
-/// The files to write, and their contents, for a program that does not know the present limits. It writes the upper
-/// limit first and again at the end, so that the kernel always accepts the lower limit.
+/// The files to write, and their contents, for a program that does not know the present limits. The upper limit is
+/// written first and again at the end, so that the kernel always accepts the lower limit.
 pub(super) fn limit_files(wanted: &Value, min: String, max: String) -> Vec<(String, String)> {
     let upper = wanted.field("max").map(|most| (max, most.to_owned()));
     let lower = wanted.field("min").map(|least| (min, least.to_owned()));
@@ -531,7 +533,7 @@ mod tests {
         assert!(why.contains("1800000"), "{why}");
     }
 
-    /// Where the driver shows what was asked for, whatever the firmware allows.
+    /// The driver shows the requested limits even if the firmware's limit is lower.
     #[test]
     fn a_fixed_frequency_above_the_firmwares_limit_is_no_success() {
         let folder = policy("performance");
@@ -548,7 +550,7 @@ mod tests {
         assert!(set(2_500, 2_500).is_good());
     }
 
-    /// What a firmware limit makes of our value is not somebody else's.
+    /// A value that Apus set and the firmware then limited still counts as set by Apus.
     #[test]
     fn what_the_firmware_holds_back_is_still_ours() {
         let folder = policy("userspace");
@@ -589,7 +591,7 @@ mod tests {
         );
         assert!(!set("userspace 2000000").is_good());
         assert!(set("userspace 1800000").is_good() && set("powersave").is_good());
-        // Whoever asks for less than the firmware allows gets it.
+        // A request below the firmware's limit is fulfilled.
         folder.put(&file("scaling_max_freq"), "1200000\n");
         assert!(set("performance").is_good());
         folder.put(&file("bios_limit"), "3500000\n");

@@ -119,7 +119,7 @@ fn frequency(setting: &AnySetting, wanted: &Value, look: &Look) -> Effect {
             let speed = wanted.as_text().and_then(|text| text.strip_prefix("userspace ")?.parse().ok());
             match (speed, wanted.as_text()) {
                 (Some(speed), _) => (Some(speed), Some(speed)),
-                // It asks for the highest; the firmware may give less.
+                // This governor requests the highest frequency, but the firmware may allow less.
                 (None, Some("performance")) => (look.counters.get("most_khz").copied(), None),
                 (None, _) => return Effect::Unknown("this governor chooses the frequency by itself".into()),
             }
@@ -156,11 +156,11 @@ fn coalescing(wanted: &Value, first: &Look, second: &Look, span: Nanos) -> Effec
     let most = each.into_values().max().unwrap_or(0);
     let rate = Nanos::from_secs(1).scale(most, 1).as_nanos() / span.as_nanos().max(1);
     match rate {
-        // A fifth more: a look takes time itself.
+        // Tolerates a fifth more, because an observation itself takes time.
         rate if rate > bound + bound / 5 => {
             Effect::NotSeen(format!("{rate} interrupts per second from one vector; {usecs} us allow {bound}"))
         }
-        // With less traffic than that, any setting would look the same.
+        // With less traffic, the interrupt rate is low whatever the setting.
         rate if rate > bound / 2 => {
             Effect::Seen(format!("{rate} interrupts per second from one vector; {usecs} us allow {bound}"))
         }

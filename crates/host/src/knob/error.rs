@@ -108,7 +108,7 @@ impl Error {
     pub(crate) fn nic(what: impl Into<String>, error: &nic::Error) -> Self {
         let number = if matches!(error, nic::Error::Unsupported(_)) { libc::EOPNOTSUPP } else { error.said().number };
         let mut meant = match (error, Self::of(what, &io::Error::from_raw_os_error(number))) {
-            // Neither the kernel of this machine nor any setting makes it possible.
+            // A kernel that does not know the request cannot carry it out, whatever its settings.
             (nic::Error::UnknownToKernel { .. }, Self::NotThere { what, why } | Self::Refused { what, why, .. }) => {
                 Self::Refused { what, why, fix: "use a newer kernel, or remove this setting".into() }
             }

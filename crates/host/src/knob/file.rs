@@ -72,7 +72,7 @@ impl Setting for File {
     }
 
     fn capability(&self) -> CapabilitySet {
-        // net/core/net-sysfs.c asks for it, besides the file's mode.
+        // net/core/net-sysfs.c requires this capability in addition to the file's mode.
         if super::is_file_of_network(&self.path) { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() }
     }
 
@@ -105,7 +105,8 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split_whitespace().map(|word| word.trim_matches(['[', ']']))
 }
 
-/// A boolean module parameter is shown as Y or N and written in several ways (kernel/params.c, `param_set_bool`).
+/// Parses a boolean module parameter. The kernel shows Y or N and accepts several spellings (kernel/params.c,
+/// `param_set_bool`).
 fn yes(text: &str) -> Option<bool> {
     match text {
         "Y" | "y" | "1" => Some(true),

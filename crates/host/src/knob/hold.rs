@@ -20,8 +20,8 @@ use crate::vault::Vault;
 /// The exit latency that Apus requests for all CPUs: `none`, or whole microseconds. Among the requests of all
 /// processes, the smallest takes effect.
 ///
-/// The kernel drops a request when its file is closed, so a small process keeps the file open: [`hold`]. That process
-/// keeps a file in Apus's state folder locked, by which other processes find it.
+/// The kernel drops a request when its file is closed, so a small process keeps the file open: [`hold`]. The small
+/// process also keeps a file in Apus's state folder locked, so that other processes can find it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct DmaLatency {}
@@ -100,7 +100,7 @@ fn holder(access: &Access) -> Result<Option<Held>, Error> {
     let Some(vault) = Vault::open(access)? else { return Ok(None) };
     let Some(mut file) = vault.file(LOCK, OFlags::RDWR)? else { return Ok(None) };
     if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
-        return Ok(None); // nobody holds it: what it says is of the past
+        return Ok(None); // no process holds the lock: the content is out of date
     }
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(|e| Error::of(format!("read {}", vault.show(LOCK)), &e))?;
@@ -141,11 +141,12 @@ fn stop(access: &Access, held: &Held) -> Result<(), Error> {
         Err(rustix::io::Errno::SRCH) => return Ok(()),
         other => other.map_err(failed)?,
     };
-    // The handle is of that process, whoever it is: now look whether it is the right one.
+    // The handle refers to whichever process has this number now. So check that it is the right one.
     if Thread::find(access, held.pid)?.is_none_or(|now| now.started != held.started) {
         return Ok(());
     }
-    // It has nothing to clean up, and may have inherited a mask that holds other signals back.
+    // SIGKILL is safe, because the process has nothing to clean up. Other signals may be blocked by an inherited signal
+    // mask.
     match access.act("kill", &what, || pidfd_send_signal(&handle, Signal::KILL)) {
         Err(rustix::io::Errno::SRCH) => return Ok(()),
         other => other.map_err(failed)?,
@@ -200,7 +201,8 @@ pub fn say_ready() -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{READY}")?;
     out.flush()?;
-    // Whoever started us must not wait for our end, nor our end come from their terminal.
+    // In a new session, the starter does not wait for this process, and the end of the starter's terminal does not end
+    // it.
     rustix::process::setsid().map(|_| ()).or(Ok(()))
 }
 
@@ -212,7 +214,7 @@ mod tests {
     use crate::knob::Knob;
     use crate::testing::Folder;
 
-    /// Keeps a request as long as the returned file is open.
+    /// Keeps a request until the returned file is closed.
     fn hold_here(access: &Access, limit: Nanos) -> Result<File, Error> {
         let what = || format!("request {limit} at {}", access.show(DEVICE));
         let micros = i32::try_from(limit.as_micros_floor())

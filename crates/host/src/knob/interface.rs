@@ -22,7 +22,7 @@ pub fn interface_name(access: &Access, index: u32) -> Option<String> {
     access.nic(|client| client.interface_numbered(index)).ok().map(|interface| interface.name().to_owned())
 }
 
-/// A setting, found at its present place.
+/// Where a setting is now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// The setting, with the interface's present name. Reading the setting shows whether the interface still exists.
@@ -47,7 +47,7 @@ pub(crate) fn find(access: &Access, setting: &AnySetting, identity: Option<&str>
     Ok(if now.is_some() { Place::Another } else { Place::Here(setting.clone()) })
 }
 
-/// The name of the interface with this index, from sysfs or netlink as for the setting itself.
+/// The name of the interface with this index. It is read from the same source as the setting: sysfs or netlink.
 fn called(access: &Access, setting: &AnySetting, index: u32) -> Result<Option<String>, Error> {
     if access.is_live() && !matches!(setting, AnySetting::File(_) | AnySetting::CpuMask(_)) {
         return Ok(access.nic(|client| client.interface_numbered(index)).ok().map(|other| other.name().to_owned()));
@@ -77,7 +77,7 @@ pub(super) fn identity_of_path(access: &Access, path: &str) -> Result<Option<Str
     }
 }
 
-/// The interface whose file lies at `path`.
+/// The name of the interface to which the file at `path` belongs.
 fn interface_in(path: &str) -> Option<&str> {
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let name = match parts[..] {
@@ -119,7 +119,7 @@ fn interface_of(setting: &AnySetting) -> Option<String> {
     name
 }
 
-/// The same setting of the interface that is called `to` and not `from`.
+/// The setting for interface `to` instead of interface `from`.
 fn of_interface(setting: &AnySetting, from: &str, to: &str) -> AnySetting {
     let moved = |path: &str| path.replacen(&format!("/{from}/"), &format!("/{to}/"), 1);
     if let AnySetting::Sysctl(it) = setting {

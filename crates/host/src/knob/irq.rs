@@ -129,7 +129,8 @@ impl Setting for IrqAffinity {
         let list = text(&self.label(), value)?;
         let Err(error) = access.write(&self.file("smp_affinity_list"), list) else { return Ok(()) };
         let Error::Refused { why, .. } = &error else { return Err(error) };
-        // EIO: the kernel lets nobody move it (kernel/irq/proc.c, write_irq_affinity). Where it stays counts.
+        // EIO: the interrupt cannot be moved (kernel/irq/proc.c, write_irq_affinity). The error depends on whether it
+        // already is on allowed CPUs.
         if let Ok(cpus) = list.parse()
             && self.is_within(access, &cpus)?
         {
@@ -177,7 +178,7 @@ impl Setting for IrqEffective {
 
     /// Writes a mask with only the wanted CPU, waits until the interrupt has moved there, and then restores the mask.
     /// Without interrupt remapping the interrupt moves when it next occurs (kernel/irq/migration.c); the function does
-    /// not wait for one that does not occur.
+    /// not wait for an interrupt that does not occur.
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         const PATIENCE: Duration = Duration::from_millis(20);
         let mask = IrqAffinity::new(self.irq);

@@ -18,7 +18,7 @@ use crate::facts::CpuSet;
 #[serde(deny_unknown_fields)]
 pub struct IrqbalanceBans {}
 
-/// The files of Debian and of Red Hat.
+/// The configuration file of Debian, and the one of Red Hat.
 const FILES: [&str; 2] = ["/etc/default/irqbalance", "/etc/sysconfig/irqbalance"];
 const KEY: &str = "IRQBALANCE_BANNED_CPULIST=";
 const UNSET: &str = "unset";
@@ -35,7 +35,7 @@ impl Setting for IrqbalanceBans {
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
         let Some(path) = file(access) else { return Ok(None) };
         let config = access.read(path)?.unwrap_or_default();
-        // The last assignment is the one in force.
+        // The last assignment takes effect.
         let value = config.lines().rev().find_map(|line| line.strip_prefix(KEY));
         Ok(Some(Value::text(value.unwrap_or(UNSET))))
     }
@@ -56,7 +56,7 @@ impl Setting for IrqbalanceBans {
                 lines[at] = format!("{KEY}{wanted}{end}");
             }
             (None, UNSET) => {}
-            // In front, so that taking it out again leaves every other byte as it was.
+            // The new line comes first, so that removing it restores the file byte by byte.
             (None, wanted) => lines.insert(0, format!("{KEY}{wanted}\n")),
         }
         config::replace(access, path, Some(&lines.concat()))

@@ -119,7 +119,7 @@ pub trait Setting {
     }
 
     /// Returns an error if the value could not be restored, because no machine accepts it. Called before the change,
-    /// and before a rollback writes the value. A value that only this machine rejects at present is not an error here.
+    /// and before a rollback writes the value. This is not an error for a value that only this machine rejects now.
     fn check_back(&self, access: &Access, before: &Value) -> Result<(), Error> {
         match self.check(access, before) {
             Err(error @ Error::Invalid { .. }) => Err(error),
@@ -206,8 +206,8 @@ pub trait Setting {
         None
     }
 
-    /// Whether someone else changed the setting between the write of `wanted` and the reading of `now`. `false` where
-    /// the machine itself may make another value of the wanted one.
+    /// Whether someone else changed the setting between the write of `wanted` and the reading of `now`. `false` for
+    /// settings whose value the machine itself may change after the write.
     fn is_taken(&self, _wanted: &Value, _now: &Value) -> bool {
         false
     }
@@ -244,7 +244,7 @@ pub trait Setting {
     }
 }
 
-/// References to settings, and [`AnySetting`], implement [`Setting`] too.
+/// [`AnySetting`] and references to settings implement [`Setting`] through the setting to which they refer.
 impl<P: Deref<Target: Setting>> Setting for P {
     fn label(&self) -> String {
         (**self).label()
@@ -470,7 +470,7 @@ impl<S: Setting> Knob<S> {
         Ok(self.holds(now, ours) || self.0.held_back(access, ours, now)?)
     }
 
-    /// The error of a setting that has the wanted value but no effect. `None` if it has an effect.
+    /// The error for a setting that has the wanted value but no effect. `None` if it has an effect.
     pub(crate) fn vain(&self, access: &Access, wanted: &Value, now: &Value) -> Result<Option<Error>, Error> {
         let why = self.0.overruled(access, wanted, now)?;
         Ok(why.map(|why| Error::Refused {
@@ -495,7 +495,7 @@ impl<S: Setting> Knob<S> {
         self.restore_as(access, before, ours, theirs, &|now| now.clone())
     }
 
-    /// As [`Self::restore`], but fields that are missing in `before` are ignored.
+    /// Same as [`Self::restore`], but ignores fields that are missing in `before`.
     pub fn restore_fields(
         &self,
         access: &Access,
@@ -540,12 +540,12 @@ impl<S: Setting> Knob<S> {
         })
     }
 
-    /// The error of a setting that does not exist.
+    /// The error for a setting that does not exist.
     pub(crate) fn absent(&self) -> Error {
         Error::NotThere { what: self.0.label(), why: "this host has no such setting".into() }
     }
 
-    /// Compares three values: the one before the change, the one after it, and the present one.
+    /// Determines what a rollback writes, from three values: before the change, after the change, and now.
     pub(in crate::knob) fn way_back(&self, before: &Value, ours: Option<&Value>, now: &Value) -> WayBack {
         match (before, now) {
             (Value::Fields(before), Value::Fields(now)) => {
@@ -629,7 +629,7 @@ mod late {
     use super::*;
     use crate::testing::Folder;
 
-    /// A setting that shows what was written only after two more looks.
+    /// A test setting that shows a written value only after it was read twice more.
     #[derive(Debug)]
     struct Late {
         looks: Cell<u32>,

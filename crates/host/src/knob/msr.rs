@@ -23,7 +23,7 @@ pub(super) fn read(access: &Access, cpu: u32, address: u32) -> Result<Option<u64
         Ok(()) => Ok(Some(u64::from_le_bytes(octets))),
         Err(e) => match Error::of(format!("read register {address:#x} of CPU {cpu}"), &e) {
             Error::NotThere { .. } => Ok(None),
-            // The register does not exist: the read faulted (arch/x86/kernel/msr.c).
+            // The register does not exist, so reading it faulted (arch/x86/kernel/msr.c).
             Error::Refused { .. } => Ok(None),
             error => Err(error),
         },

@@ -43,7 +43,7 @@ impl NapiDeferral {
         if (defer_hard_irqs == 0) != (gro_flush_timeout == Nanos::ZERO) {
             return invalid("defer_hard_irqs and gro_flush_timeout work only together: set both above 0, or both to 0");
         }
-        // The kernel takes both as signed 32-bit: Documentation/netlink/specs/netdev.yaml, "napi".
+        // The kernel accepts both as signed 32-bit numbers: Documentation/netlink/specs/netdev.yaml, "napi".
         if defer_hard_irqs > i32::MAX as u32 || gro_flush_timeout.as_nanos() > i32::MAX as u64 {
             return invalid("defer_hard_irqs and gro_flush_timeout (in ns) must be below 2^31");
         }
@@ -72,12 +72,13 @@ pub fn napi_queues(access: &Access, interface: &str) -> Result<Vec<u32>, Error> 
 
 /// Whether the kernel lists NAPI instances over netlink, as Linux does from 6.8 on.
 pub fn lists_napis(access: &Access) -> bool {
-    // No instance has the number 0 (include/linux/netdevice.h, MIN_NAPI_ID): a kernel that knows the request says so.
+    // No NAPI instance has the ID 0 (include/linux/netdevice.h, MIN_NAPI_ID). A kernel that supports the request
+    // returns another error than an unknown command.
     access.is_live() && !matches!(access.nic(|client| client.napi(0)), Err(NicError::UnknownToKernel { .. }))
 }
 
-/// The interrupt deferral in force for a receive queue: from Linux 6.13 on, that of the queue's NAPI instance; before,
-/// that of the whole device ([`DeviceDeferral`]). `None` if there is none.
+/// The interrupt deferral in force for a receive queue: from Linux 6.13 on, the deferral of the queue's NAPI instance;
+/// before, the deferral of the whole device ([`DeviceDeferral`]). `None` if there is none.
 pub fn deferral_of(access: &Access, interface: &str, queue: u32) -> Result<Option<Value>, Error> {
     if let Some(own) = Napi::new(interface, queue).read(access)?
         && own.field("gro-flush-timeout").is_some()
@@ -180,7 +181,7 @@ impl Setting for Napi {
 
     fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
         let wanted = self.parse(value)?;
-        // include/net/napi: the kernel keeps the count in an int (net/core/dev.h, napi_set_defer_hard_irqs).
+        // The kernel stores the count in an `int` (net/core/dev.h, napi_set_defer_hard_irqs).
         if wanted.defer_hard_irqs.is_some_and(|count| i32::try_from(count).is_err()) {
             return Err(Error::invalid(self.label(), "defer-hard-irqs is at most 2147483647"));
         }
@@ -198,7 +199,7 @@ impl Setting for Napi {
         Ok(())
     }
 
-    /// The deferral's two fields.
+    /// The two fields of the interrupt deferral form a group.
     fn group(&self, field: &str) -> Option<&'static str> {
         ["defer-hard-irqs", "gro-flush-timeout"].contains(&field).then_some("deferral")
     }

@@ -50,13 +50,13 @@ impl ResumeLatency {
         match text.trim() {
             "0" => Some(Self::NoLimit),
             "n/a" => Some(Self::Zero),
-            // The file holds an s32 (drivers/base/power/sysfs.c).
+            // The kernel stores the value in an s32 (drivers/base/power/sysfs.c).
             number => number.parse::<i32>().ok().filter(|n| *n > 0).map(|n| Self::AtMost(Nanos::from_micros(n as u64))),
         }
     }
 }
 
-/// Reads `none`, `0us` or `20us`.
+/// Parses `none`, `0us` or `20us`.
 impl FromStr for ResumeLatency {
     type Err = units::ParseError;
     fn from_str(text: &str) -> Result<Self, units::ParseError> {

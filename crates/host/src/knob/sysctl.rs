@@ -72,7 +72,8 @@ impl Setting for Sysctl {
     }
 
     fn capability(&self) -> CapabilitySet {
-        // Handlers of kernel/sysctl.c that ask for more than the file's mode does (proc_dointvec_minmax_sysadmin).
+        // These sysctls need CAP_SYS_ADMIN in addition to the file's mode (kernel/sysctl.c,
+        // proc_dointvec_minmax_sysadmin).
         const OF_THE_ADMINISTRATOR: [&str; 3] = ["kernel.printk", "kernel.dmesg_restrict", "kernel.kptr_restrict"];
         match self.name.as_str() {
             name if name.starts_with("net.") => CapabilitySet::NET_ADMIN,

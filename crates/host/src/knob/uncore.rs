@@ -161,7 +161,7 @@ impl Setting for UncoreMsr {
                 register = msr::with_bits(register, first, last, ratio);
             }
         }
-        // The CPU named comes first: it is the one that the running machine writes through.
+        // On the running machine, the register is written through the chosen CPU.
         let scope = if access.is_live() { [self.cpu].into_iter().collect() } else { die_of(access, self.cpu)? };
         msr::write(access, &scope, RATIO_LIMIT, register)
     }
@@ -175,7 +175,7 @@ impl Setting for UncoreMsr {
         Err(Error::invalid(self.label(), format!("{value}: ratios are 1 to 127")))
     }
 
-    /// A limit that was never set reads 0.
+    /// Accepts 0 too, because a limit that was never set reads 0.
     fn check_back(&self, _: &Access, before: &Value) -> Result<(), Error> {
         let fits = |(field, text): (&String, &String)| {
             ["min", "max"].contains(&field.as_str()) && text.parse::<u64>().is_ok_and(|n| n < 128)

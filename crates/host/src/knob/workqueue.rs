@@ -80,7 +80,7 @@ impl Setting for CpuMask {
     }
 
     fn capability(&self) -> CapabilitySet {
-        // net/core/net-sysfs.c asks for it, besides the file's mode.
+        // net/core/net-sysfs.c requires this capability in addition to the file's mode.
         if is_file_of_network(&self.path) { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() }
     }
 

@@ -49,7 +49,7 @@ impl Account {
         &self.shares
     }
 
-    /// The sum of some meters. Unknown if one of them is.
+    /// The sum over the meters at the indexes `places`. An error if the energy of one of them is unknown.
     pub(super) fn sum(&self, places: &[usize]) -> Result<Share, String> {
         let nothing = Share { energy: Nanojoules::default(), span: Nanos::ZERO };
         places.iter().try_fold(nothing, |sum, place| {

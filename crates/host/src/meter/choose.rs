@@ -11,11 +11,11 @@
 
 use super::Part;
 
-/// Indexes of the meters whose sum counts nothing twice.
+/// Indexes of the meters whose sum counts no energy twice.
 pub(super) fn counted(parts: &[&Part]) -> Vec<usize> {
     let places = |wanted: fn(&Part) -> bool| -> Vec<usize> {
         let mut places: Vec<usize> = (0..parts.len()).filter(|place| wanted(parts[*place])).collect();
-        // The same part twice would be counted twice.
+        // Skips a part that occurred before, so that its energy is not counted twice.
         let mut seen = Vec::new();
         places.retain(|place| {
             !seen.contains(&parts[*place]) && {
@@ -26,12 +26,12 @@ pub(super) fn counted(parts: &[&Part]) -> Vec<usize> {
         places
     };
     let packages = places(|part| matches!(part, Part::Package(_)));
-    // A package with dies in one interface and without in another: only those of the first form.
+    // One interface may list a package as one meter, another one as a meter per die. Only the form found first counts.
     let dies = packages.first().map(|first| has_die(parts[*first]));
     let packages: Vec<usize> = packages.into_iter().filter(|place| Some(has_die(parts[*place])) == dies).collect();
     let memory = || places(|part| matches!(part, Part::Dram(_)));
     let platform = || places(|part| matches!(part, Part::Platform));
-    // Of several meters of the machine nobody knows whether one includes the other: then none of them counts.
+    // If there are several meters of the whole machine, one may include another. Then none of them counts.
     let machine = || match places(|part| matches!(part, Part::Machine(_))) {
         one if one.len() == 1 => one,
         _ => Vec::new(),

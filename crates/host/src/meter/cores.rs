@@ -1,10 +1,10 @@
 //! The frequency and the idle states of each core between two readings, and what limits the idle states.
 //!
 //! The frequency comes from APERF and MPERF where they can be read: MPERF counts at a fixed rate while the core runs,
-//! APERF at the core's own (Intel SDM, volume 3, 15.2; AMD APM, volume 2, 17.4). Their ratio gives the frequency while
-//! the core ran, and MPERF relative to the TSC gives the share of time for which it ran. Reading them interrupts the
-//! CPU, so isolated CPUs are only read on request. Without them, the frequency comes from `scaling_cur_freq`: the last
-//! request or a measurement, depending on the driver.
+//! APERF at the core's current frequency (Intel SDM, volume 3, 15.2; AMD APM, volume 2, 17.4). Their ratio gives the
+//! frequency while the core ran, and MPERF relative to the TSC gives the share of time for which it ran. Reading them
+//! interrupts the CPU, so isolated CPUs are only read on request. Without them, the frequency comes from
+//! `scaling_cur_freq`: the last request or a measurement, depending on the driver.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -103,7 +103,7 @@ pub struct CoreUse {
 /// shallower state.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StateUse {
-    /// `POLL`, `C1`, `C6`, …
+    /// Name of the idle state: `POLL`, `C1`, `C6`, …
     pub name: String,
     /// Number of times that the state was entered. `None` if the counter could not be read.
     pub entries: Option<u64>,
@@ -193,7 +193,7 @@ impl State {
     }
 }
 
-/// The frequency while the core ran, and the share of the time in which it did.
+/// The frequency while the core ran, and the share of time in which it ran, in ppm.
 fn frequency(earlier: Ticks, later: Ticks, span: Nanos) -> (Result<Hertz, String>, Option<u32>) {
     let (earlier, later) = match (earlier, later) {
         (Ticks::Counted(earlier), Ticks::Counted(later)) => (earlier, later),
@@ -272,7 +272,7 @@ fn clock(root: &Root, cpu: u32, quiet: bool, events: &Option<(u32, [u64; 3])>) -
         }
         if let Ok(file) = root.reopened(&format!("dev/cpu/{cpu}/msr")) {
             let clock = Clock::Msr(file);
-            // A hypervisor answers 0.
+            // Under a hypervisor, the registers may read 0.
             if matches!(clock.read(), Ok(Ticks::Counted([mperf, aperf, _])) if mperf > 0 && aperf > 0) {
                 return Ok(clock);
             }
@@ -348,10 +348,10 @@ mod tests {
 
     #[test]
     fn the_frequency_is_that_while_the_core_ran() {
-        // A TSC of 2 GHz; it ran for a quarter of the time, at 3 GHz.
+        // The TSC runs at 2 GHz. The core ran at 3 GHz for a quarter of the time.
         let (hertz, running) = counted([0, 0, 0], [500_000_000, 750_000_000, 2_000_000_000]);
         assert_eq!((hertz, running), (Ok(Hertz::new(3_000_000_000)), Some(250_000)));
-        // Counters that went round.
+        // Here the counters wrap around.
         let (hertz, _) = counted([u64::MAX, u64::MAX, u64::MAX], [499_999_999, 749_999_999, 1_999_999_999]);
         assert_eq!(hertz, Ok(Hertz::new(3_000_000_000)));
         assert!(counted([7, 7, 7], [7, 7, 9]).0.is_err(), "a core that did not run has no frequency");

@@ -28,7 +28,7 @@ pub(super) fn acpi(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
         if root.text(&format!("{folder}/name")).into_value().as_deref() == Some("power_meter") {
             let device = root.link_name(&format!("{folder}/device")).into_value().unwrap_or(name);
             match devices.iter_mut().find(|(known, _)| *known == device) {
-                // The attributes of the later kernels.
+                // Newer kernels have the attributes in the hwmon device.
                 Some((_, path)) if root.text(&format!("{path}/power1_average")).is_absent() => *path = folder,
                 Some(_) => {}
                 None => devices.push((device, folder)),
@@ -135,7 +135,7 @@ fn sensors(files: &[String]) -> Vec<String> {
     sensors
 }
 
-/// The part that a sensor measures, if its driver tells: amd_energy uses the labels `Esocket0` and `Ecore012`
+/// The part that a sensor measures, if its driver reports it: amd_energy uses the labels `Esocket0` and `Ecore012`
 /// (drivers/hwmon/amd_energy.c, up to Linux 5.12).
 fn part(driver: &str, device: &str, label: &str) -> Part {
     let number = |prefix: &str| label.strip_prefix(prefix).and_then(|number| number.parse::<u32>().ok());
@@ -145,7 +145,7 @@ fn part(driver: &str, device: &str, label: &str) -> Part {
     }
 }
 
-/// `95.00%` is an accuracy of 950,000 ppm.
+/// Parses an accuracy: `95.00%` is 950,000 ppm.
 fn accuracy_ppm(text: &str) -> Option<u32> {
     let percent: f64 = text.trim().strip_suffix('%')?.parse().ok()?;
     (0.0..=100.0).contains(&percent).then(|| (percent * 10_000.0).round() as u32)

@@ -213,7 +213,7 @@ impl From {
     }
 }
 
-/// The reason behind a system's error.
+/// Converts a system error to a reason.
 fn why(error: &std::io::Error) -> Why {
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => Why::NotPermitted,
@@ -238,7 +238,7 @@ pub struct Meters {
     lacks: Vec<Lack>,
 }
 
-/// The longest time between two readings of a meter that shows power: in between, nobody looks.
+/// The longest time between two readings of a meter that shows power: changes between two readings are missed.
 const POWER_POLL: Nanos = Nanos::from_secs(1);
 
 impl Meters {
@@ -310,8 +310,8 @@ impl Meters {
         }
     }
 
-    /// The longest time until the next [`Meters::poll`], so that no counter wraps around unnoticed and no change of
-    /// power is missed. `None` if there is no such limit.
+    /// The longest time until the next [`Meters::poll`], so that no counter wraps around unnoticed, and power is
+    /// sampled often enough. `None` if there is no such limit.
     pub fn poll_within(&self) -> Option<Nanos> {
         self.found.iter().filter_map(|found| found.meter.quantity.poll_within(POWER_POLL)).min()
     }

@@ -74,7 +74,7 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
                 continue;
             }
             match open(root, cpu, *address).and_then(|from| from.read().map(|value| (from, value))) {
-                // No package has counted nothing at all since it was switched on.
+                // 0 means that the register does not exist: a real counter has counted something since power-on.
                 Ok((_, 0)) | Err(Why::Absent | Why::NotRecorded | Why::Unsupported(_)) => {}
                 Ok((from, _)) => {
                     let unit = Unit::of_exponent(fixed.unwrap_or(exponent));
@@ -104,8 +104,7 @@ fn step(unit: Unit) -> Nanojoules {
     unit.step()
 }
 
-/// One CPU of each package, or of each die where a package has several: the first that is not isolated, or else the
-/// first.
+/// One CPU of each package, or of each die if a package has several. Prefers a CPU that is not isolated.
 fn one_per_package(root: &Root) -> Vec<(u32, Place)> {
     const CPUS: &str = "sys/devices/system/cpu";
     let online = root.cpu_list(&format!("{CPUS}/online")).into_value().unwrap_or_else(|| CpuSet::from([0]));

@@ -58,7 +58,7 @@ struct Event {
     unit: Unit,
 }
 
-/// The events that sysfs lists; or where the reader looked, and why there are none.
+/// The events that sysfs lists. If there are none, the error contains the path and the reason.
 fn events(root: &Root) -> Result<Vec<Event>, (String, Why)> {
     let kind = root.number::<u32>(&format!("{PMU}/type"));
     let Some(kind) = kind.get() else {

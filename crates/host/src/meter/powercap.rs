@@ -14,8 +14,8 @@ const FOLDER: &str = "sys/class/powercap";
 /// RAPL's counters are updated about once a millisecond (Intel SDM, volume 3, 16.10.3).
 pub(super) const UPDATE: Nanos = Nanos::from_millis(1);
 
-/// RAPL's counters have 32 bits, of which `max_energy_range_uj` is the largest value times the unit
-/// (intel_rapl_common.c, `ENERGY_STATUS_MASK` and `rapl_unit_xlate`).
+/// Largest count of RAPL's 32-bit counters. `max_energy_range_uj` is this count times the unit (intel_rapl_common.c,
+/// `ENERGY_STATUS_MASK` and `rapl_unit_xlate`).
 const COUNTS: u64 = u32::MAX as u64;
 
 pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
@@ -29,7 +29,8 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
     for name in names {
         collect(root, &format!("{FOLDER}/{name}"), 0, &mut zones);
     }
-    // The memory-mapped interface is another way to the same counters: the other one first.
+    // The memory-mapped interface shows the same counters as the register interface. It comes last, so it is used only
+    // where the other one is missing.
     zones.sort_by_key(|zone: &Zone| (zone.id.starts_with("intel-rapl-mmio"), numbers(&zone.id)));
     zones.dedup_by(|a, b| a.id == b.id);
     let amd = matches!(super::msr::vendor(root), Some(Vendor::Amd | Vendor::Hygon));
@@ -65,7 +66,7 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
 }
 
 struct Zone {
-    /// `intel-rapl:0:1`
+    /// Identifier of the zone: `intel-rapl:0:1`.
     id: String,
     path: String,
     name: String,
@@ -108,7 +109,7 @@ fn part(zone: &Zone, zones: &[Zone], amd: bool) -> Part {
     }
     let parent = zone.id.rsplit_once(':').and_then(|(parent, _)| zones.iter().find(|zone| zone.id == parent));
     match (zone.name.as_str(), parent.and_then(|parent| package(&parent.name))) {
-        // AMD's register counts one core, that of the CPU on which the driver reads it (intel_rapl_msr.c).
+        // AMD's register counts one core: the core of the CPU on which the driver reads it (intel_rapl_msr.c).
         ("core", Some(place)) if amd => Part::Core(place),
         ("core", Some(place)) => Part::Cores(place),
         ("uncore", Some(place)) => Part::Uncore(place),
@@ -117,7 +118,7 @@ fn part(zone: &Zone, zones: &[Zone], amd: bool) -> Part {
     }
 }
 
-/// `package-1` or `package-1-die-0`.
+/// Parses the name of a package's zone: `package-1` or `package-1-die-0`.
 fn package(name: &str) -> Option<Place> {
     let rest = name.strip_prefix("package-")?;
     match rest.split_once("-die-") {
@@ -133,7 +134,7 @@ fn quantity(range_uj: Option<u64>) -> Quantity {
     let step_nj = u64::try_from(step.unwrap_or(0)).unwrap_or(u64::MAX).max(1_000);
     Quantity::Energy {
         unit: Unit::MICROJOULE,
-        // After the largest value comes 0, one step later.
+        // The largest value is followed by 0, one step later.
         modulus: range_uj.map(|range| range.saturating_add(step_nj.div_ceil(1_000))),
         step: Nanojoules::new(step_nj),
     }
@@ -155,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_step_follows_from_the_range() {
-        // Recorded ranges: 2^-14 J a count, and 15.3 uJ a count of server memory.
+        // Recorded ranges: a count is 2^-14 J, or 15.3 uJ for server memory.
         let step = |range| match quantity(Some(range)) {
             Quantity::Energy { step, modulus, .. } => (step.as_nanojoules(), modulus),
             other => panic!("{other:?}"),

@@ -29,7 +29,7 @@ pub(super) fn open(kind: u32, config: u64, cpu: u32) -> io::Result<OwnedFd> {
     open_in(kind, config, cpu, None, 0)
 }
 
-/// Opens a counter of all threads on a CPU, in the group of another one, which is read in this format.
+/// Opens a counter of all threads on a CPU, in the group of another counter. `format` is the group's read format.
 pub(crate) fn open_in(
     kind: u32,
     config: u64,
@@ -55,7 +55,7 @@ pub(crate) fn open_in(
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call returned a new descriptor that nobody else has.
+    // SAFETY: the call returned a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 

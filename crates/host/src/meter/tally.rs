@@ -60,12 +60,12 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// The longest time between two readings.
+    /// The longest allowed time between two readings. `power` is this time for a meter that shows power.
     pub(super) fn poll_within(&self, power: Nanos) -> Option<Nanos> {
         match self {
             Self::Energy { unit, modulus, .. } => {
                 let modulus = (*modulus)?;
-                // Half of the time that the largest power takes for one turn.
+                // Half of the time in which the counter wraps around once at the largest power.
                 let nanojoules = unit.energy(modulus.into()).as_nanojoules();
                 let nanos = u128::from(nanojoules) * 1_000_000 / u128::from(LARGEST_POWER.as_microwatts()) / 2;
                 Some(Nanos::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
@@ -91,7 +91,7 @@ pub struct Tally {
     last: Option<(Nanos, u64)>,
     /// Time from the first reading to the last.
     span: Nanos,
-    /// Counts, or microwatts times nanoseconds.
+    /// Sum of the counts of an energy meter; of microwatts times nanoseconds for a power meter.
     sum: u128,
     /// The number of problems, and the first one.
     doubt: Option<(u64, String)>,
@@ -219,7 +219,7 @@ mod tests {
         let start = tally.clone();
         tally.feed(at(1), 4_000);
         assert!(energy(&tally, &start).unwrap_err().contains("went back from 5000 to 4000"));
-        // What comes later is known again, if it is asked for from here on.
+        // Energy counted after the problem is known, if the sum starts after it.
         let again = tally.clone();
         tally.feed(at(2), 6_000);
         assert_eq!(energy(&tally, &again), Ok(2_000_000));
@@ -233,7 +233,7 @@ mod tests {
         let start = tally.clone();
         tally.feed(at(0), 1_000);
         assert!(energy(&tally, &start).unwrap_err().contains("outside its range"));
-        // 1 kW turns 1000 J around in a second.
+        // At 1 kW, a range of 1000 J wraps around once per second.
         let mut tally = microjoules(Some(1_000_000_000));
         tally.feed(at(0), 1);
         let start = tally.clone();
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn counters_are_looked_at_before_they_can_turn_twice() {
         let rapl = Quantity::Energy { unit: Unit::of_exponent(16), modulus: Some(1 << 32), step: Nanojoules::new(1) };
-        // 65,536 J at 1 kW: 65 s; half of it.
+        // At 1 kW, a range of 65,536 J wraps around after 65.5 s. The limit is half of that.
         assert_eq!(rapl.poll_within(at(1)), Some(at(32_768)));
         assert_eq!(microjoules(None).quantity.poll_within(at(1)), None);
         assert_eq!(Quantity::Average { interval: Some(at(300)) }.poll_within(at(1_000)), Some(at(300)));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any way through the range, in steps below one turn, is the sum of its steps.
+        /// The sum equals the sum of all steps, if each step is shorter than the range.
         #[test]
         fn the_sum_of_the_steps_comes_out(modulus in 2u64.., start: u64, steps in prop::collection::vec(0u64.., 1..20)) {
             let mut tally = microjoules(Some(modulus));
@@ -281,7 +281,7 @@ mod tests {
                 let step = step % modulus;
                 sum += u128::from(step);
                 value = ((u128::from(value) + u128::from(step)) % u128::from(modulus)) as u64;
-                // No time passes: nothing can have turned twice.
+                // No time passes, so the counter cannot have wrapped around twice.
                 tally.feed(Nanos::ZERO, value);
             }
             prop_assert_eq!(energy(&tally, &first), Ok(Unit::MICROJOULE.energy(sum).as_nanojoules()));

@@ -1,11 +1,12 @@
-//! The meters of generated trees, and of this machine.
+//! Tests the meters of generated file trees, and of this machine.
 
 use std::time::Instant;
 
 use super::*;
 use crate::testing::Folder;
 
-/// Two packages, the first with cores and memory, the platform, and the same package through memory-mapped registers.
+/// Two packages, of which the first has cores and memory, and the platform. The first package also appears through
+/// memory-mapped registers.
 fn powercap() -> Folder {
     let folder = Folder::new(&[("proc/cpuinfo", "vendor_id\t: GenuineIntel\nmodel\t: 106\n")]);
     let zones = [
@@ -49,7 +50,7 @@ fn packages_are_summed_over_a_wrap_around_and_nothing_is_counted_twice() {
     let start = meters.account();
     put(&folder, "intel-rapl:0", "energy_uj", "30001000");
     put(&folder, "intel-rapl:0:1", "energy_uj", "5000100");
-    // 850 uJ to the largest value, one step of 62 uJ to 0, and 9,999,150 on.
+    // From the last value: 850 uJ to the largest value, one step of 62 uJ to 0, and 9,999,088 uJ more.
     put(&folder, "intel-rapl:1", "energy_uj", "9999088");
     meters.poll(Nanos::from_secs(1));
     let account = meters.since(&start);
@@ -73,7 +74,7 @@ fn zones_may_be_nested_and_dies_apart() {
     }
     folder.put("sys/class/powercap/intel-rapl/enabled", "1\n");
     let meters = find(&folder);
-    // The control type is listed as `intel-rapl`, whose zones begin with its name.
+    // The control type `intel-rapl` is in the same folder as its zones, whose names begin with its name.
     assert_eq!(meters.counted_name(), "package-0-die-0 + package-0-die-1");
     assert!(matches!(named(&meters, "package-0-die-0 one core").part, Part::Core(_)), "AMD counts one core there");
 }
@@ -114,7 +115,8 @@ fn registers_are_read_where_nothing_else_is() {
     assert_eq!(named(&meters, "package-0").place, "register 0x611 of CPU 1", "CPU 0 is isolated");
     meters.poll(Nanos::ZERO);
     let start = meters.account();
-    // 2^-14 J a count, over the end of 32 bits: 0x4000 counts are 1 J. Memory: 2^-16 J, 0x8000 counts are half a joule.
+    // A count is 2^-14 J; the counter wraps around at 32 bits. 0x4000 counts are 1 J. For memory, a count is 2^-16 J;
+    // 0x8000 counts are 0.5 J.
     folder.put("msr/0x611", "1 0x3ff0\n2 0x10\n");
     folder.put("msr/0x619", "1 0x18000\n2 0x10\n");
     meters.poll(Nanos::from_secs(1));
@@ -168,7 +170,7 @@ fn sensors_of_acpi_and_hwmon() {
     assert_eq!(meters.sum(&account).map(|share| share.energy), Ok(Nanojoules::new(111_000_000_000)));
 }
 
-/// What is absent is said interface by interface, and is no zero.
+/// A missing meter is reported for each interface, and never counts as zero.
 #[test]
 fn a_machine_without_meters_says_where_it_looked() {
     let folder = Folder::new(&[("proc/cpuinfo", "vendor_id\t: GenuineIntel\n"), ("sys/class/net/lo/mtu", "1500\n")]);
@@ -181,7 +183,7 @@ fn a_machine_without_meters_says_where_it_looked() {
     assert!(meters.sum(&meters.since(&meters.account())).unwrap_err().starts_with("no energy meter here"));
 }
 
-/// Whatever this machine has, the answer is a figure or a reason, and looking costs little.
+/// On any machine, the result is a figure or a reason, and polling is cheap.
 #[test]
 fn this_machine_has_a_figure_or_a_reason() {
     let mut meters = Meters::find(&Root::live());

@@ -6,7 +6,7 @@ use super::{Client, Direction, Error, IFI_INDEX, IFINFOMSG, Interface, RTM_GETLI
 
 /// `IFLA_STATS64` (include/uapi/linux/if_link.h).
 const IFLA_STATS64: u16 = 23;
-/// Places in `struct rtnl_link_stats64` (same header), in numbers of 64 bits.
+/// Indexes in `struct rtnl_link_stats64` (same header), counted in 64-bit numbers.
 const RX_PACKETS: usize = 0;
 const RX_DROPPED: usize = 6;
 const RX_OVER_ERRORS: usize = 11;
@@ -72,8 +72,9 @@ impl Client {
                     let octets = numbers.get(place * 8..place * 8 + 8)?;
                     Some(u64::from_ne_bytes(octets.try_into().ok()?))
                 };
-                // `rx_missed_errors` is not part of `rx_dropped`, and `rx_fifo_errors` may be the same number again
-                // (Documentation/networking/statistics.rst): a loss counts, not how great it is.
+                // `rx_missed_errors` is not part of `rx_dropped`, and `rx_fifo_errors` may repeat the same number
+                // (Documentation/networking/statistics.rst). So the sum may count a drop twice; what matters is whether
+                // it increases.
                 let lost = [RX_DROPPED, RX_OVER_ERRORS, RX_FIFO_ERRORS, RX_MISSED_ERRORS].map(at);
                 let lost = lost.into_iter().flatten().fold(0u64, u64::wrapping_add);
                 Some((at(RX_PACKETS)?, lost))
@@ -102,7 +103,7 @@ mod tests {
             let (after, _) = counted.read().unwrap();
             assert!(after - before >= 10, "{before} {after}");
             assert!(matches!(Counted::new("v9", None), Err(Error::NoDevice(_))));
-            // veth does not count by queue.
+            // veth has no counters per queue.
             assert!(Counted::new("v0", Some(0)).is_err());
         });
     }

@@ -81,7 +81,7 @@ const UNKNOWN_ATTRIBUTE: &str = "Unknown attribute type";
 const UNSUPPORTED_FIELD: &str = "cannot modify an unsupported parameter";
 
 impl Error {
-    /// Classifies an answer.
+    /// Makes an error of the variant that fits the kernel's answer.
     pub(super) fn of(said: Said) -> Self {
         match said.number {
             libc::ENODEV | libc::ENXIO | libc::ENOENT => Self::NoDevice(said),
@@ -104,7 +104,7 @@ impl Error {
         Self::System(Said { message: Some(message.into()), ..Said::of(libc::EBADMSG) })
     }
 
-    /// An error for a driver that does not report the requested property: it does not support it.
+    /// An error for a requested property that the driver does not report because it does not support it.
     pub(super) fn unsaid() -> Self {
         Self::Unsupported(Said::of(libc::EOPNOTSUPP))
     }

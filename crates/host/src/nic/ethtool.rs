@@ -19,7 +19,7 @@ const FEC_GET: u8 = 29;
 const HEADER: u16 = 1;
 const HEADER_DEV_INDEX: u16 = 1;
 const HEADER_FLAGS: u16 = 3;
-/// Bitsets as words, not as lists of names.
+/// Requests bitsets as words, not as lists of names.
 const FLAG_COMPACT_BITSETS: u32 = 1;
 
 const LINKMODES_AUTONEG: u16 = 2;
@@ -297,7 +297,7 @@ impl Client {
 mod tests {
     use super::*;
 
-    /// A command that does not ask may change something: 20 sets coalescing, 27 starts a cable test.
+    /// A wrong command number may change something: 20 sets the coalescing, 27 starts a cable test.
     #[test]
     fn questions_ask_and_changes_set() {
         let questions = [Coalescing::COMMANDS.0, Rings::COMMANDS.0, Channels::COMMANDS.0, Pause::COMMANDS.0];

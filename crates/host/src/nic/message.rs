@@ -1,9 +1,9 @@
 //! Netlink messages as attributes by number (include/uapi/linux/netlink.h).
 //!
-//! Their heads are packed and unpacked by netlink-bindings. Its typed requests and replies are not used. Those of 0.3.5
-//! give the requests of the family `ethtool` wrong numbers, because they count requests and notifications in one
-//! sequence (the request for the coalescing starts a cable test). They also read only the low half of every `uint` of
-//! 64 bits, so that a counter would wrap at 4 Gi.
+//! Their heads are packed and unpacked by netlink-bindings. Its typed requests and replies are not used, because
+//! version 0.3.5 has two faults. It gives the requests of the family `ethtool` wrong numbers, because it counts
+//! requests and notifications in one sequence (the request for the coalescing starts a cable test). It also reads only
+//! the low half of every `uint` of 64 bits, so that a counter would wrap at 4 Gi.
 
 use netlink_bindings::utils::{chop_header, finalize_nested_header, push_header, push_nested_header};
 
@@ -15,7 +15,7 @@ pub(super) const HEAD: usize = 16;
 
 /// A request.
 pub(super) struct Message {
-    /// Room for the head, the family's own head, attributes.
+    /// The message: netlink header, the family's own header, attributes.
     octets: Vec<u8>,
     /// Where the attributes begin.
     start: usize,
@@ -24,7 +24,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// A request with a family's own head.
+    /// Makes a request that begins with the family's own header `own`.
     pub(super) fn new(own: &[u8]) -> Self {
         let mut octets = vec![0; HEAD];
         octets.extend(own);
@@ -41,7 +41,7 @@ impl Message {
         Self::new(&[command, 1, 0, 0])
     }
 
-    /// With names for its attributes.
+    /// Adds the names of the request's attributes, for error messages.
     pub(super) fn named(mut self, names: &'static [Field]) -> Self {
         self.names = names;
         self
@@ -61,14 +61,14 @@ impl Message {
         self.octets.extend(text.bytes().chain([0]));
     }
 
-    /// An attribute that holds what `fill` adds.
+    /// Adds an attribute that contains the attributes that `fill` adds.
     pub(super) fn nest(&mut self, attribute: u16, fill: impl FnOnce(&mut Self)) {
         let start = push_nested_header(&mut self.octets, attribute);
         fill(self);
         finalize_nested_header(&mut self.octets, start);
     }
 
-    /// The whole message with its head filled in (`struct nlmsghdr`: length, type, flags, sequence, port).
+    /// The whole message with its header filled in (`struct nlmsghdr`: length, type, flags, sequence, port).
     pub(super) fn sealed(&mut self, kind: u16, flags: u16, sequence: u32) -> &[u8] {
         let length = self.octets.len() as u32;
         self.octets[..4].copy_from_slice(&length.to_ne_bytes());
@@ -80,7 +80,7 @@ impl Message {
 
     /// Interprets an extended acknowledgement of this request.
     pub(super) fn explained(&self, number: i32, added: Attributes<'_>) -> Error {
-        // `enum nlmsgerr_attrs`, and of the policy `enum netlink_policy_type_attr`.
+        // Attribute numbers of `enum nlmsgerr_attrs`; inside the policy, of `enum netlink_policy_type_attr`.
         let policy = added.nest(4).unwrap_or(Attributes(&[]));
         let signed = |attribute| policy.number(attribute).map(|number| i128::from(number.cast_signed()));
         let unsigned = |attribute| policy.number(attribute).map(i128::from);
@@ -148,7 +148,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// A number of 8, 16, 32 or 64 bits: a `uint` has as many as it needs.
+/// Parses a number of 8, 16, 32 or 64 bits. The kernel sends a `uint` with 32 or 64 bits.
 pub(super) fn number(octets: &[u8]) -> Option<u64> {
     match octets {
         [octet] => Some((*octet).into()),
@@ -158,7 +158,7 @@ pub(super) fn number(octets: &[u8]) -> Option<u64> {
     }
 }
 
-/// A text with its end.
+/// Parses a text that ends with a zero byte.
 fn text(octets: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(octets.strip_suffix(&[0])?).ok()?;
     (!text.is_empty() && !text.contains(char::is_control)).then(|| text.to_owned())
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(read::<NapiSettings>(Attributes(&message.octets[HEAD + 4..])), settings);
     }
 
-    /// An acknowledgement names the field at the offset that it gives, and the range that it accepts.
+    /// An extended acknowledgement contains the offset of the rejected field and the accepted range.
     #[test]
     fn an_acknowledgement_names_the_field() {
         let mut message = Message::command(14).named(NapiSettings::FIELDS);

@@ -81,7 +81,7 @@ impl Interface {
 struct Family {
     name: &'static str,
     id: u16,
-    /// A bit for each command.
+    /// One bit for each command that the kernel supports.
     commands: [u64; 4],
 }
 
@@ -92,12 +92,13 @@ pub struct Client {
     generic: Option<Socket>,
     route: Option<Socket>,
     sockets: Option<Socket>,
-    /// For the ioctl.
+    /// The socket for the ioctl.
     control: Option<OwnedFd>,
     families: Vec<Family>,
 }
 
-/// The family of families, its one command used, and its attributes (include/uapi/linux/genetlink.h).
+/// The generic netlink controller family: its number, the one command used, and its attributes
+/// (include/uapi/linux/genetlink.h).
 const GENL_ID_CTRL: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -107,7 +108,7 @@ const CTRL_ATTR_OP_ID: u16 = 1;
 /// include/uapi/linux/rtnetlink.h, if_link.h.
 const RTM_GETLINK: u16 = 18;
 const IFLA_QDISC: u16 = 6;
-/// Bytes of `struct ifinfomsg`, and where the interface's number is in it.
+/// Size in bytes of `struct ifinfomsg`, and the offset of the interface index in it.
 const IFINFOMSG: usize = 16;
 const IFI_INDEX: usize = 4;
 
@@ -151,7 +152,7 @@ impl Client {
         })
     }
 
-    /// Asks a generic family, and gives the attributes of each answer.
+    /// Sends a request to a generic family, and passes on the attributes of each answer.
     fn ask(
         &mut self,
         family: &'static str,
@@ -179,14 +180,14 @@ impl Client {
             none => none.insert(Socket::generic()?),
         };
         let asked = socket.request(message, kind, wants, each);
-        // A dump that was not taken to its end would stay in the socket's way.
+        // Closes the socket: an incomplete dump would disturb the next request.
         if matches!(asked, Err(Error::System(_))) {
             self.generic = None;
         }
         asked
     }
 
-    /// The family with this name, which keeps its number as long as the kernel runs.
+    /// The family with this name. It keeps its number until the next boot.
     fn family(&mut self, name: &'static str) -> Result<Family, Error> {
         if let Some(known) = self.families.iter().find(|family| family.name == name) {
             return Ok(*known);
@@ -214,7 +215,7 @@ impl Client {
     }
 }
 
-/// Behind `struct genlmsghdr`.
+/// The attributes after `struct genlmsghdr`.
 fn attributes(body: &[u8]) -> Attributes<'_> {
     Attributes(body.get(4..).unwrap_or_default())
 }

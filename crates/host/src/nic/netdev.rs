@@ -26,7 +26,7 @@ const QSTATS_IFINDEX: u16 = 1;
 const QSTATS_QUEUE_TYPE: u16 = 2;
 const QSTATS_QUEUE_ID: u16 = 3;
 const QSTATS_SCOPE: u16 = 4;
-/// A row for each queue (`NETDEV_QSTATS_SCOPE_QUEUE`).
+/// Requests the counters per queue (`NETDEV_QSTATS_SCOPE_QUEUE`).
 const SCOPE_QUEUE: u32 = 1;
 
 /// One NAPI instance. An instance gets a new ID whenever the interface goes up.
@@ -45,9 +45,9 @@ pub struct Napi {
 /// Direction of the packets in a queue.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Direction {
-    /// Received.
+    /// The queue receives packets.
     Rx,
-    /// Sent.
+    /// The queue sends packets.
     Tx,
 }
 
@@ -73,7 +73,7 @@ pub struct QueueStatistics {
     pub counts: QueueCounts,
 }
 
-/// `enum netdev_queue_type`; `None` for a kind that is not known here.
+/// Parses a direction (`enum netdev_queue_type`). `None` for an unknown type.
 fn direction(said: Attributes<'_>, attribute: u16) -> Option<Direction> {
     match said.number(attribute)? {
         0 => Some(Direction::Rx),

@@ -66,7 +66,8 @@ pub(super) fn read<G: Numbers>(attributes: Attributes<'_>) -> G {
 /// the older structures: attribute N is word N - 1.
 pub(super) fn of_words<G: Numbers>(words: &[u32]) -> G {
     let mut group = G::default();
-    // Without a maximum the device has no such ring or channel; a field of all ones is one that a queue does not have.
+    // If the maximum is 0, the device has no such ring or channel. A word of all ones means that a queue lacks the
+    // field.
     let bounded = |most: u16| G::FIELDS.iter().find(|field| field.most == Some(most));
     for (attribute, word) in (2..).zip(words.iter().skip(1)) {
         let field = G::FIELDS.iter().find(|field| field.attribute == attribute);
@@ -94,7 +95,7 @@ pub(super) fn to_words<G: Numbers>(group: &G, words: &mut [u32]) -> Result<(), &
 pub(super) fn push<G: Numbers>(group: &G, message: &mut Message) {
     for field in G::FIELDS {
         if let Some(number) = group.get(field) {
-            // Every type that is shorter than 8 bytes has been checked by `put` or has no larger values.
+            // The casts lose nothing: shorter types were checked by `put` or cannot hold larger values.
             match field.octets {
                 1 => message.attribute(field.attribute, &[number as u8]),
                 4 => message.attribute(field.attribute, &(number as u32).to_ne_bytes()),
@@ -104,7 +105,7 @@ pub(super) fn push<G: Numbers>(group: &G, message: &mut Message) {
     }
 }
 
-/// A type of a field.
+/// A type that a field can have.
 trait Number: Copy {
     const OCTETS: usize;
     fn of(number: u64) -> Option<Self>;
@@ -127,7 +128,7 @@ macro_rules! number {
 
 number! { u8: 1, u32: 4, u64: 8 }
 
-/// 8 bits in the netlink families, a word in the structures.
+/// A switch has 8 bits in the netlink families and one word in the ioctl's structures.
 impl Number for bool {
     const OCTETS: usize = 1;
     fn of(number: u64) -> Option<Self> {
@@ -245,7 +246,7 @@ numbers! {
         tx: u32 = 9 "tx" up to 5,
         /// Size in bytes.
         rx_buf_len: u32 = 10 "rx-buf-len",
-        /// 0: the driver does not report it; 1: off; 2: on.
+        /// Whether received packets are split into header and data: 0 the driver does not report it, 1 off, 2 on.
         tcp_data_split: u8 = 11 "tcp-data-split",
         /// Size in bytes.
         cqe_size: u32 = 12 "cqe-size",

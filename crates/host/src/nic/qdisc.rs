@@ -66,7 +66,7 @@ impl Client {
             none => none.insert(Socket::route()?),
         };
         let asked = socket.request(&mut Message::new(&own), RTM_GETQDISC, Wants::Each, |body| {
-            // Kernels before 4.20 list those of all interfaces.
+            // Kernels before 4.20 list the queueing disciplines of all interfaces.
             if word(body, 4) == Some(interface.index()) {
                 all.extend(qdisc(body));
             }
@@ -103,7 +103,7 @@ fn qdisc(body: &[u8]) -> Option<Qdisc> {
     })
 }
 
-/// `struct tc_netem_qopt` {latency, limit, loss, gap, duplicate, jitter}, the loss as a share of 2^32 - 1.
+/// Parses `struct tc_netem_qopt` {latency, limit, loss, gap, duplicate, jitter}. The loss is a share of 2^32 - 1.
 fn netem(options: &[u8]) -> Option<Netem> {
     let loss = u64::from(word(options, 8)?) * 1_000_000 / u64::from(u32::MAX);
     let more = Attributes(options.get(NETEM_QOPT..)?);
@@ -114,7 +114,8 @@ fn netem(options: &[u8]) -> Option<Netem> {
     })
 }
 
-/// `struct tc_tbf_qopt` begins with `struct tc_ratespec`, whose rate in bytes a second is its last word.
+/// Parses the rate of `struct tc_tbf_qopt`. It begins with `struct tc_ratespec`, whose last word is the rate in bytes
+/// per second.
 fn tbf(options: &[u8]) -> Option<u64> {
     let said = Attributes(options);
     let small = said.find(TCA_TBF_PARMS).and_then(|parms| word(parms, 8)).map(u64::from);
@@ -162,7 +163,7 @@ mod tests {
     fn the_loopback_has_a_discipline() {
         let mut client = Client::new();
         let loopback = client.interface("lo").unwrap();
-        // `noqueue` is told only by newer kernels; whatever is told has a kind.
+        // Only newer kernels list `noqueue`. Every listed queueing discipline has a kind.
         assert!(client.qdiscs(&loopback).unwrap().iter().all(|qdisc| !qdisc.kind.is_empty()));
     }
 }

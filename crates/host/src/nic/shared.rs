@@ -11,7 +11,7 @@ use super::Client;
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
 /// The state to which a client's sockets are bound: the network namespace, and the capabilities in force when they were
-/// opened. The kernel checks these in addition to the caller's capabilities (net/netlink/af_netlink.c,
+/// opened. The kernel checks the opener's capabilities in addition to the caller's (net/netlink/af_netlink.c,
 /// `__netlink_ns_capable`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
@@ -21,16 +21,17 @@ struct Place {
 }
 
 impl Place {
-    /// The place of the calling thread. `None` if it cannot read its namespace because /proc is not mounted.
+    /// The namespace and capabilities of the calling thread. `None` if it cannot read its namespace because /proc is
+    /// not mounted.
     fn here() -> Option<Self> {
-        // A namespace keeps device and inode for itself as long as it exists, and the client's sockets keep it.
+        // Device and inode identify the namespace while it exists, and the client's sockets keep it in existence.
         let file = std::fs::metadata(NAMESPACE).ok()?;
         let capabilities = capabilities(None).ok()?.effective;
         Some(Self { device: file.st_dev(), inode: file.st_ino(), capabilities })
     }
 }
 
-/// A client that is kept as long as it is used in the same place, and reopened in another one.
+/// A client that is reopened when a caller has another network namespace or other capabilities.
 #[derive(Debug, Default)]
 pub(crate) struct Shared(Mutex<Option<(Place, Client)>>);
 

@@ -72,7 +72,7 @@ impl Socket {
     fn open(protocol: Option<Protocol>) -> Result<Self, Error> {
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         sys::acknowledge_at_length(&socket)?;
-        // Port 0 is the kernel; a connected socket takes messages from nobody else.
+        // Port 0 is the kernel. A connected socket accepts messages from no other sender.
         rustix::net::connect(&socket, &SocketAddrNetlink::new(0, 0))?;
         Ok(Self { socket, sequence: 0, buffer: vec![0; ROOM] })
     }
@@ -122,7 +122,7 @@ impl Socket {
     }
 }
 
-/// Takes the first message off.
+/// Removes the first message from `rest` and interprets it.
 fn part<'a>(rest: &mut &'a [u8], sequence: u32, request: &Message, changed: &mut bool) -> Result<Part<'a>, Error> {
     let torn = || Error::torn("a message that ends too early");
     let head = rest.first_chunk::<HEAD>().ok_or_else(torn)?;
@@ -135,7 +135,8 @@ fn part<'a>(rest: &mut &'a [u8], sequence: u32, request: &Message, changed: &mut
         return Ok(Part::Other);
     }
     *changed |= flags & NLM_F_DUMP_INTR != 0;
-    // Both begin with an error number; behind it an error has the request's head, and both may have attributes.
+    // Errors and ends of a dump begin with an error number. In an error, the request's header follows. Attributes may
+    // come last.
     let end = |behind: usize| {
         let number = body.first_chunk().map(|octets| i32::from_ne_bytes(*octets)).ok_or_else(torn)?;
         let added = Attributes(body.get(behind..).unwrap_or_default());

@@ -16,7 +16,8 @@ const ANSWER: usize = 72;
 /// Extensions (`INET_DIAG_*`); a request asks for number N with bit N - 1.
 const INFO: u16 = 2;
 const SKMEMINFO: u16 = 7;
-/// TCP_ESTABLISHED to TCP_CLOSING without LISTEN, TIME_WAIT and the like (include/net/tcp_states.h): those with data.
+/// States of TCP sockets that can transfer data: TCP_ESTABLISHED to TCP_CLOSING, without LISTEN, TIME_WAIT and similar
+/// ones (include/net/tcp_states.h).
 const ESTABLISHED: u32 = 1;
 const CLOSE_WAIT: u32 = 8;
 
@@ -120,7 +121,7 @@ impl Client {
             });
             match asked {
                 Ok(()) => {}
-                // A kernel without IPv6 has no sockets of it.
+                // A kernel without IPv6 has no IPv6 sockets.
                 Err(Error::NoDevice(_)) if family == libc::AF_INET6 => {}
                 Err(error) => {
                     self.sockets = None;
@@ -140,7 +141,7 @@ fn long(octets: &[u8], at: usize) -> Option<u64> {
     octets.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes)
 }
 
-/// `struct inet_diag_msg` and its attributes.
+/// Parses `struct inet_diag_msg` and its attributes.
 fn state(transport: Transport, body: &[u8]) -> Option<SocketState> {
     let head = body.get(..ANSWER)?;
     let said = Attributes(&body[ANSWER..]);
@@ -168,7 +169,7 @@ fn state(transport: Transport, body: &[u8]) -> Option<SocketState> {
     })
 }
 
-/// The fields by their offsets in the structure, which only grows at its end.
+/// Parses the fields by their offsets in the structure. New kernels only append fields.
 fn tcp(octets: &[u8]) -> TcpInfo {
     let (word, long) = (|at| word(octets, at), |at| long(octets, at));
     TcpInfo {
@@ -198,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// What the sockets of this process did is what the kernel says of them.
+    /// The kernel reports what the sockets of this process transferred.
     #[test]
     fn connections_and_datagrams_of_this_process() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

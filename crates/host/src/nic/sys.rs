@@ -30,16 +30,16 @@ pub(super) const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_SS_STATS: u32 = 1;
 const ETH_SS_PRIV_FLAGS: u32 = 2;
 const ETH_SS_FEATURES: u32 = 4;
-/// Bytes of a name (`ETH_GSTRING_LEN`).
+/// Size of a name in bytes (`ETH_GSTRING_LEN`).
 const NAME: usize = 32;
-/// Maximum number of names. Drivers of the largest NICs have some ten thousand counters.
+/// Maximum number of names. Drivers of the largest NICs have tens of thousands of counters.
 const MAX_NAMES: usize = 1 << 16;
 /// Size in bytes of the buffer for names and counters. It is twice what [`MAX_NAMES`] need, so that it also holds
 /// counters that appear between the query of their number and the query of their values.
 const ROOM: usize = 8 + 2 * MAX_NAMES * NAME;
-/// Queues that one request can name (`MAX_NUM_QUEUE`).
+/// Largest number of queues in one request (`MAX_NUM_QUEUE`).
 pub(super) const MAX_QUEUES: u32 = 4096;
-/// 32-bit fields of `struct ethtool_coalesce`, with the command.
+/// Number of 32-bit fields of `struct ethtool_coalesce`, including the command.
 pub(super) const COALESCE: usize = 23;
 
 /// Makes the kernel explain errors without repeating the request (`NETLINK_EXT_ACK`, `NETLINK_CAP_ACK`; netlink(7)).
@@ -60,7 +60,7 @@ pub(super) fn acknowledge_at_length(socket: &OwnedFd) -> io::Result<()> {
 impl Client {
     /// Sends a request in a buffer of words. The first word is the command; the answer overwrites the buffer.
     ///
-    /// The buffer must have room for all that the command writes: each caller says why it has.
+    /// The buffer must have room for everything that the command writes. Each caller explains why it has.
     fn ioctl(&mut self, interface: &Interface, buffer: &mut [u32]) -> Result<(), Error> {
         // SAFETY: ifreq is plain data, for which all zeroes is a value.
         let mut request: libc::ifreq = unsafe { zeroed() };
@@ -71,8 +71,8 @@ impl Client {
             *to = from as libc::c_char;
         }
         request.ifr_ifru.ifru_data = buffer.as_mut_ptr().cast();
-        // SAFETY: `request` lives through the call and has a terminated name; `buffer` is exclusively ours
-        // and, as each caller argues, as long as what the command writes.
+        // SAFETY: `request` lives through the call and has a terminated name; `buffer` is borrowed exclusively and, as
+        // each caller explains, long enough for what the command writes.
         match unsafe { libc::ioctl(self.control()?.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error().into()),
@@ -90,9 +90,9 @@ impl Client {
         Ok(Driver { name: field(0), version: field(1), firmware: field(2), bus: field(3) })
     }
 
-    /// How many names a set has.
+    /// Number of names in a set.
     fn count(&mut self, interface: &Interface, set: u32) -> Result<usize, Error> {
-        // Command, reserved, a mask of 64 bits, and one number for the one bit set.
+        // Layout: command, reserved, a mask of 64 bits, and one number for the one bit set.
         let mut buffer = [ETHTOOL_GSSET_INFO, 0, 1 << set, 0, 0];
         self.ioctl(interface, &mut buffer)?;
         let count = if buffer[2] & 1 << set == 0 { 0 } else { buffer[4] as usize };
@@ -104,7 +104,7 @@ impl Client {
         if count == 0 {
             return Ok(Vec::new());
         }
-        // Command, set, number, names; room for twice as many as can be counted.
+        // Layout: command, set, number, names. Twice as many names fit as `MAX_NAMES` allows.
         let mut buffer = vec![0; ROOM / 4 + 3];
         buffer[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, set, count as u32]);
         self.ioctl(interface, &mut buffer)?;
@@ -120,7 +120,7 @@ impl Client {
         if names.is_empty() {
             return Ok(BTreeMap::new());
         }
-        // Command, number, counters of 64 bits: a quarter of what their names take.
+        // Layout: command, number, counters of 64 bits. They take a quarter of the room of their names.
         let mut buffer = vec![0; ROOM / 4];
         buffer[..2].copy_from_slice(&[ETHTOOL_GSTATS, names.len() as u32]);
         self.ioctl(interface, &mut buffer)?;
@@ -145,15 +145,15 @@ impl Client {
     /// Offloads and other features, by the kernel's names (`rx-gro`).
     pub fn features(&mut self, interface: &Interface) -> Result<BTreeMap<String, Feature>, Error> {
         let names = self.names(interface, ETH_SS_FEATURES)?;
-        // Command, number of blocks, and of each 32 features: available, requested, active, never changed. The
-        // kernel writes no more blocks than the number says.
+        // Layout: command, number of blocks, and four words for each 32 features: available, requested, active, never
+        // changed. The kernel writes no more blocks than the number says.
         let blocks = names.len().div_ceil(32);
         let mut buffer = vec![0; 2 + blocks * 4];
         buffer[..2].copy_from_slice(&[ETHTOOL_GFEATURES, blocks as u32]);
         self.ioctl(interface, &mut buffer)?;
         let feature = |(n, name): (usize, String)| {
             let bit = |word: usize| buffer[2 + n / 32 * 4 + word] >> (n % 32) & 1 == 1;
-            // Like ethtool(8): fixed is what is not available for change, or never changes.
+            // As in ethtool(8), a feature is fixed if it is not available for change or never changes.
             let (on, fixed) = (bit(2), bit(3) || !bit(0));
             (name, Feature { on, wanted: if fixed { on } else { bit(1) }, fixed })
         };
@@ -162,14 +162,14 @@ impl Client {
 
     /// The queue of each entry of the indirection table of receive side scaling.
     pub fn rss_table(&mut self, interface: &Interface) -> Result<Vec<u32>, Error> {
-        // Command and size: with the size 0 the kernel tells the size and writes no table.
+        // Layout: command and size. For size 0, the kernel returns the size and writes no table.
         let mut buffer = vec![ETHTOOL_GRXFHINDIR, 0];
         self.ioctl(interface, &mut buffer)?;
         let size = buffer[1] as usize;
         if size == 0 || size > MAX_NAMES {
             return Err(Error::unsaid());
         }
-        // The kernel refuses a size that is not the table's, so that it never writes more than there is room for.
+        // The kernel rejects a size other than the table's, so it never writes beyond the buffer.
         buffer = vec![0; 2 + size];
         buffer[..2].copy_from_slice(&[ETHTOOL_GRXFHINDIR, size as u32]);
         self.ioctl(interface, &mut buffer)?;
@@ -185,8 +185,8 @@ impl Client {
         Ok(buffer[46])
     }
 
-    /// The words of a structure. The first word is the command. The longest structure that is read this way is that of
-    /// coalescing.
+    /// Reads the words of a structure. The first word is the command. The longest such structure is `struct
+    /// ethtool_coalesce`.
     pub(super) fn words(&mut self, interface: &Interface, command: u32) -> Result<[u32; COALESCE], Error> {
         let mut buffer = [0; COALESCE];
         buffer[0] = command;
@@ -194,7 +194,7 @@ impl Client {
         Ok(buffer)
     }
 
-    /// Reads or writes moderation of these queues, a structure for each.
+    /// Reads or writes the interrupt moderation of these queues, with one structure per queue.
     pub(super) fn queue_structures(
         &mut self,
         interface: &Interface,
@@ -205,7 +205,7 @@ impl Client {
         if queues.end > MAX_QUEUES || structures.len() != queues.len() {
             return Err(Error::refused(format!("a queue number must be below {MAX_QUEUES}")));
         }
-        // Command, subcommand, a mask of 4096 bits, and a structure for each bit set.
+        // Layout: command, subcommand, a mask of 4096 bits, and a structure for each bit set.
         let mask = (MAX_QUEUES / 32) as usize;
         let mut buffer = vec![0; 2 + mask];
         buffer[..2].copy_from_slice(&[ETHTOOL_PERQUEUE, command]);
@@ -222,7 +222,7 @@ fn octets(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// A text up to its end or the field's.
+/// Parses a text that ends at a zero byte or at the end of the field.
 fn text(octets: &[u8]) -> String {
     let end = octets.iter().position(|octet| *octet == 0).unwrap_or(octets.len());
     String::from_utf8_lossy(&octets[..end]).trim().to_owned()

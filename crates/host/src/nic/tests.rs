@@ -1,4 +1,4 @@
-//! On recorded replies, on the loopback, and on a veth pair in a network namespace of the test's own, as root.
+//! Tests on recorded replies, on the loopback interface, and on a veth pair in a separate network namespace, as root.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::numbers::read;
 use super::*;
 use crate::testing::{in_own_namespace, ip, tap};
 
-/// A group in a reply that Linux 6.18 gave for virtio-net, behind both heads.
+/// Parses a group from a reply of Linux 6.18 for virtio-net, after both headers.
 fn recorded<G: Numbers>(reply: &[u8]) -> G {
     read(attributes(&reply[message::HEAD..]))
 }
@@ -46,7 +46,7 @@ fn recorded_replies_are_understood_and_torn_ones_survived() {
     }
 }
 
-/// The structures of the ioctl hold the fields in the order of the attributes.
+/// The ioctl's structures contain the fields in the order of the netlink attributes.
 #[test]
 fn words_are_fields() {
     let mut words = [0; sys::COALESCE];
@@ -59,7 +59,7 @@ fn words_are_fields() {
     assert_eq!((words[1], words[5], words[10], words[22]), (20, u32::MAX, 0, 7), "others stay");
     let beyond = Coalescing { cqe_mode_rx: Some(true), ..Coalescing::default() };
     assert_eq!(numbers::to_words(&beyond, &mut words).unwrap_err().name, "cqe-mode-rx");
-    // struct ethtool_ringparam: maxima of rx, mini, jumbo and tx, then what is set.
+    // struct ethtool_ringparam: maxima of rx, mini, jumbo and tx, then the current sizes.
     let rings: Rings = numbers::of_words(&[0x10, 4096, 0, 0, 2048, 512, 0, 0, 256]);
     assert_eq!((rings.rx, rings.rx_max, rings.tx, rings.tx_max), (Some(512), Some(4096), Some(256), Some(2048)));
     assert_eq!((rings.rx_mini, rings.rx_mini_max), (None, None));
@@ -68,7 +68,7 @@ fn words_are_fields() {
     assert_eq!(pause, Pause { autoneg: Some(false), rx: Some(true), tx: Some(false) });
 }
 
-/// Where the kernel's netlink lacks the group, the ioctl says the same.
+/// The ioctl, which is used if the kernel's netlink lacks the group, gives the same result.
 #[test]
 fn both_ways_say_the_same() {
     in_own_namespace(|| {
@@ -106,7 +106,7 @@ fn a_veth_is_set_and_read_back() {
         let napi = client.napi(before[0].id).unwrap();
         assert_eq!((napi.settings, napi.pid.is_some()), (settings, true));
         assert_eq!(client.napis(&veth).unwrap()[0], napi);
-        // An absent field stays as it is.
+        // A field without a value does not change.
         client.set_napi(napi.id, &NapiSettings { threaded: Some(0), ..NapiSettings::default() }).unwrap();
         let now = client.napi(napi.id).unwrap().settings;
         assert_eq!(now, NapiSettings { threaded: Some(0), ..settings });
@@ -118,8 +118,8 @@ fn a_veth_is_set_and_read_back() {
     });
 }
 
-/// A tap's driver takes at most 64 frames (drivers/net/tun.c, `tun_set_coalesce`): what it made of a value shows when it is
-/// read back. What it does not support it refuses by name.
+/// The driver of a tap device accepts at most 64 frames (drivers/net/tun.c, `tun_set_coalesce`). Reading back shows the
+/// value in force. The error for an unsupported field names the field.
 #[test]
 fn a_driver_that_moderates_rounds_and_refuses() {
     in_own_namespace(|| {
@@ -142,7 +142,7 @@ fn a_driver_that_moderates_rounds_and_refuses() {
     });
 }
 
-/// Each cause of a failure is told from the others, in the kernel's words where it has any.
+/// Different causes give different errors, with the kernel's explanation if there is one.
 #[test]
 fn causes_are_told_apart() {
     in_own_namespace(|| {
@@ -164,12 +164,12 @@ fn causes_are_told_apart() {
         assert_eq!(error.said().field.as_deref(), Some("threaded"), "{error}");
         assert!(error.said().range.is_some_and(|(least, most)| least == 0 && most < 7), "{error}");
         assert_eq!(client.napi(napi.id).unwrap(), napi, "nothing of a refused request is done");
-        // What was refused leaves nothing behind for the next question.
+        // A rejected request does not affect the next one.
         assert_eq!(client.napis(&veth).unwrap(), before);
     });
 }
 
-/// The interface keeps its number when it is renamed, and loses it when it goes.
+/// An interface keeps its index when it is renamed, and loses it when it is deleted.
 #[test]
 fn a_renamed_interface_is_found_and_a_deleted_one_is_not() {
     in_own_namespace(|| {
@@ -186,7 +186,7 @@ fn a_renamed_interface_is_found_and_a_deleted_one_is_not() {
     });
 }
 
-/// Threads of other namespaces get a client of their own; the same one is kept as long as the namespace stays.
+/// A thread in another namespace gets its own client. The same client is reused while the namespace stays the same.
 #[test]
 fn each_namespace_has_its_client() {
     let shared = Shared::default();
@@ -200,8 +200,8 @@ fn each_namespace_has_its_client() {
     assert_eq!(shared.with(|client| client.interface("lo")).unwrap(), loopback);
 }
 
-/// Without the capability a change is refused as such, and with it again it is made: the socket that was opened without
-/// it would not do.
+/// Without the capability, a change is rejected; after it is restored, the change succeeds. This needs a new socket,
+/// because the old one was opened without the capability.
 #[test]
 fn a_capability_that_is_set_aside_and_taken_up() {
     in_own_namespace(|| {
@@ -219,7 +219,7 @@ fn a_capability_that_is_set_aside_and_taken_up() {
     });
 }
 
-/// A dump is one send and one receive, as the bare system calls show; how much the client adds is printed.
+/// A dump takes one send and one receive, as the bare system calls show. The test prints how much time the client adds.
 #[test]
 fn a_dump_costs_one_send_and_one_receive() {
     in_own_namespace(|| {
@@ -238,7 +238,7 @@ fn a_dump_costs_one_send_and_one_receive() {
             rustix::net::send(&bare, &request, SendFlags::empty()).unwrap();
             rustix::net::recv(&bare, &mut buffer[..], RecvFlags::DONTWAIT).unwrap().1
         };
-        // The instances and the end, all in one reply, on which the client's single receive rests.
+        // One reply contains all instances and the end of the dump. The client's single receive relies on this.
         let length = by_hand();
         assert!(length > 20 && rustix::net::recv(&bare, [0_u8; 1].as_mut_slice(), RecvFlags::DONTWAIT).is_err());
         let mut times = [Vec::new(), Vec::new()];

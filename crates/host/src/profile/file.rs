@@ -240,10 +240,10 @@ struct Head {
     variables: BTreeMap<String, Spanned<Scalar>>,
 }
 
-/// Names whose meaning depends on the machine. They are filled in later.
+/// Variables whose values depend on the machine. They are filled in later.
 pub(super) const OF_MACHINE: [&str; 2] = ["isolated", "housekeeping"];
 
-/// Refuses a value that would not stay a single word of the file, or a single variable.
+/// Returns an error for an invalid name of a variable, or for a value that could change the syntax of the file.
 pub(super) fn check_variable(name: &str, value: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || !name.chars().all(plain) {
@@ -266,14 +266,14 @@ impl Layer {
 
     /// Reads the text of a profile. The variables in `outer` override those of the profile.
     pub fn parse_with(name: &str, folder: Option<&Path>, text: &str, outer: &Variables) -> Result<Self, Error> {
-        // One that is no TOML is refused below, with its place.
+        // A text that is not TOML gives an error below, with its position.
         let own = toml::from_str::<Head>(text).map(|head| head.variables).unwrap_or_default();
         let mut filled = text.to_owned();
         for (variable, value) in &own {
             let at = Some(value.span().start);
             let value = value.get_ref().to_string();
             check_variable(variable, &value).map_err(|why| Error { place: place(name, text, at), why })?;
-            // Values have no line ends, so places stay right.
+            // Values contain no newline, so line numbers in errors stay right.
             filled = filled.replace(&format!("{{{variable}}}"), outer.get(variable).unwrap_or(&value));
         }
         for (variable, value) in outer.iter().filter(|(variable, _)| !own.contains_key(*variable)) {

@@ -22,7 +22,7 @@ pub struct Library {
 /// The folder with a site's own profiles.
 const FOLDER: &str = "etc/apus/profiles";
 
-/// The longest profile that is read. A profile is some pages of text; the longest built-in one has 2 kB.
+/// The longest profile that is read. A profile is a few pages of text; the longest built-in one has 2 kB.
 const LONGEST: u64 = 1 << 20;
 
 /// The largest number of included files, so that every tree of includes ends.
@@ -122,7 +122,7 @@ impl Library {
             let ring = loading.chain[at..].iter().map(|(_, name)| name.as_str()).chain([source.name.as_str()]);
             return Err(wrong(format!("a profile cannot include itself: {}", ring.collect::<Vec<_>>().join(" -> "))));
         }
-        // Included twice, by different ways: what it says comes first, and once.
+        // A profile that is included twice is applied once, at its first place.
         if loading.done.contains(&source.id) {
             return Ok(());
         }
@@ -164,7 +164,7 @@ impl Library {
             Some(Err(e)) => return Err(format!("cannot read {}: {e}", path.display())),
             Some(Ok(own)) => Some(own),
         };
-        // The site's profile includes what it replaces.
+        // If the site's profile includes its own name, this means the built-in profile that it replaces.
         let own = own.filter(|(_, id)| known.is_none() || !loading.chain.iter().any(|(open, _)| open == id));
         if let Some((text, id)) = own {
             if known.is_some() && !loading.done.contains(&id) {
@@ -189,14 +189,14 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0'])
 }
 
-/// Reads a profile's file without ever waiting: a file that is not an ordinary one, or is too long, is refused.
+/// Reads a profile's file without blocking. Returns an error for a file that is not a regular file or is too long.
 ///
 /// A profile that is found by name is applied although nobody has seen its path. So it must belong to root or to this
 /// user, and nobody else may be able to write to it.
 fn read(path: &Path, by_name: bool) -> io::Result<(String, Id)> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    // A FIFO is looked at before it is opened for reading: opening one may already wake its writer.
+    // Checks the kind of file first: opening a FIFO may already wake its writer.
     let kind = std::fs::metadata(path)?;
     if !kind.is_file() {
         return refused("it is not a regular file".into());
@@ -284,13 +284,14 @@ mod tests {
             let error = load(&folder, path).unwrap_err();
             assert!(error.why.contains("cannot include itself") && error.place.ends_with(place), "{error}");
         }
-        // Each includes the next one twice, and by two names: 2^40 ways to the last, which is read once.
+        // Each profile includes the next one twice, by two names. So 2^40 paths lead to the last one, which is read
+        // once.
         for n in 0..40 {
             folder.put(&format!("{n}.toml"), &profile(&format!("\"./{0}.toml\", \"./sub/../{0}.toml\"", n + 1)));
         }
         folder.put("40.toml", &profile(""));
         assert_eq!(load(&folder, "0.toml").unwrap().layers.len(), 41);
-        // A chain without an end in sight.
+        // A chain that is longer than allowed.
         for n in 0..100 {
             folder.put(&format!("c{n}.toml"), &profile(&format!("\"./c{}.toml\"", n + 1)));
         }

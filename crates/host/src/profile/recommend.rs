@@ -16,7 +16,7 @@ pub struct Recommendation {
     pub others: Vec<(&'static str, String)>,
 }
 
-/// Drivers that give a device to a program (DPDK, "Linux Drivers"); vfio-pci also gives one to a guest.
+/// Drivers that give a device to a user-space program (DPDK, "Linux Drivers"). vfio-pci can also give it to a guest.
 const USER_SPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
 const INTERFACES: &str = "/sys/class/net";
@@ -68,7 +68,8 @@ impl Seen {
         let isolated = super::resolve::isolated(access)?;
         let names = match access.list(INTERFACES)? {
             Some(names) => names,
-            // What is not known speaks for nothing; the isolated CPUs and a program's devices speak for themselves.
+            // Unknown facts support no profile. Isolated CPUs and devices of user-space programs are evidence on their
+            // own.
             None if isolated.is_empty() && user_space.is_empty() => {
                 let what = format!("list the network interfaces in {}", access.show(INTERFACES));
                 let why = "no such folder; choose a profile yourself: apus tune plan".into();
@@ -80,7 +81,8 @@ impl Seen {
         let mut battery = None;
         for supply in access.list("/sys/class/power_supply")?.unwrap_or_default() {
             let folder = format!("/sys/class/power_supply/{supply}");
-            // A mouse has one too: scope Device (kernel documentation, ABI/testing/sysfs-class-power).
+            // Excludes batteries of peripherals such as a mouse: their scope is Device (kernel documentation,
+            // ABI/testing/sysfs-class-power).
             if access.line(&format!("{folder}/type"))?.as_deref() == Some("Battery")
                 && access.line(&format!("{folder}/scope"))?.as_deref() != Some("Device")
             {

@@ -75,7 +75,7 @@ const RIVALS: [Rival; 6] = [
 pub fn rivals(access: &Access, plan: &Plan) -> Result<Vec<String>, Error> {
     let mut running = Vec::new();
     for process in access.numbered("/proc", "")? {
-        // A process may end while we look.
+        // A process may end during the search.
         running.extend(access.line(&format!("/proc/{process}/comm")).ok().flatten());
     }
     let runs = |rival: &&Rival| match rival.shows {

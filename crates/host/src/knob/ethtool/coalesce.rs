@@ -99,7 +99,7 @@ impl Setting for Coalesce {
         check::<Coalescing>(access, &self.interface, WHAT, value)
     }
 
-    /// A driver may show zeroes for fields that it does not support.
+    /// Only the format is checked, because a driver may show zeroes for fields that it does not support.
     fn check_back(&self, _: &Access, before: &Value) -> Result<(), Error> {
         parse::<Coalescing>(&self.label(), before, Coalescing::FIELDS, "").map(|_| ())
     }
@@ -190,7 +190,7 @@ mod tests {
         let now = Value::fields([("rx-usecs", 100), ("tx-usecs", 9)]);
         let write = |now: &Value| knob.way_back(&before, Some(&now.clone()), now).write;
         assert_eq!(write(&now.fields_of(&before)), Some(before.clone()));
-        // Of a whole value, what was not shown was zero.
+        // In a complete value, a field that was not shown counts as 0.
         assert_eq!(write(&now), Some(Value::fields([("rx-usecs", 50), ("tx-usecs", 0)])));
     }
 

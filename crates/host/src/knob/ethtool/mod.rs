@@ -144,7 +144,7 @@ pub(super) fn ask<T>(
     let said = access.nic(|client| client.interface(interface).and_then(|interface| ask(client, &interface)));
     match said.map_err(|error| Error::nic(format!("read the {what} of {interface}"), &error)) {
         Ok(answer) => Ok(Some(answer)),
-        // A driver that does not support a group has none.
+        // A driver that does not support the group has no value for it.
         Err(Error::NotThere { .. } | Error::Refused { .. }) => Ok(None),
         Err(error) => Err(error),
     }

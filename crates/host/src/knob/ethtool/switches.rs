@@ -60,7 +60,7 @@ impl Features {
         Self { interface: interface.into() }
     }
 
-    /// Replaces short names of ethtool(8) by the kernel names for which they stand and that the driver can switch.
+    /// Replaces each short name of ethtool(8) by the kernel names that it stands for and that the driver can switch.
     /// Unknown names do not change.
     pub fn meant(&self, access: &Access, wanted: Value) -> Result<Value, Error> {
         let (Some(fields), Some(Value::Fields(now))) = (wanted.as_fields(), self.read(access)?) else {
@@ -108,7 +108,7 @@ impl Setting for Features {
         format!("offloads of {}", self.interface)
     }
 
-    /// The features that can be changed.
+    /// Reads the features that can be changed.
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
         let features = ask(access, &self.interface, "features", |client, interface| client.features(interface))?;
         let changeable = features.map(|all| all.into_iter().filter(|(_, feature)| !feature.fixed));

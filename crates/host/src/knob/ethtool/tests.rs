@@ -1,4 +1,4 @@
-//! On a veth pair in a network namespace of the test's own, as root.
+//! Tests on a veth pair in a separate network namespace, as root.
 
 use super::*;
 use crate::knob::{AnySetting, Knob, Napi, Restored, Theirs, napi_queues};
@@ -38,7 +38,7 @@ fn a_tap_takes_moderation_and_gives_it_back() {
         if !tap() {
             return;
         }
-        // A field that the driver lacks may be named if it is to be 0.
+        // A field that the driver lacks is accepted if its value is 0.
         back_and_forth(Coalesce::new("t0"), &Value::fields([("rx-max-frames", 8), ("tx-usecs", 0)]));
         let access = Access::live().unwrap();
         let set = |name: &str, value| {
@@ -84,7 +84,7 @@ fn what_veth_does_not_have_is_not_there() {
         Knob(Features::new("v0")).set(&access, &Value::fields([("rx-gro", "on")])).unwrap();
         let error = refused(Napi::new("v0", 0).into(), "threaded", "7");
         assert!(matches!(error, Error::Refused { .. }), "{error}");
-        // In the words of the kernel's extended acknowledgement, with the field's name and range.
+        // The error contains the kernel's extended acknowledgement, with the field's name and range.
         assert!(error.to_string().contains("integer out of range: threaded, 0 to "), "{error}");
     });
 }

@@ -48,7 +48,7 @@ pub struct ThreadClass {
 pub fn process_started(access: &Access, pid: u32) -> Result<Option<u64>, Error> {
     let stat = access.read(&format!("/proc/{pid}/stat"))?;
     let stat = stat.as_deref().and_then(Stat::parse);
-    // The first thread may end before the others: then it looks like a zombie, and the process lives.
+    // The first thread may end before the others. Then /proc shows it as a zombie although the process still runs.
     Ok(stat.filter(|stat| !stat.ended || stat.threads > 1).map(|stat| stat.started))
 }
 
@@ -82,7 +82,7 @@ fn threads_if(access: &Access, which: impl Fn(&Stat) -> bool) -> Result<Vec<Thre
     for process in access.numbered("/proc", "")? {
         for tid in access.numbered(&format!("/proc/{process}/task"), "")? {
             let path = format!("/proc/{process}/task/{tid}/stat");
-            // A thread may end while we look.
+            // A thread may end during the search.
             if let Ok(Some(text)) = access.read(&path)
                 && let Some(stat) = Stat::parse(&text).filter(&which)
             {
@@ -185,7 +185,7 @@ impl Setting for ThreadAffinity {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Class {
     policy: u32,
-    /// Nice value, or priority.
+    /// Nice value (-20 to 19) or real-time priority (1 to 99), depending on the class.
     rank: i32,
     /// Runtime, deadline and period, in nanoseconds.
     times: [u64; 3],
@@ -304,7 +304,7 @@ mod tests {
         assert!(change.verdict.is_good(), "{change:?}");
         affinity.restore(&access, &before, change.verdict.now(), Theirs::Keep).unwrap();
         assert_eq!(affinity.read(&access).unwrap(), Some(before));
-        // A thread may always rank itself lower: to batch, and back to other.
+        // A thread may always lower its own rank: to batch, and back to other.
         let class = Knob(AnySetting::from(ThreadClass { thread: thread.clone() }));
         let before = class.read(&access).unwrap().unwrap();
         let nice = before.as_text().unwrap().rsplit(' ').next().unwrap().to_owned();

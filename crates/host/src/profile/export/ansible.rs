@@ -62,7 +62,7 @@ fn task(label: &str, command: &Command, on_refusal: OnRefusal) -> String {
     if let Some(wanted) = wanted {
         let _ = writeln!(script, "if [ \"$before\" = {} ]; then exit 0; fi", word(wanted));
     }
-    // A choice (`always [never]`), a mask or a rounded number is shown otherwise than it was written.
+    // The kernel shows a choice (`always [never]`), a mask or a rounded number in another form than it was written.
     let _ = write!(script, "{set} || exit 1\nif [ \"$({show})\" != \"$before\" ]; then echo changed; fi");
     let ignore = if on_refusal == OnRefusal::Report { "\n      ignore_errors: true" } else { "" };
     format!(
@@ -87,7 +87,7 @@ fn boot(arguments: &str) -> String {
     )
 }
 
-/// A name, which Jinja interprets as a template: without the characters that begin an expression.
+/// A name without the characters that begin a template expression of Jinja.
 fn plain(text: &str) -> String {
     text.replace("{{", "{ {").replace("{%", "{ %").replace("{#", "{ #")
 }

@@ -60,10 +60,10 @@ impl Resolved {
         let mut named = self.clone();
         named.plan.name = slug(&self.plan.name);
         if matches!(format, Format::Openshift | Format::OpenshiftTuned) {
-            // RFC 1123, as Kubernetes takes it for names.
+            // Kubernetes requires names in the form of RFC 1123.
             named.plan.name = named.plan.name.to_ascii_lowercase().replace('_', "-");
         }
-        // What this machine is known to refuse (a managed interrupt) would fail in every engine.
+        // Settings that this machine is known to refuse (a managed interrupt) would fail in every tool.
         let mut refused = Vec::new();
         named.plan.items.retain(|item| match item.setting.check(access, &item.wanted) {
             Err(error @ Error::Refused { .. }) => {
@@ -95,8 +95,8 @@ fn cmdline(resolved: &Resolved) -> Export {
     Export { files: vec![ExportedFile { name: "cmdline".into(), place, text }], left_out }
 }
 
-/// A text for a comment, a title or a value of one line, in every format: without control characters, and without a
-/// backslash at the end, which continues the line in some formats.
+/// Makes one line for a comment, a title or a value in every format: without control characters, and without a
+/// backslash at the end, which would continue the line in some formats.
 fn one_line(text: &str) -> String {
     let text: String =
         text.chars().map(|c| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') { ' ' } else { c }).collect();
@@ -104,7 +104,7 @@ fn one_line(text: &str) -> String {
     words.join(" ").trim_end_matches(['\\', ' ']).to_owned()
 }
 
-/// A name for files and objects: letters, digits, `.`, `_` and `-` stay.
+/// Makes a name for files and objects: keeps only letters, digits, `.`, `_` and `-`.
 fn slug(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
     let slug: String = name.chars().map(plain).collect();
@@ -112,7 +112,7 @@ fn slug(name: &str) -> String {
     if slug.is_empty() { "profile".into() } else { slug.to_owned() }
 }
 
-/// A text for YAML, in double quotes (YAML 1.2, 7.3.1).
+/// Quotes a text for YAML with double quotes (YAML 1.2, 7.3.1).
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -120,7 +120,7 @@ fn quoted(text: &str) -> String {
             '"' | '\\' => quoted.extend(['\\', c]),
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push_str("\\t"),
-            // 5.7: what is not printable needs its number.
+            // YAML 1.2, 5.7: an unprintable character is written as its number.
             c if c.is_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(c))),
             other => quoted.push(other),
         }

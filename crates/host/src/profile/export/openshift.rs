@@ -30,7 +30,7 @@ pub(super) fn export(resolved: &Resolved, summary: &str) -> Export {
                     let _ = writeln!(pages, "        node: {node}");
                 }
             }
-            // Those the operator sets itself, from the split of the CPUs.
+            // The operator sets these itself, from the division of the CPUs.
             AnySetting::BootFragment(_) | AnySetting::CpuMask(_) | AnySetting::IrqDefaultAffinity(_) => {}
             AnySetting::IrqAffinity(_) | AnySetting::IrqbalanceBans(_) => {}
             other => out.left_out.push(format!("{} = {}: needs a Tuned object", other.label(), item.wanted)),

@@ -1,10 +1,10 @@
-//! A step as a shell command, for engines that run commands.
+//! A step as a shell command, for tools that run commands.
 
 use super::steps::Step;
 
 /// A step in the form that a shell needs.
 pub(super) struct Command {
-    /// What must exist for the step to have a meaning on this machine: a file, or an interface's folder.
+    /// Path that must exist for the step to apply to this machine: a file, or an interface's folder.
     pub(super) subject: String,
     /// A command that prints the present state.
     pub(super) show: String,
@@ -46,7 +46,7 @@ impl Command {
     }
 }
 
-/// Quotes a word for the shell (POSIX, Shell Command Language, 2.2.2), whatever is in it.
+/// Quotes any text as one word for the shell (POSIX, Shell Command Language, 2.2.2).
 pub(super) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,+@".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

@@ -1,8 +1,8 @@
-//! How a setting is made outside of Apus: by writing a file, or by running a command.
+//! Changes a setting without Apus: by writing a file, or by running a command.
 
 use crate::knob::{Access, AnySetting, Error, Setting, Value};
 
-/// A step that another engine can take.
+/// A step that another tool can carry out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     /// A kernel parameter is set.
@@ -25,7 +25,7 @@ pub(super) enum Step {
     Run {
         /// The command with its arguments.
         words: Vec<String>,
-        /// The command that shows what the other one sets.
+        /// The command that shows the current value of what `words` sets.
         show: Vec<String>,
         /// The interface.
         interface: String,
@@ -36,12 +36,12 @@ pub(super) enum Step {
     Arguments(String),
     /// An exit latency in microseconds is requested. A process must hold the request.
     Latency(String),
-    /// Outside of Apus the setting cannot be made; the text gives the reason.
+    /// The setting cannot be changed without Apus; the text gives the reason.
     None(&'static str),
 }
 
 impl Step {
-    /// Why an engine that runs commands cannot carry out the step.
+    /// Why a tool that runs commands cannot carry out the step.
     pub(super) fn why_not(&self, label: &str) -> String {
         match self {
             Self::Latency(micros) => {
@@ -123,7 +123,7 @@ fn ethtool(set: &[&str], show: &[&str], interface: &str, wanted: &Value) -> Step
     };
     let mut words = line(set);
     let option = *set.last().expect("there is an option");
-    // Switches of ethtool are on and off where netlink has 1 and 0.
+    // ethtool writes switches as on and off; netlink uses 1 and 0.
     let switch = |field: &str, text: &str| match (option, text) {
         ("-A", "0") => "off".to_owned(),
         ("-A", "1") => "on".to_owned(),

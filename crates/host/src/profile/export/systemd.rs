@@ -1,7 +1,7 @@
-//! A file for sysctl.d(5), and a unit (systemd.service(5)) that makes the other settings at boot.
+//! A file for sysctl.d(5), and a unit (systemd.service(5)) that changes the other settings at boot.
 //!
-//! Each line of the unit makes one setting, and says so if the machine does not have the setting. A refused setting
-//! does not stop the unit: it is written down, and the last line fails the unit with a list of all refused ones.
+//! Each line of the unit changes one setting, or reports that the machine does not have it. A refused setting does not
+//! stop the unit: it is recorded, and the last line makes the unit fail with a list of all refused settings.
 
 use std::fmt::Write as _;
 

@@ -88,7 +88,7 @@ fn tuned_gets_its_plugins() {
     }
     let script = text(&export, 1);
     assert!(script.contains("[ ! -e /sys/class/net/eth0 ] || ethtool --set-priv-flags eth0 link-down-on-close on\n"));
-    // The plugin sysfs ignores what is not below /sys.
+    // tuned's plugin sysfs ignores files that are not below /sys.
     assert!(!conf.contains("/proc/"), "{conf}");
     assert!(script.contains("save_set_sys apus_0 /proc/irq/24/smp_affinity_list 0-1,3\n"), "{script}");
     assert!(export.left_out.is_empty(), "{:?}", export.left_out);
@@ -133,7 +133,7 @@ fn the_others_get_theirs() {
     assert!(object.left_out.iter().any(|left| left.contains("interrupt 24")), "{:?}", object.left_out);
 }
 
-/// What a hostile or careless summary must not do: begin a line, a section, a template, a specifier, a comment.
+/// A hostile or careless summary must not begin a new line, section, template, specifier or comment.
 #[test]
 fn a_summary_is_text_in_every_format() {
     for format in Format::ALL {

@@ -59,7 +59,7 @@ impl Parts {
 
     fn step(&mut self, access: &Access, setting: &AnySetting, step: Step) {
         let taken = match &step {
-            // The plugin takes every dot for a separator.
+            // The plugin interprets every dot as a separator.
             Step::Sysctl { name, value, .. } => !name.contains('/') && self.line("sysctl", name, value),
             Step::Write { path, text } => {
                 path.starts_with("/sys/") && !path.contains(['*', '?', '[']) && self.line("sysfs", path, text)
@@ -72,7 +72,7 @@ impl Parts {
             }
             Step::Latency(micros) => self.line("cpu", "force_latency", micros),
             Step::Run { words, interface, .. } => match plugin(setting, words) {
-                // The plugin leaves virtual interfaces alone (`_init_devices`).
+                // The plugin ignores virtual interfaces (`_init_devices`).
                 Some((option, parameters)) if access.exists(&format!("/sys/class/net/{interface}/device")) => {
                     let section = format!("net_{interface}");
                     if !self.sections.contains_key(&section) {
@@ -93,7 +93,7 @@ impl Parts {
         }
     }
 
-    /// Adds a line, if tuned would read it in the intended meaning.
+    /// Adds a line if tuned would parse it as intended. Returns false otherwise.
     fn line(&mut self, section: &str, key: &str, value: &str) -> bool {
         let trap = |text: &str| text.contains(['#', '$', '\\']) || text.chars().any(char::is_control);
         if trap(key) || trap(value) || key.contains(['=', ' ']) || value.trim() != value || value.is_empty() {
@@ -118,8 +118,8 @@ impl Parts {
     }
 }
 
-/// What `ethtool -k` calls features that it does not show by the kernel's name (ethtool(8), ethtool.c, `off_flag_def`);
-/// and what tuned calls them.
+/// Features that `ethtool -k` does not show by the kernel's name (ethtool(8), ethtool.c, `off_flag_def`), with the
+/// names in ethtool and in tuned.
 const SHOWN: [(&str, &str, &str); 8] = [
     ("rx-gro", "generic-receive-offload", "gro"),
     ("rx-lro", "large-receive-offload", "lro"),
@@ -149,8 +149,8 @@ fn features(n: usize, interface: &str, words: &[String]) -> (String, String) {
     (save, restore)
 }
 
-/// Files and features are saved and restored by tuned's own functions. tuned has none for the other settings of
-/// ethtool.
+/// The script. tuned's own functions save and restore files and features. tuned has no functions for the other settings
+/// of ethtool.
 fn script(commands: &[(String, Step, Command)]) -> String {
     let (mut start, mut stop, mut verify) = (String::new(), String::new(), String::new());
     for (n, (label, step, Command { subject, set, show, wanted })) in commands.iter().enumerate() {
@@ -218,7 +218,7 @@ fn plugin(setting: &AnySetting, words: &[String]) -> Option<(&'static str, Strin
     let known = |names: &[&str]| parameters.iter().step_by(2).all(|name| names.contains(&name.as_str()));
     let option = match setting {
         AnySetting::Coalesce(_) if known(&COALESCE) => "coalesce",
-        // It knows features by short names alone (`_parse_device_parameters`).
+        // The plugin knows features only by short names (`_parse_device_parameters`).
         AnySetting::Features(_) if parameters.iter().step_by(2).all(|name| short(name).is_some()) => "features",
         AnySetting::Pause(_) => "pause",
         AnySetting::Rings(_) if known(&["rx", "rx-mini", "rx-jumbo", "tx"]) => "ring",

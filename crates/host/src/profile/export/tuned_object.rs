@@ -16,7 +16,7 @@ pub(super) fn export(resolved: &Resolved, access: &Access, summary: &str) -> Res
     left_out.extend(parts.commands.iter().map(|(label, ..)| {
         format!("{label}: no plugin of tuned sets it, and a Tuned object carries no script; see --format openshift")
     }));
-    // openshift-node is what every node has without it.
+    // The profile includes openshift-node, which is every node's default.
     let conf = parts.conf(summary, Some("openshift-node"));
     let data: String =
         conf.lines().map(|line| if line.is_empty() { "\n".into() } else { format!("      {line}\n") }).collect();

@@ -49,7 +49,7 @@ impl Work<'_> {
             if of_policy.intersection(cpus).is_empty() {
                 continue;
             }
-            // The governor first: under intel_pstate it resets the preference.
+            // Sets the governor first, because with intel_pstate it resets the preference.
             if let Some(governor) = &section.governor {
                 self.add(layer, governor, Governor::new(policy), Value::text(governor.get_ref()))?;
             }
@@ -129,7 +129,7 @@ impl Work<'_> {
                 self.note(layer, first, "the host has no uncore frequency control, or it is not readable");
                 return Ok(());
             };
-            // A register that reads 0 limits nothing: emulated machines answer so for one that they do not have.
+            // A register that reads 0 limits nothing. Emulated machines return 0 for registers that they lack.
             if ["min", "max"].iter().all(|field| now.field(field) == Some("0")) {
                 let why = format!("register 0x620 of CPU {cpu} reads 0: it controls no uncore");
                 self.note(layer, first, &why);
@@ -149,7 +149,7 @@ impl Work<'_> {
     }
 }
 
-/// Converts `min`, `max`, `base` or a frequency to kHz. `None` if the machine does not say.
+/// Converts `min`, `max`, `base` or a frequency to kHz. `None` if the machine does not report the value.
 fn kilohertz(text: &Spanned<String>, hardware: Option<(u64, u64)>, base: Option<u64>) -> Result<Option<u64>, String> {
     Ok(match text.get_ref().as_str() {
         "min" => hardware.map(|(min, _)| min),

@@ -160,7 +160,7 @@ impl Work<'_> {
             }
             _ => wanted,
         };
-        // What this machine refuses is shown in the plan.
+        // A value that only this machine refuses stays in the plan, which shows the refusal.
         if let Err(error @ KnobError::Invalid { .. }) = setting.check(self.access, &wanted) {
             return Err(layer.wrong(place, error));
         }
@@ -179,7 +179,7 @@ impl Work<'_> {
         self.resolved.notes.push(format!("{}: {why}", layer.place(place)));
     }
 
-    /// `all`, `isolated`, `housekeeping`, or a list of CPUs.
+    /// Parses `all`, `isolated`, `housekeeping` or a list of CPUs.
     fn select(&self, text: &str) -> Result<CpuSet, String> {
         match text {
             "all" => Ok(self.all.clone()),
@@ -230,7 +230,7 @@ impl Work<'_> {
             for irq in irqs(self.access).map_err(|e| layer.wrong(text, e))? {
                 let irq = IrqAffinity::new(irq);
                 let fixed = irq.fixed(self.access).map_err(|e| layer.wrong(text, e))?.is_some();
-                // One that cannot be moved, and serves none of the other CPUs, is where it should be.
+                // Skips an interrupt that cannot be moved if it already is on the wanted CPUs.
                 if fixed && irq.is_within(self.access, &cpus).map_err(|e| layer.wrong(text, e))? {
                     continue;
                 }
@@ -281,7 +281,7 @@ impl Work<'_> {
 
     fn threads(&mut self, layer: &Layer, prefix: &str, section: &super::file::ThreadSection) -> Result<(), Error> {
         let Some(any) = section.cpus.as_ref().or(section.class.as_ref()) else { return Ok(()) };
-        // A pattern is looked for by what stands before its first star.
+        // A pattern is searched by the text before its first star.
         let is_pattern = pattern::is_pattern(prefix);
         let start = if is_pattern { prefix.split(['*', '?']).next().unwrap_or_default() } else { prefix };
         if prefix.trim_matches(['*', '?']).is_empty() {
@@ -300,7 +300,7 @@ impl Work<'_> {
                 && let Some(cpus) = self.cpus(layer, text)?
             {
                 let setting = ThreadAffinity { thread: thread.clone() };
-                // Threads that are bound to their CPU refuse.
+                // Threads that are bound to their CPU refuse a change of the CPUs.
                 self.add_as(layer, text, setting, Value::text(cpus), OnRefusal::Report)?;
             }
             if let Some(class) = &section.class {
@@ -331,7 +331,7 @@ impl Work<'_> {
             self.add(layer, place, children, Value::text("on"))?;
         }
         self.add(layer, place, CgroupFolder { path: folder.clone() }, Value::text("present"))?;
-        // The files come with the folder.
+        // The kernel creates the files together with the folder.
         self.add(layer, place, CgroupFile::new(&folder, "cpuset.cpus"), Value::text(&cpus))?;
         if mount.v2 {
             self.add(layer, place, CgroupFile::new(&folder, "cpuset.cpus.partition"), Value::text("isolated"))
@@ -381,7 +381,7 @@ fn unfilled(text: &str) -> Option<&str> {
     (end > start + 1 && text[start + 1..end].chars().all(plain)).then(|| &text[start..=end])
 }
 
-/// A scalar that may be a time: `200us` becomes nanoseconds.
+/// Converts a scalar that may be a time: `200us` becomes 200000 (ns).
 fn nanos_or_plain(scalar: &Scalar) -> String {
     let text = scalar.to_string();
     text.parse::<units::Nanos>().map_or(text, |time| time.as_nanos().to_string())

@@ -42,7 +42,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The interfaces that were named, or else all, or all that have a device.
+    /// The interfaces that the user named. If there are none, all interfaces, or all with a device if `with_device` is
+    /// true.
     fn interfaces(&mut self, layer: &Layer, with_device: bool) -> Result<Vec<String>, Error> {
         if !self.purpose.interfaces.is_empty() {
             return Ok(self.purpose.interfaces.clone());
@@ -71,7 +72,7 @@ impl Work<'_> {
         section: &NetworkSection,
         one_of_many: bool,
     ) -> Result<(), Error> {
-        // What stops and starts the interface first: it may reset the rest.
+        // Settings that restart the interface come first, because a restart may reset the other settings.
         let groups: [(&Option<Spanned<Fields>>, AnySetting); 6] = [
             (&section.private_flags, PrivateFlags::new(name).into()),
             (&section.channels, Channels::new(name).into()),
@@ -113,7 +114,7 @@ impl Work<'_> {
         self.steering(layer, name, section)
     }
 
-    /// Adds a group of fields. For one of many interfaces, only those that its driver supports.
+    /// Adds a group of fields. For an interface that was found by a pattern, only the fields that its driver supports.
     fn group(
         &mut self,
         layer: &Layer,
@@ -166,8 +167,8 @@ impl Work<'_> {
     }
 }
 
-/// A switch is `on` or `off`, and a number is a number, however it is written: where ethtool(8) writes `autoneg off`,
-/// netlink writes 0.
+/// Converts a value to the kernel's form, however the profile writes it: for a number field, `off` becomes 0, as
+/// ethtool(8) writes `autoneg off` and netlink writes 0.
 fn word(value: &Scalar, switch: bool) -> String {
     match (value, switch) {
         (Scalar::Boolean(yes), true) => if *yes { "on" } else { "off" }.into(),

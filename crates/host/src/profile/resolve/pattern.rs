@@ -5,10 +5,11 @@ pub(super) fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?'])
 }
 
-/// Whether `name` is one that `pattern` stands for.
+/// Whether `name` matches `pattern`.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
-    // The last star, and how much of the name it has taken: the only place to go back to (no exponential search).
+    // The last star, and how much of the name it matches so far. Backtracking only to the last star avoids an
+    // exponential search.
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {
         match pattern.get(p) {
