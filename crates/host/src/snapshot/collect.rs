@@ -50,7 +50,7 @@ pub(super) fn take(root: &Root, plan: Plan) -> Snapshot {
         looked: BTreeSet::new(),
     };
     let release = root.kernel_release().into_value().unwrap_or_default();
-    // First what is read once, so that the two readings of the counters are the whole interval apart.
+    // Reads first what is read only once, so that exactly the interval passes between the two readings of the counters.
     for one in wanted().filter(|one| !one.twice) {
         collector.take(&one, &release, "");
     }
@@ -107,7 +107,7 @@ impl Collector<'_> {
             self.text("commands/cpu_dma_latency", format!("{}\n", latency.as_micros_floor()));
         }
         if let Some(holders) = facts.dma_latency_holders.value() {
-            // A file without a line could not be told from one that was refused.
+            // Without the final newline, an empty list would look like a file that could not be read.
             let text = holders.iter().map(|holder| format!("{holder}\n")).collect::<String>();
             self.text("commands/cpu_dma_latency_holders", text);
         }
@@ -121,8 +121,8 @@ impl Collector<'_> {
         }
     }
 
-    /// Takes the parts of another snapshot that are not files. It may have been taken with `--unmask`, or by another
-    /// tool.
+    /// Takes the parts of another snapshot that are not files. The other snapshot may have been taken with `--unmask`,
+    /// or by another tool.
     fn recorded_outputs(&mut self) {
         for place in ["", "again/"] {
             for folder in ["commands", "tasks", "msr"] {
@@ -190,7 +190,7 @@ impl Collector<'_> {
                 return;
             }
             How::Config if path.ends_with(".gz") => {
-                // What cannot be unpacked cannot be masked either.
+                // A configuration that cannot be unpacked cannot be masked, so it is left out.
                 if let Some(packed) = mask::packed_config(&octets) {
                     self.put(&format!("{place}{path}"), packed);
                 }
@@ -224,7 +224,7 @@ impl Collector<'_> {
         self.text(&format!("{place}{path}"), masked);
     }
 
-    /// Whether reading this would interrupt a CPU that must be spared.
+    /// Whether reading `path` would interrupt a CPU that must be spared.
     fn would_disturb(&self, how: How, path: &str) -> bool {
         if self.spared.is_empty() {
             return false;
@@ -235,7 +235,8 @@ impl Collector<'_> {
         let number = path
             .split('/')
             .find_map(|part| part.strip_prefix("cpu").or(part.strip_prefix("policy"))?.parse::<u32>().ok());
-        // What is not of one CPU is of a package, whose first CPU is asked: any may be a wrong one.
+        // A path without a CPU or policy belongs to a package. The kernel reads it on the package's first CPU, which
+        // may be one to be spared.
         number.is_none_or(|cpu| self.spared.contains(cpu))
     }
 
@@ -265,13 +266,13 @@ impl Collector<'_> {
         if !self.plan.unmask {
             let files = std::mem::take(&mut self.files).into_iter();
             let masked = |(path, contents): (String, Vec<u8>)| match path.as_str() {
-                // It has numbers alone, of which a long one looks like a MAC address.
+                // The observations contain only numbers. A long one could look like a MAC address.
                 OBSERVED => (path, contents),
                 _ => (mask::path(&path), mask::names(&path, contents)),
             };
             self.files = files.map(masked).collect();
         }
-        // A recording is no witness: what it does not hold was not looked for on its host.
+        // If a recording lacks a file, this does not mean that the file was looked for on the host.
         let looked = self.looked.iter().filter(|_| self.root.is_complete());
         let looked: String = looked.map(|path| format!("looked: {path}\n")).collect();
         let manifest = format!(
@@ -292,8 +293,8 @@ fn messages(text: &str) -> String {
     kept.filter_map(mask::message).map(|line| line + "\n").collect()
 }
 
-/// The time as `2026-11-22T00:31:42Z` (RFC 3339), by the days-from-civil inverse of Howard Hinnant,
-/// "chrono-Compatible Low-Level Date Algorithms".
+/// The present time in the form `2026-11-22T00:31:42Z` (RFC 3339), computed with the inverse of days-from-civil: Howard
+/// Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 fn now() -> String {
     let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |span| span.as_secs());
     let (days, rest) = (seconds / 86_400, seconds % 86_400);

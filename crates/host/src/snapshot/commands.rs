@@ -146,20 +146,20 @@ fn sizes<G: Numbers>(said: &G) -> String {
     format!("Pre-set maximums:\n{most}Current hardware settings:\n{now}")
 }
 
-/// `ethtool -S`.
+/// Writes the counters in the form of `ethtool -S`.
 pub(super) fn statistics(counts: &BTreeMap<String, u64>) -> String {
     let line = |(name, count): (&String, &u64)| format!("     {name}: {count}\n");
     format!("NIC statistics:\n{}", counts.iter().map(line).collect::<String>())
 }
 
-/// `dmidecode -t 17`, without serial numbers.
+/// Writes the memory modules in the form of `dmidecode -t 17`, without serial numbers.
 pub(super) fn modules(modules: &[MemoryModule]) -> String {
     let mut text = String::new();
     for module in modules {
         let size =
             module.size_bytes.map_or_else(|| "No Module Installed".to_owned(), |size| format!("{} MB", size >> 20));
         let speed = |speed: Option<u32>| speed.map_or_else(|| "Unknown".to_owned(), |speed| format!("{speed} MT/s"));
-        // Writing to a text does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(
             text,
             "Memory Device\n\tSize: {size}\n\tLocator: {}\n\tBank Locator: {}\n\tSpeed: {}\n\tConfigured Memory Speed: {}\n\n",

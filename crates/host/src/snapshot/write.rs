@@ -75,7 +75,7 @@ impl Snapshot {
         }
     }
 
-    /// The manifest comes first, so that a reader of the stream knows at once what it is.
+    /// Builds the tar archive. The manifest comes first, so that a reader of the stream recognises the format at once.
     fn tar(&self) -> io::Result<Vec<u8>> {
         let mut builder = tar::Builder::new(Vec::with_capacity(self.size() + self.files.len() * 1024));
         let (manifest, others): (Vec<_>, Vec<_>) = self.files().partition(|(path, _)| *path == "apus-snapshot");
@@ -89,9 +89,9 @@ impl Snapshot {
     }
 }
 
-/// Writes a file that only its owner may read, whatever had this name before. The new file is complete before it gets
-/// the name, and a process that has the old file open does not see it. If the name belongs to a link, the link is
-/// replaced. A device or a pipe that the user named (`/dev/stdout`) is written to.
+/// Writes a file that only its owner may read, and replaces an existing file of this name. The new file is complete
+/// before it gets the name, and a process that has the old file open does not see it. If the name belongs to a link,
+/// the link is replaced. A device or a pipe that the user named (`/dev/stdout`) is written to.
 fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {
     let special = |meta: fs::Metadata| !meta.is_file() && !meta.is_dir();
     if fs::metadata(path).is_ok_and(special) {
@@ -102,7 +102,7 @@ fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {
     let draft = PathBuf::from(draft);
     let open = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft);
     let mut file = match open() {
-        // Of a process of this number that was killed.
+        // A leftover of a killed process with the same number.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             fs::remove_file(&draft)?;
             open()

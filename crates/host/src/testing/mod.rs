@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Code that the tests of this crate share.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,8 +44,8 @@ impl Drop for Folder {
     }
 }
 
-/// Runs `test` in a network namespace of its own with the veth pair v0, v1, both up; as root only. The
-/// namespace ends with the thread.
+/// Runs `test` in a new network namespace with the veth pair v0 and v1, both up. Only root can do this. The namespace
+/// ends with the thread.
 pub(crate) fn in_own_namespace(test: impl FnOnce() + Send) {
     if !rustix::process::geteuid().is_root() {
         testkit::skip("a network namespace needs root");
@@ -63,8 +63,8 @@ pub(crate) fn in_own_namespace(test: impl FnOnce() + Send) {
     });
 }
 
-/// Makes the tap device t0 in the calling thread's network namespace: its driver moderates (`rx-max-frames`, at most 64).
-/// Returns false, and says so, if there is no /dev/net/tun.
+/// Makes the tap device t0 in the calling thread's network namespace. Its driver has interrupt moderation
+/// (`rx-max-frames`, at most 64). Prints a message and returns false if there is no /dev/net/tun.
 pub(crate) fn tap() -> bool {
     let there = std::path::Path::new("/dev/net/tun").exists();
     if there {

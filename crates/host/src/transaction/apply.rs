@@ -135,7 +135,7 @@ pub(super) fn announce(
     let announced = work.announce_all(name, targets);
     let id = work.journal.as_ref().map(Journal::id);
     if let (Err(_), Some(id)) = (&announced, id) {
-        // Nothing was changed: the journal says nothing.
+        // No setting was changed, so the journal can be removed.
         let _ = crate::journal::close(&vault, id);
     }
     drop(lock);
@@ -194,7 +194,7 @@ fn is_of(access: &Access, entry: &Entry, setting: &AnySetting) -> bool {
     match interface::find(access, &entry.intent.setting, entry.intent.identity.as_deref()) {
         Ok(Place::Here(now)) => now == *setting,
         Ok(Place::Another) => false,
-        // What cannot be looked up is judged by its name.
+        // If the interface cannot be looked up, its name decides.
         Err(_) => entry.intent.setting == *setting,
     }
 }
@@ -319,7 +319,7 @@ impl Work<'_> {
             Ok(Verdict::Gone) => knob.absent(),
             Err(error) => error,
         };
-        // Refused; but a part of it may have been done before the refusal.
+        // The change was refused, but a part of it may have taken effect before.
         if self.goes_on(item) || refused.is_absent() {
             let own = |entry: &Entry| entry.intent.number == number || entry.intent.along == Some(number);
             let first = self.made.iter().position(own).unwrap_or(self.made.len());
@@ -336,7 +336,7 @@ impl Work<'_> {
     }
 
     /// Records the settings that the change of `setting` may affect, in reverse order of restoring, and returns the
-    /// numbers of the records. The records reach the disk together with that of the change itself.
+    /// numbers of the records. The records are synced to disk together with the record of the change itself.
     fn announce_along(&mut self, plan: &Plan, setting: &AnySetting) -> Result<Vec<u32>, Failure> {
         let mut known: Vec<(AnySetting, Value)> = Vec::new();
         for other in along::along(self.access, setting)? {
@@ -394,9 +394,9 @@ impl Work<'_> {
         for number in numbers {
             let Some(entry) = self.made.iter().find(|entry| entry.intent.number == number) else { continue };
             let (setting, before) = (entry.intent.setting.clone(), entry.intent.before.clone());
-            // What cannot be read now stays in doubt: then all of it counts as ours.
+            // A setting that cannot be read now stays in doubt: a rollback treats any value as set by Apus.
             let Ok(now) = setting.read(self.access) else { continue };
-            // So does what the kernel carries out later.
+            // A setting that the kernel changes only later stays in doubt too.
             if setting.shows_within().is_zero() {
                 self.done(plan, number, now.as_ref())?;
             }
@@ -453,7 +453,7 @@ impl Work<'_> {
         if left.is_empty()
             && let Some(journal) = &self.journal
         {
-            // Should this fail, the next look finds that there is nothing left to take back.
+            // If this fails, the next check of the journal finds that nothing is left to roll back.
             let _ = crate::journal::close(self.vault, journal.id());
         }
         let id = self.journal.as_ref().map(Journal::id);

@@ -104,7 +104,8 @@ pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Er
         };
         let Some(mut transaction) = read()? else { continue };
         if transaction.has_lost_its_process() {
-            // It may have rolled it back since that was read, and then ended; from now on it does nothing.
+            // The process may have rolled the transaction back after this journal was read, and then ended. Now that it
+            // has ended, a second reading is final.
             let Some(now) = read()? else { continue };
             transaction = now;
             transaction.lost_process = true;
@@ -115,7 +116,8 @@ pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Er
 }
 
 impl Transaction {
-    /// `moves` contains the last state of each setting that a controller moved, by the number of the setting's intent.
+    /// Interprets a journal. `moves` contains the last state of each setting that a controller moved, by the number of
+    /// the setting's intent.
     pub(super) fn of(found: Found, moves: &[(u32, Left)], boot: Option<&str>) -> Self {
         let Found { id, records, rest } = found;
         let mut transaction = Self {
@@ -160,7 +162,8 @@ impl Transaction {
             }
         }
         if transaction.begin.is_none() {
-            // Nobody knows of which boot it is: what is not as we meant it is not ours.
+            // The boot of the transaction is unknown. So a setting counts as set by Apus only if it has the wanted
+            // value.
             for entry in transaction.entries.iter_mut().filter(|entry| entry.state == State::InDoubt) {
                 entry.state = State::Ours(entry.intent.wanted.clone());
             }
@@ -186,7 +189,7 @@ impl Transaction {
 
     fn has_lost_its_process(&self) -> bool {
         match self.begin.as_ref().map(|begin| &begin.lease) {
-            // No process outlives a reboot; one of the same number and age is another.
+            // No process survives a reboot. A process with the same number and start time is another one.
             Some(Lease::Process { pid, started }) => self.is_past || journal::started(*pid) != Some(*started),
             Some(Lease::Open) | None => false,
         }

@@ -23,7 +23,7 @@ pub struct Held {
     access: Access,
     applied: Applied,
     command: String,
-    /// The namespace and its name; `None` if the root directory is not `/`.
+    /// The network namespace in which the plan was applied, and its name. `None` if the root directory is not `/`.
     namespace: Option<(File, String)>,
 }
 
@@ -42,7 +42,7 @@ impl Held {
         command: &str,
         version: &str,
     ) -> Result<(Self, Announced), Error> {
-        // A controller that has begun already has others to care for.
+        // The wait is short, because a running controller also has to serve its other settings.
         let options = Options { patience: SHORT_PATIENCE, ..options(command, version) };
         Self::of(access, command, || announce(access, name, targets, &options))
     }
@@ -73,7 +73,7 @@ impl Held {
         self.take_back(PATIENCE)
     }
 
-    /// As [`Self::release`], but waits at most this long for another transaction to end.
+    /// Same as [`Self::release`], but waits at most `patience` for another transaction to end.
     pub(super) fn release_within(mut self, patience: Duration) -> Result<Option<RolledBack>, Error> {
         self.take_back(patience)
     }
@@ -100,7 +100,7 @@ impl Held {
     }
 }
 
-/// For the lifetime of this process.
+/// Options for a transaction that lasts as long as this process.
 fn options(command: &str, version: &str) -> Options {
     let pid = std::process::id();
     let lease = started(pid).map_or(Lease::Open, |started| Lease::Process { pid, started });
@@ -109,7 +109,7 @@ fn options(command: &str, version: &str) -> Options {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // What cannot be taken back now is in the journal.
+        // A change that cannot be rolled back now stays in the journal.
         let _ = self.take_back(PATIENCE);
     }
 }

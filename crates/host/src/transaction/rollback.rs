@@ -145,7 +145,7 @@ pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Res
             vec![one]
         }
     };
-    // Before anything is touched: all of them must make sense.
+    // Before anything is changed, checks that all chosen transactions can be rolled back.
     let mut begun = Vec::with_capacity(chosen.len());
     let mut left_alone = Vec::new();
     for transaction in &chosen {
@@ -170,7 +170,7 @@ pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Res
             Err(why) => left_alone.push((*transaction, why)),
         }
     }
-    // From the youngest on: what it leaves alone, older ones must too.
+    // From the newest on: an older transaction is left alone too if a newer one that changed the same setting is.
     begun.reverse();
     begun.retain(|(transaction, _)| {
         let below = not_below_another(transaction, left_alone.iter().map(|(other, _)| *other));
@@ -274,7 +274,8 @@ pub(super) fn recover(access: &Access, vault: &Vault) -> Result<Vec<Recovered>, 
         if !abandoned && !transaction.is_past {
             continue;
         }
-        // Damaged, not ours, or of another network namespace: not for us to touch, nor in our way.
+        // Transactions that are damaged, belong to another user or to another network namespace are left unchanged.
+        // They do not block new ones.
         if matches!(transaction.rest, Rest::Damaged { .. } | Rest::Untrusted { .. }) {
             continue;
         }
@@ -317,7 +318,7 @@ fn one(
     place: &Whereabouts,
     options: &mut Options<'_>,
 ) -> Result<RolledBack, Error> {
-    // A damaged journal is not added to; it goes when everything that it still says is settled.
+    // No record is added to a damaged journal. It is removed when all of its readable changes are settled.
     let damaged = matches!(transaction.rest, Rest::Damaged { .. });
     let mut journal = if damaged { None } else { Some(Journal::open(vault, transaction.id)?.0) };
     let mut entries: Vec<(Entry, Outcome)> = Vec::new();
@@ -351,8 +352,9 @@ fn one(
                 outcome
             }
         };
-        // At once: should we be killed, what follows may have taken away what this one belongs to (offloads, and with them
-        // a veth's NAPI), and it must not be looked for again.
+        // Records this at once. A later step of the rollback may remove this setting's object (for example offloads,
+        // and with them a veth's NAPI). If the process is killed then, the next rollback must not look for the setting
+        // again.
         if outcome.is_settled() {
             undone(vault, &mut journal, entry);
         }
@@ -408,7 +410,7 @@ fn note(vault: &Vault, journal: &mut Option<Journal>, record: &Record) {
 
 /// Whether a setting is gone for good: its device is gone, and the change was to last only as long as a process.
 /// Changes that a user made to stay are kept in the journal in case the device comes back. So are settings that are
-/// missing while their device exists: drivers that use `netif_napi_add_config` give a NAPI instance its values back
+/// missing while their device exists: drivers that use `netif_napi_add_config` restore the values of a NAPI instance
 /// when the interface goes up (Linux 6.13, net/core/dev.c, `napi_restore_config`).
 fn over(access: &Access, transaction: &Transaction, entry: &Entry, outcome: &Outcome) -> bool {
     let for_a_time = matches!(transaction.begin.as_ref().map(|begin| &begin.lease), Some(Lease::Process { .. }));

@@ -47,7 +47,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Some fields of a setting.
+    /// A target of which the controller changes only some fields.
     pub fn fields(setting: impl Into<AnySetting>, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { setting: setting.into(), fields: fields.into_iter().map(Into::into).collect() }
     }
@@ -242,7 +242,8 @@ impl Steered {
             return Err(KnobError::invalid(setting.label(), why));
         }
         let knob = Knob(&setting);
-        // What only looks as wanted, because a limit holds our own value back, is written: the limit may go.
+        // If a limit holds our own value back, the setting may show the wanted value only because of the limit. Then
+        // the value is written, because the limit may end.
         let is_held_back = slot.is_moved && !knob.holds(&before, &slot.ours);
         if knob.holds(&before, wanted) && !is_held_back {
             let (number, ours) = (slot.number, slot.target.part(before.clone()));
@@ -258,7 +259,7 @@ impl Steered {
         let number = slot.number;
         self.moves.begin(&self.vault, place, number)?;
         let changed = knob.change(&access, wanted, &before);
-        // A write that was refused may have done a part of it.
+        // A refused write may have taken effect in part.
         let now = match &changed {
             Ok(verdict) => verdict.now().cloned(),
             Err(_) => knob.read(&access)?,
@@ -327,7 +328,7 @@ impl Slot {
             return Ok(Err(Moved::Gone));
         };
         let Some((now, instance)) = setting.read_instance(access)? else {
-            // An interface that is down still has its number; a device that is gone has none.
+            // An interface that is down still has its index. A device that is gone has none.
             if self.identity.is_some() && setting.identity(access)? == self.identity {
                 return Ok(Err(Moved::Away));
             }
@@ -336,7 +337,8 @@ impl Slot {
         };
         if instance != self.instance {
             self.instance = instance;
-            // The kernel's values. What somebody set since it came back, before this look, is not told apart from them.
+            // These count as the kernel's own values. A value that somebody set between the return of the setting and
+            // this look cannot be distinguished from them.
             self.ours = self.target.part(now.clone());
             return Ok(Ok((setting, now, std::mem::take(&mut self.is_moved))));
         }
@@ -421,7 +423,7 @@ mod tests {
         let theirs = Moved::LetGo { now: Value::text("77") };
         assert_eq!(it.look(0).unwrap(), Look::LetGo { now: Value::text("77") });
         assert_eq!(it.steer(0, &Value::text(11)).unwrap(), theirs);
-        // Not even if they set it to what we had left.
+        // The setting stays given up even if they set it to the value that Apus set last.
         folder.put("sys/a", "10\n");
         assert_eq!(it.steer(0, &Value::text(11)).unwrap(), theirs);
         assert!(it.steer(1, &Value::text(20)).unwrap().is_good(), "the others are steered on");
@@ -457,7 +459,7 @@ mod tests {
             all[0].entries.iter().map(|entry| entry.state.clone()).collect()
         };
         assert_eq!(states(), [State::Ours(Value::text("10")), State::Ours(Value::text("20"))]);
-        // Killed in the middle of a move: whatever it made is ours.
+        // After a kill in the middle of a move, any value counts as set by Apus.
         let number = it.slots[0].number;
         it.moves.begin(&it.vault, 0, number).unwrap();
         assert_eq!(states(), [State::InDoubt, State::Ours(Value::text("20"))]);
@@ -475,14 +477,14 @@ mod tests {
         it.steer(1, &Value::text(20)).unwrap();
         folder.put("sys/a", "77\n");
         assert_eq!(it.look(0).unwrap(), Look::LetGo { now: Value::text("77") });
-        // What they do with it is nobody's concern, also where it is what we had left.
+        // A setting that was given up stays unchanged, even with the value that Apus set last.
         folder.put("sys/a", "10\n");
         let states = || -> Vec<State> {
             let all = transactions(&folder.access()).unwrap();
             all[0].entries.iter().map(|entry| entry.state.clone()).collect()
         };
         assert_eq!(states(), [State::Undone, State::Ours(Value::text("20"))]);
-        // Another controller may take it.
+        // Another controller may control the setting now.
         drop(steered(&folder, &[File::new("/sys/a").into()]));
         drop(it);
         assert_eq!((folder.read("sys/a"), folder.read("sys/b")), ("10\n".into(), "2\n".into()));
@@ -540,8 +542,8 @@ mod tests {
         }
     }
 
-    /// A firmware limit holds our speed back to the one that is then wanted: that must be written, or the old one comes
-    /// back with the limit's end.
+    /// A firmware limit reduces our speed to a value that is wanted next. The value must be written all the same;
+    /// otherwise the old speed returns when the limit ends.
     #[test]
     fn what_a_limit_holds_back_is_written() {
         #[derive(Default)]
@@ -575,7 +577,8 @@ mod tests {
         assert_eq!(folder.read(&file("scaling_governor")), "performance\n");
     }
 
-    /// Between our write and our reading, somebody else sets another governor: it is theirs, and not a result of ours.
+    /// Somebody else sets another governor between our write and our reading. It counts as theirs, not as the result of
+    /// our write.
     #[test]
     fn a_governor_that_is_set_during_a_move_is_somebody_elses() {
         struct Interferes(std::path::PathBuf);

@@ -63,17 +63,17 @@ const PROGRAMS: [(&str, &str); 7] = [
 ];
 /// The programs that measure UDP datagrams, and their tracepoints. Linux has both from 6.3 on.
 const DATAGRAMS: [(&str, &str); 2] = [("on_queued", "sk_data_ready"), ("on_recv", "sock_recv_length")];
-/// Number of instances that one watch can have, `SLOTS` of the program.
+/// Largest number of instances in one watch (`SLOTS` of the program).
 const SLOTS: usize = 256;
 /// No instance has this ID (Linux, net/core/dev.h, `napi_id_valid`).
 const NONE: u32 = 0;
 /// Number of buckets of delays, `BUCKETS` of the program.
 pub const BUCKETS: usize = 200;
-/// Counters before the buckets, in the order of `struct seen`: four, and as many that are not used.
+/// Number of counters before the buckets, in the order of `struct seen`: four, and four unused ones.
 const COUNTERS: usize = 8;
-/// Numbers of an instance.
+/// Number of 64-bit values per instance.
 const NUMBERS: usize = COUNTERS + 2 * BUCKETS;
-/// Numbers of all instances.
+/// Number of 64-bit values of all instances.
 const ALL: NonZeroUsize = NonZeroUsize::new(SLOTS * NUMBERS).expect("it is positive");
 
 /// Counters of a NAPI instance since the watch began.
@@ -122,15 +122,15 @@ pub struct NapiWatch {
     seen: sys::Mapped,
     watched: Mutex<Watched>,
     datagrams: Result<(), Error>,
-    // The programs are detached with it.
+    // Dropping this detaches the programs.
     _programs: Ebpf,
 }
 
-/// Which instance each slot of the program counts.
+/// Which instance the program counts in each slot.
 struct Watched {
-    /// By the ID of the instance: its slot, and the data that the program stores for it.
+    /// The program's map: for each instance's ID, its slot and the data that the program stores for it.
     slots: HashMap<MapData, u32, [u64; 4]>,
-    /// The ID at each place of the list.
+    /// The instance's ID at each index of the list.
     napis: Vec<u32>,
 }
 
@@ -217,7 +217,7 @@ impl NapiWatch {
         Ok(NapiCounts { packets, bytes, polls, full_polls, delays, held })
     }
 
-    /// The slot of an index; both have the same number.
+    /// Converts an index to a slot. Both have the same number; an unused index is an error.
     fn slot(&self, place: usize) -> Result<usize, Error> {
         let watched = self.watched().napis.len();
         if place < watched {
@@ -271,7 +271,7 @@ fn failed(what: &str, error: &(dyn std::error::Error + 'static)) -> Error {
         errno = errno.or_else(|| next.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error));
         cause = next.source();
     }
-    // EACCES would be the verifier's: then the program does not fit the kernel.
+    // Unlike EPERM, EACCES comes from the verifier. Then the program does not fit the kernel.
     if errno == Some(rustix::io::Errno::PERM.raw_os_error()) {
         let fix = "run as root, or with CAP_BPF and CAP_PERFMON".into();
         return Error::NotPermitted { what: what.into(), why, fix };

@@ -15,7 +15,7 @@ pub(super) struct Mapped {
     numbers: NonZeroUsize,
 }
 
-// SAFETY: The mapping belongs to this value alone, and is only read, atomically.
+// SAFETY: Only this value owns the mapping, which is only read, atomically.
 unsafe impl Send for Mapped {}
 // SAFETY: As for Send.
 unsafe impl Sync for Mapped {}

@@ -1,4 +1,4 @@
-//! Traffic between two network namespaces over a veth with NAPI.
+//! Tests with traffic between two network namespaces over a veth with NAPI.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,8 @@ use super::*;
 use crate::knob::{Access, napis_of};
 use crate::testing::{in_own_namespace, ip};
 
-/// v0, 192.0.2.1, here and watched; v1, 192.0.2.2, in a namespace of its own, which a process holds.
+/// A veth pair: v0 (192.0.2.1) here, which is watched, and v1 (192.0.2.2) in a separate namespace that a process keeps
+/// open.
 struct Lab {
     other: Child,
     namespace: File,
@@ -31,7 +32,8 @@ impl Lab {
             std::thread::sleep(Duration::from_millis(1));
         }
         let lab = Self { namespace: File::open(path).unwrap(), other };
-        // By that a veth receives through NAPI: GRO here, and no segmentation by the sender (drivers/net/veth.c).
+        // With these settings, a veth receives through NAPI: GRO here, and no segmentation by the sender
+        // (drivers/net/veth.c).
         for words in [["-K", "v0", "gro", "on"], ["-K", "v1", "tso", "off"]] {
             assert!(Command::new("ethtool").args(words).status().unwrap().success());
         }
@@ -45,7 +47,7 @@ impl Lab {
         lab
     }
 
-    /// Does `work` in the other namespace.
+    /// Runs `work` in the other namespace.
     fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -56,7 +58,7 @@ impl Lab {
         })
     }
 
-    /// Sends `number` datagrams from the other namespace. Each holds its number.
+    /// Sends `number` datagrams from the other namespace. Each contains its number.
     fn send(&self, to: &str, number: u32) {
         self.inside(|| {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -74,8 +76,8 @@ impl Drop for Lab {
     }
 }
 
-/// Keeps this thread, and those that it will start, on the first of the CPUs that it may use. A veth's packets are received
-/// on the CPU that sends them.
+/// Pins this thread, and threads that it starts later, to the first CPU that it may use. A veth receives packets on the
+/// CPU that sends them.
 fn on_one_cpu() {
     let mine = sched_getaffinity(None).unwrap();
     let mut first = CpuSet::new();
@@ -95,7 +97,7 @@ fn watch() -> NapiWatch {
     watch
 }
 
-/// Has an instance defer its interrupts.
+/// Makes an instance defer its interrupts.
 fn defer(napi: u32, timeout_ns: u64) {
     let settings = crate::nic::NapiSettings {
         defer_hard_irqs: Some(1),
@@ -105,7 +107,7 @@ fn defer(napi: u32, timeout_ns: u64) {
     crate::nic::Client::new().set_napi(napi, &settings).unwrap();
 }
 
-/// What all instances did together.
+/// The sum of the counts of all instances.
 fn all(watch: &NapiWatch) -> NapiCounts {
     let mut all =
         NapiCounts { packets: 0, bytes: 0, polls: 0, full_polls: 0, delays: [0; BUCKETS], held: [0; BUCKETS] };
@@ -126,14 +128,15 @@ fn measured(watch: &NapiWatch) -> u64 {
     all(watch).delays.iter().sum()
 }
 
-/// How many lie in buckets that begin at `ms` or later.
+/// Number of times in buckets that begin at `ms` milliseconds or later.
 fn from_ms(times: &[u64; BUCKETS], ms: u64) -> u64 {
     (0..BUCKETS).filter(|bucket| bounds(*bucket).0 >= Nanos::from_millis(ms)).map(|bucket| times[bucket]).sum()
 }
 
 /// A socket that waits at most 10 s for a datagram.
 fn bound(to: &str) -> UdpSocket {
-    // A closed socket stays as long as a process that another test starts has not replaced itself.
+    // Tries again for a while: a closed socket stays open in a process that another test is just starting, until that
+    // process executes its program.
     let began = Instant::now();
     let socket = loop {
         match UdpSocket::bind(to) {
@@ -161,7 +164,8 @@ fn buckets_follow_one_another() {
     for bucket in 1..BUCKETS {
         assert_eq!(bounds(bucket).0, bounds(bucket - 1).1, "{bucket}");
     }
-    // 2^34 ns less an eighth of an octave: bucket() of the program puts the rest into the last one, too.
+    // The last bucket begins an eighth of an octave below 2^34 ns. bucket() of the program puts all longer times into
+    // it too.
     assert_eq!(bounds(BUCKETS - 1), (Nanos::from_nanos((1 << 34) - (1 << 30)), Nanos::MAX));
 }
 
@@ -175,9 +179,9 @@ fn each_packet_that_an_application_reads_is_measured() {
         read(&socket, 50);
         let seen = all(&watch);
         assert_eq!(seen.delays.iter().sum::<u64>(), 50, "{seen:?}");
-        // ARP and IPv6's own come too.
+        // ARP and IPv6 packets are counted too.
         assert!((50..80).contains(&seen.packets) && seen.polls > 0, "{seen:?}");
-        // 20 of IP, 8 of UDP, 4 of content.
+        // 20 bytes of IP header, 8 of UDP header, 4 of content.
         assert!(seen.bytes >= 50 * 32, "{seen:?}");
         let counters = watch.counters(0).unwrap();
         assert_eq!(counters.packets, watch.read(0).unwrap().packets);
@@ -187,7 +191,7 @@ fn each_packet_that_an_application_reads_is_measured() {
     });
 }
 
-/// Their memory is soon used again, for what comes over loopback and unix sockets on the same CPU.
+/// The kernel soon reuses the memory of such packets for loopback and UNIX sockets on the same CPU.
 #[test]
 fn packets_that_nobody_reads_leave_nothing_behind() {
     in_own_namespace(|| {
@@ -217,7 +221,7 @@ fn packets_that_nobody_reads_leave_nothing_behind() {
     });
 }
 
-/// Without PSH and with deferral, GRO waits for more until the timer.
+/// Without PSH and with deferral, GRO holds a segment until the timer's poll.
 #[test]
 fn what_gro_holds_back_is_told_apart() {
     in_own_namespace(|| {
@@ -230,7 +234,8 @@ fn what_gro_holds_back_is_told_apart() {
             defer(napi, 40_000_000);
         }
         std::thread::sleep(Duration::from_millis(100));
-        // A full segment, and more to come: it is not pushed (of several, TCP pushes the last, tcp_output.c).
+        // A full segment with more data to follow, so that TCP does not set PSH (TCP sets it on the last of several
+        // segments, tcp_output.c).
         let segment = 1_448;
         assert_eq!(rustix::net::send(&sender, &[1; 1_448], SendFlags::MORE).unwrap(), segment);
         receiver.read_exact(&mut vec![0; segment]).unwrap();
@@ -241,7 +246,7 @@ fn what_gro_holds_back_is_told_apart() {
     });
 }
 
-/// A burst that is longer than any list of waiting datagrams, and delays beyond those of a well application.
+/// A burst that is longer than any list of waiting datagrams, with longer delays than a healthy application has.
 #[test]
 fn a_burst_that_is_read_late_is_measured_in_full() {
     in_own_namespace(|| {
@@ -258,7 +263,7 @@ fn a_burst_that_is_read_late_is_measured_in_full() {
             read(&socket, 100);
         }
         let seen = all(&watch);
-        // Stamps of 1,000 packets seldom, and then few of them, find both their places taken (watch.bpf.c).
+        // Of 1,000 packets, rarely a few find both places for their stamps in use (watch.bpf.c).
         let measured = seen.delays.iter().sum::<u64>();
         assert!((995..=1_000).contains(&measured), "{measured}: {seen:?}");
         assert_eq!(from_ms(&seen.delays, 80), measured, "{seen:?}");
@@ -266,7 +271,7 @@ fn a_burst_that_is_read_late_is_measured_in_full() {
     });
 }
 
-/// Their second piece is not in the sk_buff's own memory, so that the kernel copies them in another way.
+/// The second piece of such a datagram is outside the sk_buff's own memory, so the kernel copies it in another way.
 #[test]
 fn datagrams_in_several_pieces_are_measured_once() {
     in_own_namespace(|| {
@@ -320,13 +325,13 @@ fn readers_that_share_a_socket_are_measured() {
                 assert_eq!(sender.send_to(&[], "192.0.2.1:7000").unwrap(), 0);
             }
         });
-        // Each at most once. Of two at the same moment one may be missed (watch.bpf.c).
+        // Each datagram is measured at most once. Of two at the same moment, one may be missed (watch.bpf.c).
         let measured = measured(&watch);
         assert!((1_500..=2_000).contains(&measured), "{measured}: {:?}", all(&watch));
     });
 }
 
-/// A closed socket's datagrams were read by nobody. The kernel soon gives its memory to another socket.
+/// Nobody read the datagrams of a closed socket. The kernel soon reuses its memory for another socket.
 #[test]
 fn a_closed_socket_leaves_nothing_behind() {
     in_own_namespace(|| {
@@ -347,7 +352,7 @@ fn a_closed_socket_leaves_nothing_behind() {
     });
 }
 
-/// To look at a datagram is not to read it. Errors are not datagrams.
+/// Peeking at a datagram does not count as reading. Errors do not count as datagrams.
 #[test]
 fn a_look_is_no_reading_and_the_queue_of_errors_is_another() {
     in_own_namespace(|| {
@@ -358,7 +363,7 @@ fn a_look_is_no_reading_and_the_queue_of_errors_is_another() {
         lab.send("192.0.2.1:7000", 3);
         std::thread::sleep(Duration::from_millis(40));
         let before = measured(&watch);
-        // Port 9 is closed there: an ICMP message comes.
+        // Port 9 is closed there, so an ICMP message arrives.
         assert_eq!(socket.send_to(&[1], "192.0.2.2:9").unwrap(), 1);
         let mut bytes = [0; 4];
         let began = Instant::now();
@@ -413,7 +418,7 @@ fn packets_of_tunnels_and_bridges_are_counted_once() {
         ip(&["link", "set", "v0", "master", "br0"]);
         ip(&["addr", "flush", "dev", "v0"]);
         ip(&["addr", "add", "192.0.2.1/24", "dev", "br0"]);
-        // The port learns and forwards at once, without the spanning tree protocol.
+        // The bridge port learns and forwards at once, without the spanning tree protocol.
         lab.inside(|| ip(&["neigh", "flush", "dev", "v1"]));
         let before = begin("192.0.2.1:7000");
         check("192.0.2.1:7000", before);
@@ -444,7 +449,7 @@ fn a_watch_follows_an_instance_to_its_new_id() {
         read(&socket, 20);
         assert_eq!(measured(&watch), 40, "{watch:?}");
         assert!(watch.follow(new.len() + 1, 1).unwrap_err().to_string().contains("are watched"));
-        // What is forgotten is not counted any more, and what was counted stays.
+        // A forgotten instance is not counted any more; its earlier counts stay.
         let packets = || (0..new.len()).map(|place| watch.counters(place).unwrap().packets).sum::<u64>();
         (0..new.len()).for_each(|place| watch.forget(place).unwrap());
         let before = packets();
@@ -456,7 +461,7 @@ fn a_watch_follows_an_instance_to_its_new_id() {
         lab.send("192.0.2.1:7000", 20);
         read(&socket, 20);
         assert!(packets() >= before.0 + 20 && measured(&watch) == before.1 + 20, "{watch:?}");
-        // Places may exchange their instances.
+        // Indexes may exchange their instances.
         let mut turned = new.clone();
         turned.rotate_left(1);
         for (place, id) in turned.iter().enumerate() {
@@ -474,7 +479,7 @@ fn too_many_instances_are_refused() {
     assert!(error.to_string().contains("at most 256"), "{error}");
 }
 
-/// An error says which kernel is needed, and on which it happened.
+/// An error names the required kernel version and the present one.
 #[test]
 fn errors_name_the_kernel_that_is_needed() {
     let unknown = failed("attach to the tracepoint x", &std::io::Error::from_raw_os_error(libc::EINVAL)).to_string();
@@ -484,10 +489,11 @@ fn errors_name_the_kernel_that_is_needed() {
     assert!(matches!(denied, Error::NotPermitted { .. }), "{denied}");
 }
 
-/// Of many packets, some are stamped; packets and polls are counted all the same. In a quiet time all are stamped again.
+/// At a high rate, only some packets are stamped; packets and polls are still all counted. At a low rate, all packets
+/// are stamped again.
 ///
-/// A CPU is sampled by its own rate, and may learn only from its next packets that a quiet time has come. So all packets of
-/// this test are sent and received on one CPU.
+/// Each CPU is sampled by its own rate, and may notice a quiet time only from its next packets. So all packets of this
+/// test are sent and received on one CPU.
 #[test]
 fn a_busy_cpu_is_sampled() {
     in_own_namespace(|| {
@@ -502,10 +508,10 @@ fn a_busy_cpu_is_sampled() {
         let measured = seen.delays.iter().sum::<u64>();
         assert!((60_000..60_100).contains(&seen.packets), "{seen:?}");
         assert!(measured > 0, "{seen:?}");
-        // At most twice the limit of 20,000 a second; until the rate is known, 100 ms pass.
+        // At most twice the limit of 20,000 per second. It takes 100 ms until the program knows the rate.
         let most = 20_000.0 * 2.0 * (lasted.as_secs_f64() + 0.1) + 10_000.0;
         assert!((measured as f64) < most, "{measured} in {lasted:?}");
-        // Two windows of the rate, each with as many polls as may be left out between two.
+        // Two windows for measuring the rate, each with as many polls as may be left out between two stamped ones.
         for _ in 0..3 {
             for _ in 0..150 {
                 lab.send("192.0.2.1:7000", 1);
@@ -533,8 +539,8 @@ fn flood(lab: &Lab, socket: &UdpSocket, number: u32) {
     });
 }
 
-/// Prints what the programs cost a packet, and what reading costs. A measurement, not a check:
-/// `cargo test -p host --lib watch::tests::what_the_watch_costs -- --ignored --nocapture`.
+/// Prints the cost of the programs per packet, and the cost of reading the counters. A measurement, not a check: `cargo
+/// test -p host --lib watch::tests::what_the_watch_costs -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn what_the_watch_costs() {
@@ -561,8 +567,8 @@ fn what_the_watch_costs() {
             all
         });
         println!("CPU time a datagram, ns: without {without:?}, with {with:?}");
-        // The kernel times the programs as long as this is open (BPF_ENABLE_STATS). That itself adds to each of them; a
-        // program that returns at once shows how much.
+        // The kernel measures the programs' run time until this is closed (BPF_ENABLE_STATS). The measurement adds to
+        // each run; a program that returns at once shows how much.
         let _timing = aya::sys::enable_stats(aya::sys::Stats::RunTime).unwrap();
         let times = |watch: &NapiWatch| -> Vec<(String, Duration, u64)> {
             let one = |(name, program): (&str, &aya::programs::Program)| {

@@ -39,11 +39,11 @@ fn parameter(word: &str) -> String {
         return if is_known { plain } else { MASK.to_owned() };
     };
     if name == "BOOT_IMAGE" {
-        // Where it lies says which disk; the file, which release.
+        // The folder would reveal the disk. The file name shows the kernel's release.
         return format!("{name}=/{}", image(value));
     }
     if name == "ostree" && value.contains("/rhcos/") {
-        // Which system it is, not which build: on Red Hat CoreOS operators write the host's settings.
+        // Keeps the kind of system (Red Hat CoreOS, where operators write the host's settings), but not the build.
         return format!("{name}=/ostree/rhcos/{MASK}");
     }
     let known = keeps("parameter", &dashed(name));
@@ -65,12 +65,13 @@ fn dashed(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Whether the value is a word or a number that nobody keeps secret.
+/// Whether the value is a word or a number that is never secret.
 fn is_small(value: &str) -> bool {
     SMALL_WORDS.contains(&value) || value.len() < 3 && value.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Whether the value has only characters of lists, sizes and words, so that it cannot be a path, an address or a key.
+/// Whether the value consists only of characters that lists, sizes and words have, so that it cannot be a path, an
+/// address or a key.
 pub fn is_public(value: &str) -> bool {
     let plain = |c: u8| c.is_ascii_alphanumeric() || b"_,.:;+*()!^%@$#-=".contains(&c);
     value.bytes().all(plain) && value.split([',', ';', '=']).all(|part| scrub::prose(part) == part)
@@ -134,7 +135,7 @@ mod tests {
              mce=off dyndbg=MASKED MASKED MASKED systemd.unified_cgroup_hierarchy=0 memmap=64M@0x18000000 -- MASKED\n"
         );
         assert_eq!(command_line("--password hunter2 quiet"), "MASKED MASKED quiet");
-        // telco-worker1: who writes the settings of a node shows in its path.
+        // The recording telco-worker1 has such a path. It shows which operator writes a node's settings.
         assert_eq!(
             command_line("ostree=/ostree/boot.0/rhcos/1e2f3a/0 ostree=/ostree/boot.0/home/joe/0"),
             "ostree=/ostree/rhcos/MASKED ostree=MASKED"

@@ -1,7 +1,7 @@
-//! Masks what others must not see. From a text that can contain a secret, only parts that are known to be harmless are
-//! kept (`kept.txt`), and the rest is masked, because nobody can list all names of passwords.
+//! Masks private data. From a text that can contain a secret, only parts that are known to be harmless are kept
+//! (`kept.txt`). The rest is masked, because no list of names of secrets is complete.
 //!
-//! `tools/apus-snapshot.sh` does the same with awk; tests/it/secrets.rs tries both on the same texts.
+//! `tools/apus-snapshot.sh` does the same with awk; tests/it/secrets.rs tests both with the same texts.
 
 mod line;
 mod printed;
@@ -21,7 +21,7 @@ pub(super) use settings::{
 
 const MASK: &str = "MASKED";
 
-/// The list of what is kept: kinds, each with names.
+/// The names in `kept.txt`, each with its kind. They mark what is kept.
 static KEPT: LazyLock<BTreeSet<(&str, &str)>> = LazyLock::new(|| {
     let lines = include_str!("../kept.txt").lines().filter(|line| !line.starts_with('#'));
     let of_line = |line: &'static str| {

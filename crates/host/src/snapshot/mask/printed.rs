@@ -11,7 +11,7 @@ pub fn recorded(folder: &str, name: &str, text: &str) -> Option<String> {
     let key = |line: &str| line.split_once(':').is_some_and(|(key, _)| THREAD_STATUS.contains(&key));
     match (folder, name) {
         ("commands", _) => output(name, text),
-        // Names of threads and groups in them are masked as in a snapshot of this machine.
+        // The names of threads and groups in these files are masked later, as in a snapshot of this machine.
         ("tasks", "stat" | "cgroup") => Some(text.to_owned()),
         ("tasks", "status") => Some(lines(text, |line| key(line).then(|| line.to_owned()))),
         ("msr", _) if is_hexadecimal(name) => Some(lines(text, |line| register(line).then(|| line.to_owned()))),
@@ -23,13 +23,13 @@ fn lines(text: &str, of: impl Fn(&str) -> Option<String>) -> String {
     text.lines().filter_map(of).map(|line| line + "\n").collect()
 }
 
-/// `0x1a0`, of 64 bits at most.
+/// Whether the text is a hexadecimal number such as `0x1a0`, with at most 64 bits.
 fn is_hexadecimal(text: &str) -> bool {
     text.strip_prefix("0x")
         .is_some_and(|digits| (1..=16).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
-/// A CPU and its value.
+/// Whether the line consists of a CPU number and a register's value.
 fn register(line: &str) -> bool {
     line.split_once(' ').is_some_and(|(cpu, value)| cpu.parse::<u32>().is_ok() && is_hexadecimal(value))
 }
@@ -44,7 +44,7 @@ fn output(name: &str, text: &str) -> Option<String> {
     let Some(rest) = name.strip_prefix("ethtool_") else {
         return match () {
             () if name.starts_with("dmidecode") => Some(memory_modules(text)),
-            // Behind the state are descriptions.
+            // Descriptions follow the states. They are left out.
             () if name.starts_with("systemctl") => Some(lines(text, |line| {
                 let mut words = line.split_whitespace().skip_while(|word| !word.ends_with(".service"));
                 let unit = words.next()?;
@@ -53,11 +53,11 @@ fn output(name: &str, text: &str) -> Option<String> {
             })),
             () if name == "cpu_dma_latency" => Some(lines(text, |line| kept(line, &number))),
             () if name == "cpu_dma_latency_holders" => Some(lines(text, holder)),
-            // `qdisc mq 0: root`; `qdisc fq_codel 8001: dev eth0 parent :1`
+            // Keeps lines such as `qdisc mq 0: root` and `qdisc fq_codel 8001: dev eth0 parent :1`.
             () if name.starts_with("tc_") => Some(lines(text, |line| {
                 line.starts_with("qdisc ").then(|| line.split(' ').take(5).collect::<Vec<_>>().join(" "))
             })),
-            // Ports and numbers of processes, no addresses.
+            // Contains ports and process numbers, but no addresses.
             () if name == "apus_observed" => {
                 serde_json::from_str::<Observed>(text).and_then(|seen| serde_json::to_string(&seen)).ok()
             }
@@ -72,7 +72,8 @@ fn output(name: &str, text: &str) -> Option<String> {
         option if ETHTOOL.contains(&option) => Some(prose(text)),
         "--per-queue" => Some(prose(text)),
         option if option.starts_with('-') => None,
-        // Of the interface alone: Wake-on-LAN has a password.
+        // The output of `ethtool INTERFACE` without options. Only these lines are kept, because Wake-on-LAN has a
+        // password.
         _ => {
             let wanted = |line: &str| ["Speed:", "Duplex:", "Auto-negotiation:"].iter().any(|key| line.contains(key));
             Some(lines(text, |line| kept(line, &wanted)))
@@ -80,7 +81,7 @@ fn output(name: &str, text: &str) -> Option<String> {
     }
 }
 
-/// `NAME (PID)`; a name is of 15 bytes at most (TASK_COMM_LEN).
+/// Keeps a line `NAME (PID)`. A name has at most 15 bytes (TASK_COMM_LEN).
 fn holder(line: &str) -> Option<String> {
     let (name, pid) = line.strip_suffix(')')?.rsplit_once(" (")?;
     let name = if name.len() < 16 { thread(name) } else { MASK.to_owned() };

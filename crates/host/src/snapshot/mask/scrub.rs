@@ -6,15 +6,16 @@
 
 use super::MASK;
 
-/// The fewest hexadecimal digits in a row that are an address or an ID: a MAC address without separators.
+/// Smallest number of consecutive hexadecimal digits that count as an address or an ID: a MAC address without
+/// separators.
 const ADDRESS: usize = 12;
 /// Number of hexadecimal digits of the ID of a container, a machine or a partition.
 const ID: usize = 32;
-/// The fewest characters by which a key, a token or a packed text can be distinguished from a word.
+/// Smallest number of characters from which a key, a token or an encoded text can be distinguished from a word.
 const KEY: usize = 16;
 
-/// Masks addresses and IDs, also inside names. The last three digits of `enx001122334455` stay, and more digits of
-/// longer names, so that two names stay different.
+/// Masks addresses and IDs, also inside names. For `enx001122334455`, the last three digits stay; for longer names,
+/// more digits stay. So different names usually stay different.
 pub fn identifiers(text: &str) -> String {
     let octets = text.as_bytes();
     let mut out = String::with_capacity(text.len());
@@ -58,7 +59,8 @@ fn address(text: &str, at: usize) -> Option<(usize, String)> {
     for separator in *b":-_." {
         let lengths = groups(separator);
         let digits = |n: usize| &text[at..at + lengths[..n].iter().sum::<usize>() + n - 1];
-        // So many groups of a length; what stands before the first (`pod7e1b3e4a-…`) is of a word.
+        // Counts the groups of digits of a given length. Digits before the first group can be the end of a word
+        // (`pod7e1b3e4a-…`).
         let first = lengths[0];
         let same = |length: usize| match first >= length {
             true => 1 + lengths[1..].iter().take_while(|other| **other == length).count(),
@@ -68,7 +70,7 @@ fn address(text: &str, at: usize) -> Option<(usize, String)> {
             let all = digits(n);
             Some((all.len(), format!("{}{mask}", &all[..first - length])))
         };
-        // IEEE 802: six or eight pairs; InfiniBand: twenty (RFC 4391, 9.1.1).
+        // IEEE 802: six or eight pairs of digits; InfiniBand: twenty (RFC 4391, 9.1.1).
         if same(2) >= 6 {
             return masked(same(2), 2, "xx:xx:xx:xx:xx:xx");
         }
@@ -76,7 +78,7 @@ fn address(text: &str, at: usize) -> Option<(usize, String)> {
             let all = digits(5);
             return masked(5, 8, &format!("masked{}", &all[all.len() - 6..]));
         }
-        // GUIDs of InfiniBand and IPv6 addresses in full; MAC addresses as routers write them.
+        // InfiniBand GUIDs, and IPv6 addresses written in full; MAC addresses in the notation of routers.
         if separator == b':' && same(4) >= 4 {
             return masked(same(4), 4, MASK);
         }
@@ -87,7 +89,8 @@ fn address(text: &str, at: usize) -> Option<(usize, String)> {
     let run = rest.iter().take_while(|c| c.is_ascii_hexdigit()).count();
     let digits = &text[at..at + run];
     let before = &text[..at];
-    // A name that the kernel cut off (TASK_COMM_LEN): `napi/enx0011223`. The first six digits are the maker's.
+    // A name that the kernel cut off (TASK_COMM_LEN), such as `napi/enx0011223`. The first six digits identify the
+    // manufacturer.
     if (7..ADDRESS).contains(&run) && before.ends_with('x') && INTERFACES.iter().any(|name| before.ends_with(name)) {
         return Some((run, "masked".to_owned()));
     }
@@ -96,7 +99,7 @@ fn address(text: &str, at: usize) -> Option<(usize, String)> {
     let is_number = before.ends_with("0x") || before.ends_with("0X");
     let of_name = before.ends_with('x') && !is_number;
     let is_address = run >= ADDRESS && (of_name || digits.starts_with('0') || letters && numbers);
-    // Masks of CPUs and the like: a few digits, over and over.
+    // CPU masks and similar numbers have few digits other than 0 and f.
     let plain = digits.bytes().filter(|c| !b"0fF".contains(c)).count() < 4;
     if is_number || !is_address || (plain && !of_name) {
         return None;
@@ -126,7 +129,7 @@ pub fn is_private(word: &str) -> bool {
     word.contains("://") || at_place(word) || is_address(word) || has_key(word)
 }
 
-/// Whether the word is `user@host`. A size at an address, as in `memmap=64M@0x18000000`, is not.
+/// Whether the word has the form `user@host`. A size at an address, as in `memmap=64M@0x18000000`, does not count.
 fn at_place(word: &str) -> bool {
     let number = |place: &str| {
         let digits = place.strip_prefix("0x").unwrap_or(place).trim_end_matches(['K', 'M', 'G', 'T']);
@@ -138,7 +141,7 @@ fn at_place(word: &str) -> bool {
 /// Whether the word is an IPv4 or IPv6 address, with or without a port or a prefix length.
 fn is_address(word: &str) -> bool {
     let word = word.trim_end_matches(['.', ':', ',']);
-    // Three colons or more: `::` and shorter texts are times, or PCI devices.
+    // An IPv6 address must have at least three colons here. Shorter texts can be times or PCI addresses.
     let parts = || word.split('/').next().unwrap_or_default().split('%').next().unwrap_or_default();
     let v6 = parts().matches(':').count() >= 3 && parts().parse::<std::net::Ipv6Addr>().is_ok();
     v6 || word.split([':', '/', '@']).any(|word| word.parse::<std::net::Ipv4Addr>().is_ok())

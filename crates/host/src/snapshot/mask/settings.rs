@@ -25,13 +25,14 @@ fn setting(line: &str) -> Option<String> {
         return None;
     }
     if !keeps("setting", name) {
-        // `SECRET=`, of a packed text that ends so, is no name.
+        // A text such as `SECRET=` without a value is not a setting: an encoded text can end this way.
         return (!value.trim_matches('=').is_empty()).then(|| format!("{name}={MASK}"));
     }
     let mut words = Vec::new();
     let (mut is_argument, is_command_line) = (false, name.ends_with("ARGS") || name == "OPTIONS");
     for word in value.split_whitespace() {
-        // What follows a masked option is its argument; what follows another is a small number.
+        // A word after a masked option is its argument and is masked. After another option, only a small number is
+        // kept.
         let argument = is_command_line && !word.starts_with('-');
         let small = word.len() < 4 && word.bytes().all(|c| c.is_ascii_digit());
         let kept = if argument { small && !is_argument } else { is_setting(word) };
@@ -94,11 +95,11 @@ pub fn cpu_manager(text: &str) -> String {
     format!("{{{}}}\n", pairs.join(","))
 }
 
-/// Masks `key : value` lines: known keys keep their values.
+/// Keeps `key : value` lines with known keys, and drops the others.
 fn table(kind: &str, text: &str) -> String {
     let line = |line: &str| {
         let Some((key, value)) = line.split_once(':') else {
-            // The heading of a block.
+            // A line that begins a block.
             return (line.is_empty() || line == "Memory Device").then(|| format!("{line}\n"));
         };
         let name = key.trim().to_ascii_lowercase().replace(' ', "_");
@@ -227,10 +228,11 @@ pub fn counted(text: &str) -> String {
 }
 
 /// Masks a message of the kernel. `None` if a program wrote it (`name[pid]: …`). A command line in it is masked as a
-/// command line. Of `name=value`, only numbers and the kernel's words for kinds of errors are kept.
+/// command line. In `name=value`, a value is kept only if it is a number or a word that the kernel uses for a kind of
+/// error.
 pub fn message(line: &str) -> Option<String> {
     const WORDS: [&str; 3] = ["severity", "type", "id"];
-    // `dmesg --raw` has the priority before it: that of a program is one with a facility.
+    // `dmesg --raw` prints the priority first. For messages of programs, it includes a facility.
     let raw = line.strip_prefix('<').and_then(|line| line.split_once('>'));
     let (priority, line) = raw.map_or((0, line), |(priority, line)| (priority.parse().unwrap_or(u32::MAX), line));
     let (time, text) = match line.find("] ") {
@@ -263,13 +265,13 @@ pub fn message(line: &str) -> Option<String> {
     Some(format!("{time}{}", prose(&text.join(" "))))
 }
 
-/// Masks names of groups, threads and interfaces in a file's contents. It is the last step.
+/// Masks names of groups, threads and interfaces in a file's contents. This is the last step of masking.
 pub fn names(path_of: &str, contents: Vec<u8>) -> Vec<u8> {
-    // What is no text is a packed configuration, masked before, or a PCI configuration space.
+    // These files are not texts: a packed configuration, which was masked before, or a PCI configuration space.
     if path_of.ends_with(".gz") || path_of.starts_with("sys/bus/pci/") && path_of.ends_with("/config") {
         return contents;
     }
-    // A text in which an byte is wrong is a text.
+    // A text with an invalid byte is still treated as text.
     let text = String::from_utf8_lossy(&contents).into_owned();
     let by_line = |mask: &dyn Fn(&str) -> String| -> String { text.split_inclusive('\n').map(mask).collect() };
     let ends = |ends: &[&str]| ends.iter().any(|end| path_of.ends_with(end));
@@ -310,7 +312,8 @@ pub fn path(path: &str) -> String {
         {
             return part.to_owned();
         }
-        // Escaped as systemd.unit(5) says: a path, or a name with characters that units have not.
+        // An escaped name (systemd.unit(5)) stands for a path, or for a name with characters that unit names cannot
+        // have.
         if let Some((before, after)) = stem.split_once("\\x") {
             return format!("{before}-masked{}.{kind}", sum(after));
         }
@@ -327,7 +330,7 @@ pub fn path(path: &str) -> String {
     identifiers(&masked.collect::<String>())
 }
 
-/// Whether every host has this instance: a user's number, a terminal.
+/// Whether the instance of a unit exists on every host: a user's number, or a terminal.
 fn is_usual(instance: &str) -> bool {
     let digits = instance.trim_start_matches("tty").trim_start_matches('S');
     digits.len() <= 5 && digits.bytes().all(|c| c.is_ascii_digit())

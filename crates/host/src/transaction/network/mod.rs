@@ -24,12 +24,13 @@ use crate::knob::{Access, Setting as _};
 /// The calling thread's network namespace.
 pub(super) const OWN: &str = "/proc/thread-self/ns/net";
 
-/// A network namespace, as the journal has it.
+/// A network namespace, as recorded in a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Network {
-    /// `net:[4026531840]`: the inode of the namespace. The next namespace gets the number of one that is gone.
+    /// Name with the inode of the namespace, such as `net:[4026531840]`. When a namespace ends, the kernel may give its
+    /// inode number to a new one.
     pub(super) name: String,
-    /// A number that no other gets before the next boot; `None` before Linux 5.14.
+    /// The namespace's cookie, a number that the kernel does not reuse before the next boot. `None` before Linux 5.14.
     pub(super) cookie: Option<u64>,
     /// File handle of the namespace, in hexadecimal digits; `None` before Linux 6.18.
     pub(super) handle: Option<String>,
@@ -69,12 +70,12 @@ impl fmt::Display for Whereabouts {
     }
 }
 
-/// The network namespace of this thread; `None` if this is not the running machine.
+/// The network namespace of this thread. `None` if the root directory is not `/`.
 pub(super) fn network(access: &Access) -> Option<Network> {
     if !access.is_live() {
         return None;
     }
-    // The thread's, not the process's: a thread may have moved.
+    // Reads the thread's namespace, not the process's: a thread may be in another one.
     let link = std::fs::read_link(OWN).ok()?;
     let handle = std::fs::File::open(OWN).ok().and_then(|file| sys::handle(&file));
     let handle = handle.map(|octets| octets.iter().map(|octet| format!("{octet:02x}")).collect());
@@ -86,7 +87,7 @@ impl Transaction {
     pub fn whereabouts(&self, access: &Access) -> Whereabouts {
         let Some((then, now)) = self.another(access) else { return Whereabouts::Here };
         let name = then.name;
-        // The number is taken again, by us: then it was free.
+        // This thread's namespace has the number now. So the old namespace has ended.
         if now.is_some_and(|now| now.name == name) {
             return Whereabouts::Gone { name };
         }
@@ -104,7 +105,8 @@ impl Transaction {
 
     /// The capabilities that a process with user ID 0 needs for [`Self::whereabouts`].
     pub fn capability_to_look(&self, access: &Access) -> CapabilitySet {
-        // By its handle; or else by all threads, and those of more capabilities hide their namespaces from those of fewer (ptrace(2), "Ptrace access mode checking").
+        // The namespace is found by its handle, or else by a search of all threads. A thread with more capabilities
+        // hides its namespace from one with fewer (ptrace(2), "Ptrace access mode checking").
         if self.another(access).is_some() {
             CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_PTRACE
         } else {
@@ -136,7 +138,7 @@ impl Transaction {
     }
 }
 
-/// Whether the namespace of this handle exists. `None` if the handle does not show it.
+/// Whether the namespace with this handle exists. `None` if that cannot be determined from the handle.
 fn exists(handle: &str) -> Option<bool> {
     /// The first user namespace maps all numbers to themselves (user_namespaces(7)).
     const ALL: [&str; 3] = ["0", "0", "4294967295"];
@@ -150,7 +152,7 @@ fn exists(handle: &str) -> Option<bool> {
         *octet = u8::from_str_radix(handle.get(2 * place..2 * place + 2)?, 16).ok()?;
     }
     let own = std::fs::File::open(OWN).ok()?;
-    // A kernel without handles of namespaces does not know our own either.
+    // If even our own namespace has no handle, the kernel does not support handles.
     sys::handle(&own)?;
     match sys::open(&own, octets) {
         Ok(_) => Some(true),
@@ -158,7 +160,7 @@ fn exists(handle: &str) -> Option<bool> {
     }
 }
 
-/// What a search for a namespace found.
+/// Result of a search for a namespace.
 #[derive(PartialEq, Eq, Debug)]
 enum Search {
     Found,
@@ -166,10 +168,10 @@ enum Search {
     Doubtful(String),
 }
 
-/// `PROC_PID_INIT_INO` of include/uapi/linux/nsfs.h (before: include/linux/proc_ns.h): the first PID namespace.
+/// The initial PID namespace: `PROC_PID_INIT_INO` of include/uapi/linux/nsfs.h (earlier: include/linux/proc_ns.h).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Looks for the namespace `name` in all processes that `proc` shows.
+/// Searches all processes in the folder `proc` for the namespace `name`.
 fn search(proc: &Path, name: &str) -> Search {
     let link = |path: PathBuf| std::fs::read_link(path).map(|link| link.to_string_lossy().into_owned());
     match link(proc.join("self/ns/pid")) {
@@ -190,7 +192,7 @@ fn search(proc: &Path, name: &str) -> Search {
             match link(thread.join("ns/net")) {
                 Ok(net) if net == name => return Search::Found,
                 Ok(_) => {}
-                // It ended meanwhile, or is a zombie: then it is in none.
+                // A process that has ended, or is a zombie, is in no namespace.
                 Err(e) => hidden += u32::from(hides(&e)),
             }
         }
@@ -212,8 +214,8 @@ fn search(proc: &Path, name: &str) -> Search {
     }
 }
 
-/// Whether a table of mounts has the namespace: its root within the file system, the fourth word, is the name
-/// (proc_pid_mountinfo(5)).
+/// Whether a table of mounts contains the namespace. The fourth word of a line, the root within the file system, is
+/// then the namespace's name (proc_pid_mountinfo(5)).
 fn mounted(table: &str, name: &str) -> bool {
     table.lines().any(|line| line.split(' ').nth(3) == Some(name))
 }
@@ -266,7 +268,8 @@ mod tests {
                 (Some(inside), Some(outside)) => {
                     assert_ne!(inside, outside);
                     assert_eq!((exists(&inside), exists(&outside)), (Some(true), Some(true)));
-                    // The unique number comes first; that one will not be reached.
+                    // The handle begins with the namespace's unique number. No namespace will ever have the number used
+                    // here.
                     assert_eq!(exists(&inside.replacen(&inside[..16], "ffffffffffffff7f", 1)), Some(false));
                 }
                 (None, None) => println!("the kernel has no handles of namespaces (Linux 6.18)"),

@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
-/// The number of the calling thread's network namespace that no other gets before the next boot (SO_NETNS_COOKIE,
-/// Linux 5.14; net/core/net_namespace.c, `net_gen_cookie`).
+/// The cookie of the calling thread's network namespace: a number that the kernel does not reuse before the next boot
+/// (SO_NETNS_COOKIE, Linux 5.14; net/core/net_namespace.c, `net_gen_cookie`).
 pub(super) fn cookie() -> io::Result<u64> {
     let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
     let mut cookie = 0_u64;
@@ -42,12 +42,13 @@ struct Handle {
     content: [u8; 128],
 }
 
-/// The handle of the namespace that is open in `namespace` (Linux 6.18, fs/nsfs.c); `None` where the kernel has none.
+/// The handle of the namespace that is open in `namespace` (Linux 6.18, fs/nsfs.c); `None` if the kernel does not
+/// support handles of namespaces.
 pub(super) fn handle(namespace: &File) -> Option<[u8; OCTETS]> {
     let mut handle = Handle { octets: 128, kind: 0, content: [0; 128] };
     let mut mount = 0;
-    // SAFETY: the path is a terminated empty text; `handle` says how much room it has, and is laid out as the
-    // kernel's; all of it lives through the call.
+    // SAFETY: the path is a terminated empty text; `handle` states its size and has the kernel's layout; everything
+    // lives through the call.
     let got = unsafe {
         libc::name_to_handle_at(
             namespace.as_raw_fd(),
@@ -67,9 +68,9 @@ pub(super) fn open(any: &File, of: [u8; OCTETS]) -> io::Result<OwnedFd> {
     let mut handle = Handle { octets: OCTETS as u32, kind: OF_A_NAMESPACE, content: [0; 128] };
     handle.content[..OCTETS].copy_from_slice(&of);
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    // SAFETY: `handle` is laid out as the kernel's and says how long its content is; it lives through the call.
+    // SAFETY: `handle` has the kernel's layout and states the length of its content; it lives through the call.
     match unsafe { libc::open_by_handle_at(any.as_raw_fd(), (&raw mut handle).cast(), flags) } {
-        // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
+        // SAFETY: the kernel has just given us this descriptor, and nothing else owns it.
         fd @ 0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

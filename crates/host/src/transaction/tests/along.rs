@@ -1,14 +1,14 @@
 use super::*;
 use crate::knob::{Access, Act, Gate, Governor, Setting as _, Sysctl};
 
-/// A kernel that does what mm/page-writeback.c does, as far as a folder can: when one of a pair is written, the other is 0.
+/// Imitates mm/page-writeback.c in a folder: when one value of a pair is written, the other one becomes 0.
 struct Pairs(std::path::PathBuf);
 
 const PAIRS: [[&str; 2]; 2] = [["dirty_ratio", "dirty_bytes"], ["dirty_background_ratio", "dirty_background_bytes"]];
 
 impl Gate for Pairs {
     fn before(&self, act: &Act) {
-        // A file of a folder takes its place by `rename`.
+        // In a folder, a written file takes its place by `rename`.
         for [a, b] in PAIRS.into_iter().flat_map(|[a, b]| [[a, b], [b, a]]) {
             if act.operation == "rename" && act.object.ends_with(&format!("/vm/{a}")) {
                 std::fs::write(self.0.join("proc/sys/vm").join(b), "0\n").unwrap();
@@ -68,7 +68,7 @@ fn someone_elses_value_of_a_pair_stays() {
     let (folder, access) = machine(["0", "1000000", "0", "500000"]);
     let plan = Plan::new("p").with(Sysctl::new("vm.dirty_ratio"), Value::text(7));
     apply(&access, &plan, &options()).unwrap();
-    // As the kernel would: the other one is 0.
+    // The kernel would set the other value to 0.
     folder.put("proc/sys/vm/dirty_bytes", "4096\n");
     folder.put("proc/sys/vm/dirty_ratio", "0\n");
     let rolled_back = back(&access, Theirs::Keep);
@@ -78,7 +78,7 @@ fn someone_elses_value_of_a_pair_stays() {
     assert_eq!(values(&folder), ["0", "1000000", "0", "500000"]);
 }
 
-/// A governor that takes its tunables along, and makes new ones when it comes back.
+/// Imitates a governor whose tunables disappear with it, and are created again when it comes back.
 struct Tunables(std::path::PathBuf);
 
 const GOVERNOR: &str = "sys/devices/system/cpu/cpufreq/policy0/scaling_governor";
@@ -89,7 +89,7 @@ impl Gate for Tunables {
         if act.operation == "rename" && act.object.ends_with("/scaling_governor") {
             let tunable = self.0.join(TUNABLE);
             let governor = std::fs::read_to_string(self.0.join(GOVERNOR)).unwrap();
-            // What is about to be replaced is the old one.
+            // The governor that is about to be replaced.
             if governor.starts_with("schedutil") {
                 std::fs::remove_file(tunable).unwrap();
             } else {
@@ -118,14 +118,15 @@ fn tunables_come_back_with_their_governor() {
     assert_eq!((open[0].open_entries().count(), open[0].wanted_entries().count()), (2, 1));
     assert!(back(&access, Theirs::Keep)[0].closed);
     assert_eq!((folder.read(GOVERNOR).trim(), folder.read(TUNABLE).trim()), ("schedutil", "500"));
-    // Refused in the end: at once.
+    // If the plan is refused in the end, the rollback happens at once.
     let refused = plan.with(File::new("/sys/c"), Value::text("z"));
     apply(&access, &refused, &options()).unwrap_err();
     assert_eq!((folder.read(GOVERNOR).trim(), folder.read(TUNABLE).trim()), ("schedutil", "500"));
     assert!(transactions(&access).unwrap().is_empty());
 }
 
-/// Killed between the governor's restoration and that of its tunables, before or after the journal had the first.
+/// The process is killed between the restoration of the governor and of its tunables, before or after the journal
+/// recorded the first one.
 #[test]
 fn tunables_come_back_after_a_kill_in_between() {
     for noted in [false, true] {
@@ -194,7 +195,7 @@ fn what_goes_along_is_listed_for_each_kind() {
     assert_eq!(of(Sysctl::new("vm.swappiness").into()), "");
 }
 
-/// Ends what is done before the mask of an interrupt is written for the third time, as SIGKILL would.
+/// Stops, as SIGKILL would, before the mask of an interrupt is written for the third time.
 struct KillAtThird(std::sync::atomic::AtomicU32);
 
 impl Gate for KillAtThird {
@@ -205,7 +206,8 @@ impl Gate for KillAtThird {
     }
 }
 
-/// Before, the mask stayed at the one CPU to which the interrupt was being moved back, and nothing was left to restore it.
+/// Regression test: the mask stayed at the one CPU to which the interrupt was being moved back, and nothing restored it
+/// later.
 #[test]
 fn a_mask_that_is_narrowed_to_move_an_interrupt_is_widened_again() {
     let folder = folder();

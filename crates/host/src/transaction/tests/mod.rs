@@ -5,9 +5,9 @@ use super::*;
 use crate::journal::{Lease, Rest};
 use crate::knob::{AnySetting, File, Theirs, Value};
 
-/// What a change takes along, and that it comes back.
+/// Side effects of a change, and their rollback.
 mod along;
-/// What a journal may make of the machine, however it came about.
+/// Which settings a journal may change, whatever its origin.
 mod strict;
 use crate::testing::Folder;
 
@@ -146,7 +146,7 @@ fn a_reboot_ends_it() {
     assert_eq!(folder.read("sys/a"), "10\n", "a value of this boot is none of ours");
 }
 
-/// What lasts across reboots was meant to: the next change of anything else does not take it back.
+/// A change that lasts across reboots was intended to. Later transactions do not roll it back.
 #[test]
 fn a_reboot_leaves_what_lasts_across_it() {
     use crate::knob::{BootFragment, IrqbalanceBans};
@@ -165,7 +165,7 @@ fn a_reboot_leaves_what_lasts_across_it() {
         folder.put("proc/sys/kernel/random/boot_id", &format!("boot-{boot}\n"));
         ["sys/a", "sys/b"].iter().for_each(|path| folder.put(path, "7\n"));
         folder.put("sys/c", "[x] y\n");
-        // `apus run` begins with this, and so does every `apply`.
+        // `apus run` and every `apply` call this first.
         let recovered = take_back_abandoned(&folder.access(), "apus run").unwrap();
         match boot {
             2 => assert_eq!(recovered, [Recovered::Past { id: 1, undone: 3, stays: 2 }]),
@@ -186,7 +186,7 @@ fn a_reboot_leaves_what_lasts_across_it() {
     assert_eq!(folder.read("etc/default/irqbalance"), "X=1\n", "an explicit rollback takes it back");
 }
 
-/// Killed half-way before the reboot, or made for a process: nobody meant it to stay.
+/// A transaction that was killed before the reboot, or that belonged to a process, was not meant to stay.
 #[test]
 fn a_reboot_keeps_nothing_of_an_unfinished_one() {
     use crate::knob::BootFragment;
@@ -203,7 +203,7 @@ fn a_reboot_keeps_nothing_of_an_unfinished_one() {
             folder.put(JOURNAL, &lines[..=lines.trim_end().rfind('\n').unwrap()]);
         }
         folder.put("proc/sys/kernel/random/boot_id", "boot-2\n");
-        // The process that is named lives: but it is one of this boot.
+        // The named process exists, but it belongs to the present boot.
         assert_eq!(take_back_abandoned(&folder.access(), "x").unwrap(), [Recovered::TakenBack { id: 1 }]);
         assert!(!folder.path("etc/default/grub.d/60-apus.cfg").exists());
         assert_eq!(folder.read("sys/a"), "10\n", "what the reboot undid is not written");
@@ -251,7 +251,7 @@ fn a_damaged_journal_is_refused_until_told_otherwise() {
 fn an_unfinished_one_is_taken_back_by_the_next() {
     let folder = folder();
     apply(&folder.access(), &plan(), &options()).unwrap();
-    // Killed before the last two records: the change of sys/c is in doubt.
+    // The process was killed before the last two records, so the change of sys/c is in doubt.
     let lines: Vec<String> = folder.read(JOURNAL).split_inclusive('\n').map(str::to_owned).collect();
     folder.put(JOURNAL, &lines[..lines.len() - 2].concat());
     assert!(transactions(&folder.access()).unwrap()[0].is_abandoned());

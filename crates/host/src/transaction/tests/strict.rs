@@ -6,7 +6,7 @@ use crate::knob::{
 };
 use crate::vault::Vault;
 
-/// A journal that is whole, says that `setting` was changed, and would have `before` put back.
+/// Writes an intact journal that says that `setting` was changed and had the value `before`.
 fn forged(folder: &Folder, setting: AnySetting, before: Value) {
     let vault = Vault::create(&folder.access()).unwrap();
     let begin = crate::journal::Begin { boot: Some("boot-1".into()), ..crate::testing::begin("forged") };
@@ -18,7 +18,7 @@ fn forged(folder: &Folder, setting: AnySetting, before: Value) {
     }
 }
 
-/// Every kind that is named by a path or by a part of one, and values that are no values.
+/// Tests every kind of setting whose name contains a path or a part of one, with invalid values too.
 #[test]
 fn nothing_is_written_outside_of_what_a_knob_may_write() {
     let text = Value::text;
@@ -86,7 +86,7 @@ fn someone_elses_journal_is_neither_rolled_back_nor_in_the_way() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = folder();
     apply(&folder.access(), &plan(), &options()).unwrap();
-    // Unfinished: whoever comes next would take it back.
+    // An unfinished transaction, which the next command would roll back.
     let lines = folder.read(JOURNAL);
     folder.put(JOURNAL, &lines[..=lines.trim_end().rfind('\n').unwrap()]);
     std::fs::set_permissions(folder.path(JOURNAL), std::fs::Permissions::from_mode(0o666)).unwrap();
@@ -98,7 +98,7 @@ fn someone_elses_journal_is_neither_rolled_back_nor_in_the_way() {
     assert_eq!(state(&folder), ["100\n", "20\n", "x [y]\n"]);
 }
 
-/// The port that was changed has another name now, and its name is another's.
+/// The changed port has another name now, and another port has its old name.
 #[test]
 fn a_renamed_port_gets_its_settings_back_and_its_namesake_does_not() {
     let file = |name: &str| format!("sys/class/net/{name}/queues/rx-0/rps_cpus");
