@@ -27,12 +27,12 @@ pub fn main() -> ExitCode {
     let typed = match args::Args::try_parse() {
         Ok(typed) => typed,
         Err(error) => {
-            // `apus` alone is wrong use too, although it shows the help: a script whose command is an empty variable has
-            // done nothing, and must not go on as if it had.
+            // `apus` without arguments is wrong use too, although it shows the help. Otherwise a script whose command
+            // is an empty variable would go on although it did nothing.
             let status = if error.use_stderr() { Status::Wrong } else { Status::Good };
-            // Nothing is left to be done if this cannot be printed either.
+            // A failure to print is ignored.
             let _ = match error.use_stderr() {
-                // It repeats what was typed, which may be a file's name that the shell filled in.
+                // The error repeats the typed text, which may be a file name that the shell filled in.
                 true => write!(terminal::err(), "{}", error.render()),
                 false => error.print(),
             };

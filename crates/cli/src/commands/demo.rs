@@ -22,7 +22,7 @@ use crate::{Failure, Status, terminal};
 const SIGNALS_PRIORITY: u8 = 60;
 
 pub(super) fn run(typed: &Demo) -> anyhow::Result<Status> {
-    // Before any thread is started: they inherit what is held back.
+    // Before any thread is started, because threads inherit the signal mask.
     let signals = Signals::hold()?;
     let plan = Plan::for_budget(typed.budget).map_err(of_tester)?;
     let config = BedConfig::new(typed.name.clone()).map_err(of_tester)?;
@@ -68,7 +68,7 @@ fn write(typed: &Demo, result: &DemoResult) -> anyhow::Result<()> {
 /// Sets `stop` when a termination signal arrives.
 pub(super) fn watch_signals(signals: Signals, stop: Arc<AtomicBool>) -> anyhow::Result<()> {
     let wait = move || {
-        // Without the privilege the demo itself will say so.
+        // Ignores a missing privilege, because the demo itself reports it.
         let _ = place_this_thread(Scheduling { cpu: None, fifo: Some(SIGNALS_PRIORITY) });
         loop {
             if signals.wait(Duration::from_secs(3600)).is_some() {
@@ -106,7 +106,7 @@ fn check_writable(path: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Turns a tester's error about wrong use into a message with a fix; others pass through.
+/// Turns the tester's errors about wrong use into messages with a fix. Other errors do not change.
 fn of_tester(error: tester::Error) -> anyhow::Error {
     match error {
         tester::Error::Device(error) => error.into(),

@@ -26,7 +26,7 @@ pub struct Wattmeter {
     /// The last start: the meters' state and the time.
     start: Option<(Account, Nanos)>,
     model: Option<Machine>,
-    /// Reads the meters in between, until it is dropped.
+    /// The thread that reads the meters between start and end. Dropping this ends the thread.
     _reader: Option<Reader>,
 }
 
@@ -53,7 +53,7 @@ impl EnergyMeter for Wattmeter {
     fn start(&mut self) {
         let mut meters = lock(&self.meters);
         meters.poll(since(self.began));
-        // The clock after the reading: what the reading takes belongs to what comes before.
+        // Reads the clock after the meters, so that the time of the reading does not belong to the run.
         self.start = Some((meters.account(), since(self.began)));
     }
 
@@ -97,7 +97,7 @@ pub(super) fn measured(meters: &Meters, account: &Account, frames: Option<u64>) 
             includes.push(line);
         }
     }
-    // The steps of several counters add up at worst.
+    // In the worst case, the resolutions of several counters add up.
     let steps: Option<u64> = counted.iter().map(|meter| Some(meter.resolution()?.as_nanojoules())).sum();
     Ok(MeasuredEnergy {
         energy_uj: share.energy.as_nanojoules() / 1_000,
@@ -110,7 +110,7 @@ pub(super) fn measured(meters: &Meters, account: &Account, frames: Option<u64>) 
     })
 }
 
-/// Each meter on its own.
+/// The energy of each meter separately.
 pub(super) fn each(meters: &Meters, account: &Account) -> Vec<MeterEnergy> {
     let shares = account.shares();
     let one = |(place, meter): (usize, &host::meter::Meter)| {
@@ -183,7 +183,7 @@ impl Reader {
         let (stop, stopped) = mpsc::channel();
         let within = Duration::from_nanos(within.as_nanos());
         let read = move || {
-            // The meters are open: reading them takes no privilege.
+            // Reading the open meters needs no privilege.
             let _ = host::privilege::keep_only(rustix::thread::CapabilitySet::empty());
             while stopped.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
                 lock(&meters).poll(since(began));
@@ -198,7 +198,7 @@ impl Drop for Reader {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It only reads; a panic there is of no consequence for the result, which then lacks readings.
+            // The thread only reads. After a panic, the result only lacks some readings.
             let _ = thread.join();
         }
     }
@@ -229,7 +229,7 @@ mod tests {
         let polling = of(Some(0), 1_000_000_000);
         assert_eq!(polling.power_uw, Some(power.active(base, 1_000).as_microwatts()));
         assert_eq!(polling.energy_per_frame_nj, Some(polling.energy_uj as f64));
-        // A pause each 350 us is too short for C6 there, one of 10 ms is not.
+        // On this machine, a pause every 350 us is too short for C6; a pause every 10 ms is long enough.
         let (short, long) = (of(Some(2_857), 0), of(Some(100), 0));
         assert!(short.includes.contains("in C1E otherwise"), "{}", short.includes);
         assert!(long.includes.contains("in C6 otherwise") && long.energy_uj < short.energy_uj);

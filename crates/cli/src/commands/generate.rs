@@ -74,8 +74,8 @@ fn pages() -> anyhow::Result<Vec<(String, String)>> {
     let mut left = vec![command];
     while let Some(command) = left.pop() {
         left.extend(command.get_subcommands().filter(|inner| !inner.is_hide_set()).cloned());
-        // In the date's place, as there is none that would be the same at each build: roff drops an empty argument of .TH,
-        // and all behind it would move up.
+        // The date would differ at each build, so the version takes its place. If it were empty, roff would drop this
+        // argument of .TH and shift the following ones.
         let page = Man::new(command).date(format!("Apus {VERSION}")).source("");
         let mut text = Vec::new();
         page.render(&mut text).context("render a manual page")?;

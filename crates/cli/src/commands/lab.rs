@@ -24,7 +24,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
 }
 
 fn up(typed: &Up) -> anyhow::Result<Status> {
-    // A Ctrl-C in the middle waits until the lab stands, and then finds a lab that can be taken down.
+    // Ctrl-C takes effect only when the lab is complete, so that the lab can be removed.
     let signals = Signals::hold()?;
     let mut wanted = lab::Lab::new(typed.preset, &typed.name);
     wanted.queues = typed.queues.unwrap_or(wanted.queues);
@@ -51,7 +51,7 @@ fn up(typed: &Up) -> anyhow::Result<Status> {
 }
 
 fn down(name: &str) -> anyhow::Result<Status> {
-    // Half of a lab is of no use to anyone: a Ctrl-C waits until it is down.
+    // Ctrl-C takes effect only when the lab is removed, because half a lab is of no use.
     let _signals = Signals::hold()?;
     let removed = lab::down(name)?;
     let mut out = terminal::out();

@@ -40,7 +40,7 @@ pub fn defer(interface: &str, queues: &[u32], wanted: NapiDeferral, command: &st
 
 /// Rolls a deferral back. Returns a warning if a setting could not be restored.
 pub fn end(deferred: Deferred) -> Option<String> {
-    // Where they were not set aside, there is nothing to take up; what is lacking, the release says.
+    // If the capabilities were not set aside, there is nothing to resume. If one is missing, the release reports it.
     let _ = privilege::resume();
     match deferred.release() {
         Ok(None) => None,

@@ -102,7 +102,7 @@ fn read(path: &Path) -> Result<Vec<Document>, Failure> {
     if documents.is_empty() {
         return Err(Failure::wrong(what(), "the file contains no result", fix));
     }
-    // First the schema: a document of another version is not read as if it were this one.
+    // Checks the schema first, so that a document of another version is not misread.
     let read = |document: Value| match document["schema"].as_str() {
         Some(tester::result::SCHEMA) | None => {
             serde_json::from_value(document).map_err(|e| Failure::wrong(what(), e, fix))

@@ -13,7 +13,7 @@ use crate::{Failure, Status, terminal};
 
 /// Runs `apus snapshot`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
-    // A wrong name is said before the wait.
+    // Checks the file name first, before the snapshot takes its time.
     Packing::of(&typed.output).map_err(refused)?;
     let plan = Plan { interval: typed.interval, unmask: typed.unmask, msrs: typed.msrs, watch: typed.watch };
     let snapshot = match &typed.from {

@@ -150,7 +150,7 @@ pub struct Gain {
 /// An option of `apus audit` that would let it check more rules on this host.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Unlock {
-    /// `--isolated`, `--nic` or `--workload`.
+    /// Name of the option: `--isolated`, `--nic` or `--workload`.
     pub option: String,
     /// Value to give to the option.
     pub value: String,
@@ -346,7 +346,7 @@ pub struct Remark {
     pub text: String,
     /// The parameter to write or to add; `null` if there is no single remedy.
     pub instead: Option<String>,
-    /// Source of the statement.
+    /// Document or kernel source that supports the statement in `text`.
     pub source: String,
 }
 

@@ -30,9 +30,9 @@ pub struct Document {
 /// DIM's state after a call, in the numbers of the kernel (Linux include/linux/dim.h).
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Call {
-    /// 0 START_MEASURE, 1 MEASURE_IN_PROGRESS, 2 APPLY_NEW_PROFILE.
+    /// State of the measurement: 0 START_MEASURE, 1 MEASURE_IN_PROGRESS, 2 APPLY_NEW_PROFILE.
     pub state: u8,
-    /// 0 PARKING_ON_TOP, 1 PARKING_TIRED, 2 GOING_RIGHT, 3 GOING_LEFT.
+    /// State of the tuning: 0 PARKING_ON_TOP, 1 PARKING_TIRED, 2 GOING_RIGHT, 3 GOING_LEFT.
     pub tune_state: u8,
     /// Index of the profile in its table.
     pub profile_ix: u8,

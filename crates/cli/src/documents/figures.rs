@@ -27,20 +27,20 @@ pub struct Document {
     pub figures: Vec<Figure>,
 }
 
-/// How many numbers agree, by how the number of Apus was obtained.
+/// How many numbers agree with the published ones, grouped by how Apus obtained them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema, Debug)]
 pub struct Summary {
-    /// Simulated numbers.
+    /// Agreement of the simulated numbers.
     pub simulated: Share,
-    /// Predictions of the null models, for the same rows.
+    /// Agreement of the null models' predictions for the rows in `simulated`.
     pub null_model: Share,
-    /// Numbers that follow from the inputs by simple arithmetic.
+    /// Agreement of the numbers that follow from the inputs by simple arithmetic.
     pub arithmetic: Share,
-    /// Numbers that depend on an assumed value.
+    /// Agreement of the numbers that depend on an assumed value.
     pub assumption: Share,
-    /// Count of numbers to which a parameter was fitted: they agree by construction.
+    /// Number of values to which a parameter was fitted. They agree by construction.
     pub calibrated: usize,
-    /// Count of numbers without a counterpart: only the document or only Apus has one.
+    /// Number of values without a counterpart: only the document or only Apus has one.
     pub not_compared: usize,
 }
 
@@ -48,9 +48,9 @@ pub struct Summary {
 /// they hold.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema, Debug)]
 pub struct Share {
-    /// Count of numbers that agree.
+    /// Number of values that agree.
     pub agree: usize,
-    /// Count of numbers compared.
+    /// Number of values compared.
     pub compared: usize,
 }
 

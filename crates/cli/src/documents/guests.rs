@@ -41,7 +41,7 @@ pub struct Document {
 pub struct Guest {
     /// Name of the guest, from the name of its manifest.
     pub name: String,
-    /// Number of its channels that are connected.
+    /// Number of the guest's channels that are connected.
     pub connected: usize,
     /// The guest's channels, in the order of the manifest.
     pub channels: Vec<Channel>,

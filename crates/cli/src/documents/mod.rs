@@ -90,7 +90,7 @@ pub const SCHEMAS: &[Published] = &[
 /// The version of Apus, written to every document.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Name of the file in `schemas/` for the schema `name`: that of `apus.top/2` is `apus.top.2.json`.
+/// Name of the file in `schemas/` for the schema `name`: for `apus.top/2`, it is `apus.top.2.json`.
 pub fn schema_file(name: &str) -> String {
     format!("{}.json", name.replace('/', "."))
 }

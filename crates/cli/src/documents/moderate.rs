@@ -18,7 +18,7 @@ units::named! {
         Missed = "missed",
         /// `--dry-run`: the goal would be met with the timers that the policy would choose.
         WouldHold = "would hold",
-        /// `--dry-run`: the goal would be missed with these timers.
+        /// `--dry-run`: the goal would be missed with the timers that the policy would choose.
         WouldMiss = "would miss",
         /// It is unknown whether the goal was met. The field `why_unmeasured` gives the reason.
         Unmeasured = "unmeasured",

@@ -37,7 +37,7 @@ pub struct Instance {
     pub dry_run: bool,
     /// Time for which the instance has been controlling timers, in ns.
     pub steering_ns: u64,
-    /// Time since the instance last published its state, in ns. It does so every second.
+    /// Time since the instance last published its state, in ns. A running instance publishes its state every second.
     pub silent_ns: u64,
     /// The receive queues of the instance.
     pub queues: Vec<Queue>,

@@ -76,7 +76,7 @@ pub struct Asked {
     pub dma_latency_limits: Reading<bool>,
     /// Processes that hold `/dev/cpu_dma_latency` open, as `comm (pid)`.
     pub dma_latency_holders: Reading<Vec<String>>,
-    /// CPUs with an exit latency limit of their own (`power/pm_qos_resume_latency_us`).
+    /// The CPUs that have their own exit latency limit (`power/pm_qos_resume_latency_us`).
     pub resume_latency: Vec<ResumeLimit>,
 }
 

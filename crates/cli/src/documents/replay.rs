@@ -28,11 +28,12 @@ pub struct Document {
     pub left_out: u64,
     /// The first replayed decision that differs from the recorded one; `null` if all are the same.
     pub first_difference: Option<Difference>,
-    /// CPU time of the recorded run, and the least with which the goal could have been met.
+    /// CPU time of the recorded run, and the least CPU time with which the goal could have been met.
     pub cpu: Cpu,
 }
 
-/// CPU time of the recorded run, and the least with which a goal could have been met for the same packet arrivals.
+/// CPU time of the recorded run, and the least CPU time with which a goal could have been met for the same packet
+/// arrivals.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Cpu {
     /// Goal for which the least CPU time was computed; `null` if neither the mode nor `--goal` gives one.

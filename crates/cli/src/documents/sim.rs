@@ -289,7 +289,7 @@ pub struct Profile {
 pub struct Core {
     /// Number of polls. A poll of a user-space loop covers all queues of the core; one of the kernel covers one queue.
     pub polls: u64,
-    /// Polls that found no frame.
+    /// Number of polls that found no frame.
     pub empty_polls: u64,
     /// Decisions of the wait policy, by reason.
     pub wait_reasons: BTreeMap<Name<Reason>, u64>,
@@ -393,7 +393,7 @@ impl Case {
     }
 }
 
-/// Only the counts above 0.
+/// Leaves out counts of 0.
 fn counted<T: units::Named>(counts: impl IntoIterator<Item = (T, u64)>) -> BTreeMap<Name<T>, u64> {
     by_name(counts.into_iter().filter(|(_, count)| *count > 0))
 }
@@ -402,7 +402,7 @@ fn nanos(span: Option<Nanos>) -> Option<u64> {
     span.map(Nanos::as_nanos)
 }
 
-/// Sum and extremes are exact: the simulator keeps them.
+/// Converts a distribution. Its sum and extremes are exact, because the simulator records them.
 fn distribution(delays: &sim::outcome::Distribution) -> Distribution {
     let histogram = HistogramDocument {
         significant_digits: sim::outcome::SIGNIFICANT_DIGITS,

@@ -71,8 +71,8 @@ pub struct Block {
 /// The results of one second: one dot of the plot.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Second {
-    /// Number of the second in its series, from 0. The blocks with frequency changes form one series, those without the
-    /// other.
+    /// Number of the second in its series, from 0. The blocks with frequency changes form one series, the blocks
+    /// without changes form the other.
     pub second: u64,
     /// Frames that were scheduled to be sent in this second.
     pub frames: u64,

@@ -135,9 +135,9 @@ pub struct Apply {
 pub struct PastTransaction {
     /// Number of the transaction.
     pub transaction: u32,
-    /// Number of its settings that the reboot reset.
+    /// Number of the transaction's settings that the reboot reset.
     pub undone: usize,
-    /// Number of its settings that survived the reboot. They stay until the transaction is rolled back.
+    /// Number of the transaction's settings that survived the reboot. They stay until the transaction is rolled back.
     pub stays: usize,
 }
 
@@ -559,7 +559,7 @@ pub fn waits_for(access: &host::knob::Access, setting: &AnySetting, wanted: &Set
 }
 
 impl OpenItem {
-    /// An item of another network namespace than the current one.
+    /// Builds an item of a transaction in another network namespace.
     fn not_here(setting: &str, wanted: &Set, place: &Whereabouts) -> Self {
         Self {
             setting: setting.into(),

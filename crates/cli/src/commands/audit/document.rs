@@ -62,7 +62,7 @@ fn intent(report: &Report) -> Intent {
     }
 }
 
-/// Says how this part of the intended use is known: `given` by the user, or what it was inferred from.
+/// How this part of the intended use is known: `given` by the user, or the facts from which it was inferred.
 pub(super) fn from<T>(intended: &Intended<T>) -> Option<String> {
     match &intended.how {
         How::Given => Some("given".to_owned()),

@@ -56,7 +56,7 @@ fn one_host(typed: &Audit) -> anyhow::Result<Status> {
     };
     let unlocks = match selection.only.is_empty() {
         true => audit::unlocks(&facts, &intent, &report),
-        // Somebody asks for these rules, and not for others.
+        // The user selected some rules, so advice about others is left out.
         false => Vec::new(),
     };
     outputs(typed, &facts, &report, &unlocks)?;
@@ -110,7 +110,7 @@ fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
     let isolated = &report.context.isolated.value;
     let isolated = if isolated.is_empty() { String::new() } else { format!(" --isolated {isolated}") };
     let file = path.display().to_string();
-    // A name without a slash would be taken for a profile that comes with Apus, were it not for its ending.
+    // Without a slash or the ending .toml, `apus tune` would take the name for a built-in profile.
     let file = if file.contains('/') || file.ends_with(".toml") { file } else { format!("./{file}") };
     let _ = writeln!(
         terminal::err(),

@@ -13,7 +13,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// Renders the HTML page. All text that comes from the host is escaped.
 pub(super) fn of(document: &Document) -> String {
-    // What is written to a String arrives.
+    // Writing to a String cannot fail.
     let mut page = String::new();
     let host = &document.host;
     let _ = write!(
@@ -159,7 +159,8 @@ fn facts(page: &mut String, document: &Document) {
 /// Renders the delays compared with the goal, the largest first; nothing without a goal.
 fn budget(page: &mut String, document: &Document) {
     let Some(goal) = &document.intent.goal else { return };
-    // Of several subjects of one rule a packet meets one: the first, for the findings are in this order.
+    // A packet meets only one of several subjects of a rule. The first one counts, because the findings are sorted that
+    // way.
     let mut takes: Vec<(&str, u64)> = Vec::new();
     for finding in document.findings.iter().filter(|f| !f.accepted && matches!(f.verdict.as_str(), "fail" | "warn")) {
         if let Some(effect) = finding.effect_ns.filter(|_| takes.iter().all(|(id, _)| *id != finding.id)) {
@@ -171,7 +172,8 @@ fn budget(page: &mut String, document: &Document) {
     let _ = writeln!(page, "<h2>Delays compared with the goal {}</h2>", escaped(goal));
     let _ = writeln!(page, "<p class=\"quiet\">{}.</p>\n<table>", capital(SIZES));
     for (id, effect) in takes {
-        // Between a nanosecond and a second: the bar is logarithmic, and says so by its numbers.
+        // Delays range from nanoseconds to a second, so the bars are logarithmic. The numbers beside the bars show
+        // this.
         let share = 100.0 * (effect.max(1) as f64).log10() / (most.max(2) as f64).log10();
         let _ = writeln!(
             page,
@@ -213,7 +215,7 @@ fn groups(page: &mut String, document: &Document) {
 
 fn one(page: &mut String, finding: &Finding, subject: &str) {
     let accepted = if finding.accepted { " · accepted" } else { "" };
-    // Also as a word: not everybody sees colours.
+    // Shows the verdict also as a word, because not everybody sees colours.
     let verdict = match finding.verdict.as_str() {
         "sources-disagree" => "choice",
         "not-applicable" => "not applicable",

@@ -35,7 +35,7 @@ pub(crate) fn facts_of(from: Option<&Path>, reading: Reading) -> Result<Facts, F
 pub(crate) fn stay_away(facts: &Facts, named: Option<&CpuSet>) -> Option<Housekeeping> {
     let isolated = Context::of(facts, &Intent::default()).isolated.value;
     let isolated = named.map_or(isolated.clone(), |named| isolated.union(named));
-    // Where the kernel refuses, the reading has already noted it.
+    // If the kernel refuses the move, reading the host has already added a note.
     (facts.origin.kind == Kind::Live).then(|| Housekeeping::enter(&isolated))
 }
 

@@ -99,7 +99,7 @@ fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
         out.styled(Style::Bold, &format!("{}. {}", n + 1, action.title()))?;
         writeln!(out)?;
         one_action(out, action)?;
-        // The commands of this step were made for the CPUs that are isolated now.
+        // The commands of this step are for the CPUs that are isolated now. An earlier step may change these CPUs.
         let earlier = advice.actions[..n].iter().position(Advised::changes_isolated);
         if let Some(at) = earlier.filter(|_| action.is_line() || !action.changes().is_empty()) {
             let then = format!(
@@ -130,11 +130,12 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     if !changes.is_empty() {
         wrapped(out, "   diff  ", "         ", &changes.join("  "))?;
     }
-    // An action that asks what the host is for changes nothing: it says what was found without that, and what it decides.
+    // An action that asks for the host's use changes nothing. Its labels say what was found without the answer, and
+    // which rules the answer decides.
     let (label, ids_of) = if action.is_ask() { ("   found ", "   then  ") } else { ("   why   ", "   fixes ") };
     wrapped(out, label, "         ", &gain(&action.gain()))?;
     let risks = action.risks().into_iter().map(|risk| format!("{}.", capital(risk.text())));
-    // Those of each cause come first; the others stand with their findings.
+    // Shows only the first costs; the others are printed with their findings.
     const COSTS: usize = 5;
     let costs = action.costs().into_iter().filter(|cost| !cost.starts_with("None")).take(COSTS).map(str::to_owned);
     let risks = once(&risks.chain(costs).collect::<Vec<_>>());
@@ -156,7 +157,7 @@ fn lines(out: &mut Clean<impl Write>, label: &str, lines: &[String]) -> io::Resu
     let shown = if lines.len() > LINES { LINES - 1 } else { lines.len() };
     let mut label = label.to_owned();
     for line in &lines[..shown] {
-        // A value of the host cannot begin a line of its own.
+        // Removes newlines, so that a value from the host cannot begin a new line of output.
         writeln!(out, "{label}{}", line.replace('\n', " "))?;
         label = " ".repeat(label.len());
     }
@@ -257,7 +258,7 @@ fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     writeln!(out, "\nDelays compared with the goal of {} ({SIZES}):", spaced(goal.latency))?;
     let mut seen: Vec<&str> = Vec::new();
     for (finding, effect) in adds {
-        // Of several subjects of one rule a packet meets one: the worst of them counts.
+        // A packet meets only one of several subjects of a rule. The worst one counts.
         if seen.contains(&finding.rule.id) {
             continue;
         }
@@ -302,7 +303,7 @@ fn rows(report: &Report) -> Vec<(&'static str, Tally)> {
 fn hint(facts: &Facts, is_root: bool) -> String {
     match facts.origin.kind {
         host::facts::Kind::Live => {
-            // A guest has no registers that would tell.
+            // A guest has no registers that would answer the question.
             let ways = [
                 (!is_root, "as root"),
                 (
@@ -400,7 +401,7 @@ fn worst(tally: &Tally) -> Verdict {
 mod tests {
     use super::*;
 
-    /// adl0: 27 unknown and 2 pass are not "all is well".
+    /// The recording adl0 has 27 unknown and 2 passed rules. That must not look like "all is well".
     #[test]
     fn a_tick_stands_where_most_was_judged() {
         let tally = |pass, unknown| Tally { pass, unknown, ..Tally::default() };
@@ -409,7 +410,7 @@ mod tests {
         assert_eq!(worst(&Tally { warn: 1, ..tally(2, 27) }), Verdict::Warn);
     }
 
-    /// emr0: the lines added up to 45 unknown, and the total said 163.
+    /// On the recording emr0, the lines once added up to 45 unknown, while the total said 163.
     #[test]
     fn the_lines_of_the_counts_add_up_to_the_total() {
         let facts = Facts { cmdline: known_line("quiet isolcpus=2-3 isolcpus=2-3"), ..Facts::default() };

@@ -98,14 +98,14 @@ pub(super) fn capital(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// icx2s0: two settings of the same CPUs cost the same in part.
+    /// The recording icx2s0: the costs of two settings of the same CPUs are partly equal.
     #[test]
     fn a_sentence_stands_once_in_a_paragraph() {
         let costs = ["More power. Also changes CPUs 6-7.", "Less is saved. Also changes CPUs 6-7."];
         assert_eq!(once(&costs), "More power. Also changes CPUs 6-7. Less is saved.");
     }
 
-    /// emr0: a sixth action, and a firmware setting whose cause a step fixes by other means.
+    /// The recording emr0 has a sixth action, and a firmware setting whose cause a step fixes in another way.
     #[test]
     fn every_finding_without_a_step_is_named() {
         let findings = [("cpu.epp", true), ("cmd.hugepages", false), ("idle.states", true), ("idle.states", false)];

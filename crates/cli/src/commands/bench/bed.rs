@@ -51,7 +51,7 @@ impl Bed {
     /// Opens the port and moves the thread to its CPU. If `all` is true, the port takes every frame away from the
     /// kernel, because a capture may contain frames of any kind.
     pub fn open(typed: &Typed, all: bool) -> anyhow::Result<Self> {
-        // Before any thread is started: they inherit the mask.
+        // Before any thread is started, because threads inherit the signal mask.
         let signals = Signals::hold()?;
         let tested = Tested::find(typed)?;
         let meter = Wattmeter::open(&typed.modelled)?;
@@ -77,7 +77,7 @@ impl Bed {
             promiscuous: false,
         })?;
         let facts = os::interface_facts(&typed.port)?;
-        // A capture's frames have sizes of their own.
+        // The frames of a capture have different sizes.
         if !all {
             fits(typed, facts.mtu)?;
         }
@@ -103,8 +103,8 @@ impl Bed {
         os::place_this_thread(Scheduling { cpu: typed.cpu, fifo: typed.fifo })
     }
 
-    /// Runs `trial` on a thread of its own, on the tester's CPU, while this thread listens for signals and reads the
-    /// gaps of the device under test. Returns the result of the trial, and what was observed of the device under test.
+    /// Runs `trial` on a separate thread, on the tester's CPU, while this thread listens for signals and reads the gaps
+    /// of the device under test. Returns the result of the trial, and what was observed of the device under test.
     pub fn watch<T: Send>(
         &mut self,
         typed: &Typed,
@@ -180,7 +180,7 @@ impl Tested {
         }
         let found = match (typed.pid, typed.tid) {
             (Some(pid), _) => Self::Process { pid, threads: Threads::All },
-            // /proc/TID is there for every thread, though no listing shows it (proc(5)).
+            // /proc/TID exists for every thread, although no listing shows it (proc(5)).
             (None, Some(tid)) => Self::Process { pid: tid, threads: Threads::These(vec![tid]) },
             (None, None) => Self::Unnamed,
         };
@@ -243,7 +243,7 @@ impl GapLog {
         for reader in readers {
             let found = reader.gaps_between(self.since, now);
             self.overrun |= found.overrun;
-            // A gap that lies across two fetches comes twice; splitting joins them again.
+            // A gap that spans two fetches is reported in two parts. They are joined later.
             self.gaps.extend(found.spans.into_iter().map(|(start, end)| Gap { start, end }));
         }
         self.since = now;

@@ -58,7 +58,7 @@ fn latency(typed: &Latency) -> anyhow::Result<Status> {
         if typed.goal.is_some() && result.goal.as_ref().and_then(|goal| goal.held.value) != Some(true) {
             status = Status::Findings;
         }
-        // Nothing came back: nothing was measured, whatever was asked for.
+        // No frame came back, so there is no result.
         if result.all.count == 0 && !result.interrupted {
             status = Status::Findings;
         }
@@ -93,7 +93,7 @@ fn measure(
 fn load(typed: &Load) -> anyhow::Result<Status> {
     let (min, max) = (typed.min_rate.as_pps(), typed.max_rate.as_pps());
     let mut search_config = if typed.rfc2544 { SearchConfig::rfc2544(min, max) } else { SearchConfig::short(min, max) };
-    // The default width is that of the short search.
+    // The default width applies only to the short search.
     if !(typed.rfc2544 && typed.width == 50_000) {
         search_config.width_ppm = typed.width;
     }
@@ -124,7 +124,7 @@ fn load(typed: &Load) -> anyhow::Result<Status> {
                 Verdict::Loss => "lost frames",
                 Verdict::TesterLimited => "the tester could not send this fast",
             };
-            // Progress is worth nothing if nobody can see it.
+            // A failure to print the progress is ignored.
             let _ = writeln!(terminal::err(), "{}: {word}", PacketRate::new(step.load_pps));
         }
     }

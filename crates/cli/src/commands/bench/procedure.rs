@@ -184,7 +184,7 @@ fn progress(typed: &Ports) -> impl FnMut(&str) {
     move |what: &str| {
         if shown {
             let elapsed = Nanos::from_secs(began.elapsed().as_secs());
-            // If nobody reads the progress, the measurement goes on.
+            // A failure to print the progress does not stop the measurement.
             let _ = writeln!(terminal::err(), "after {}: {what}", rough(elapsed));
         }
     }

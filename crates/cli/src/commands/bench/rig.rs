@@ -26,7 +26,7 @@ use crate::{Failure, terminal};
 
 /// The command as recorded in the journal of changes.
 const COMMAND: &str = "apus bench";
-/// Bytes of an untagged frame besides its payload: header and check sequence (IEEE 802.3, clause 3).
+/// Number of bytes of an untagged frame that are not payload: header and check sequence (IEEE 802.3, clause 3).
 const BESIDE: u32 = 14 + 4;
 /// Frames in a pool beyond those that the rings hold.
 const SPARE: u32 = 2048;
@@ -44,7 +44,7 @@ const LAB_DUT: [u8; 6] = [0x02, 0x61, 0x70, 0x75, 0x00, 0x01];
 const LISTEN: Duration = Duration::from_millis(50);
 
 struct Opened {
-    // Before the pool: it holds frames of it.
+    // Declared before the pool, so that it is dropped first: it holds frames of the pool.
     device: AfXdpDevice,
     pool: Pool,
     facts: InterfaceFacts,
@@ -78,7 +78,7 @@ impl<'a> Rig<'a> {
     ///
     /// `sizes` lists the frame sizes of all trials.
     pub fn open(typed: &'a Typed, sizes: &[Sizes], wanted: Wanted<'a>) -> anyhow::Result<Self> {
-        // Before any thread is started: they inherit the mask.
+        // Before any thread is started, because threads inherit the signal mask.
         let signals = Signals::hold()?;
         for line in ports::take_back_left_behind(COMMAND)? {
             let _ = writeln!(terminal::err(), "{line}");
@@ -214,7 +214,7 @@ impl<'a> Rig<'a> {
             }
             let trials = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             match child.transpose() {
-                // It was started to reset the device; how it ends is the operator's matter.
+                // The command was started to reset the device. Its exit status is not checked.
                 Ok(child) => drop(child.map(|mut child| child.try_wait())),
                 Err(source) => {
                     let what = "run the --reset-command with sh".into();
@@ -272,7 +272,7 @@ impl Measurer for Rig<'_> {
     }
 }
 
-/// Opens a port in its namespace; this thread stays in it until the next one is opened.
+/// Opens a port in its network namespace. This thread stays in the namespace until the next port is opened.
 fn open_port(name: &str, netns: Option<&str>, typed: &Typed, sizes: &[Sizes]) -> anyhow::Result<Opened> {
     if let Some(netns) = netns {
         tester::lab::enter(netns)?;

@@ -142,7 +142,7 @@ fn cpu(used: &Reading<CpuDocument>, out: &mut impl Write) -> io::Result<()> {
         let share = 100.0 * used.cpu_ns as f64 / used.interval_ns.max(1) as f64;
         let wakeups = used.wakeups_per_s.map_or("unknown".to_owned(), |rate| format!("{rate:.0}"));
         let delayed = 100.0 * used.run_delay_ns as f64 / used.interval_ns.max(1) as f64;
-        // What the tested device cannot help: others had the CPU when it wanted to run.
+        // Share of the packets that were late because the tested device had to wait for the CPU.
         let delayed = if delayed < 1.0 { String::new() } else { format!("; {delayed:.1} % waiting for the CPU") };
         format!("{share:.1} % of one core, {wakeups} wake-ups/s{delayed}")
     };

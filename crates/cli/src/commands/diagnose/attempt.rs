@@ -22,7 +22,8 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
         )?;
         return Ok(());
     };
-    // Where the setting is, and how the command comes back from there to where the user is.
+    // The namespace of the setting, and the start of the command line that leads from there back to the user's
+    // namespace.
     let (place, back) = match case.ends.iter().position(|end| Some(&end.name) == cause.hit.end.as_ref()) {
         Some(0) => (typed.netns.as_deref(), Vec::new()),
         Some(_) if typed.peer_netns.is_some() => (typed.peer_netns.as_deref(), way_back(typed)),
@@ -52,7 +53,7 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
         None => Command::new(program),
     };
     if typed.json {
-        // Standard output has one document already.
+        // Standard output already contains one JSON document.
         experiment.stdout(std::process::Stdio::null());
     }
     writeln!(
@@ -79,7 +80,7 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
 fn way_back(typed: &Diagnose) -> Vec<String> {
     match &typed.netns {
         Some(name) => ["ip", "netns", "exec", name].map(str::to_owned).to_vec(),
-        // With its mounts, too: `ip netns exec` mounts the /sys of the other end.
+        // Enters the mount namespace too, because `ip netns exec` mounts the other end's /sys.
         None => ["nsenter", "--target", &std::process::id().to_string(), "--net", "--mount", "--wd"]
             .map(str::to_owned)
             .to_vec(),

@@ -162,7 +162,7 @@ fn end(end: &End) -> document::End {
         rx_hold_ns: whole(end.rx_hold_us.map(|hold| hold * 1e3)),
         polls: whole(end.polls),
         drops: end.drops.iter().map(|drops| (drops.counter.clone(), drops.count)).collect(),
-        // A recording of FreeBSD has loads here, which are no packets.
+        // In a recording of FreeBSD, the queues have loads, not packets.
         queues: end
             .queues
             .iter()

@@ -1,5 +1,5 @@
-//! Watches both ends of a connection at the same time. For each end, a process of its own takes a snapshot with
-//! `--watch` in that end's network namespace. So live watching records the same facts as a recording of another host.
+//! Watches both ends of a connection at the same time. For each end, a separate process takes a snapshot with `--watch`
+//! in that end's network namespace. So live watching records the same facts as a recording of another host.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -20,7 +20,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> Result<Self, Failure> {
         let path = std::env::temp_dir().join(format!("apus-diagnose-{}", std::process::id()));
-        // Nobody else reads what a snapshot holds. One that exists is of somebody else.
+        // Other users must not read a snapshot. An existing folder could belong to another user, so it is an error.
         fs::DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
             Failure::lacking(
                 format!("cannot create {}", path.display()),
@@ -86,7 +86,8 @@ pub(super) fn ends(typed: &Diagnose) -> anyhow::Result<Vec<(String, Facts)>> {
 fn start(typed: &Diagnose, netns: Option<&str>, file: PathBuf) -> anyhow::Result<Taking> {
     let program = std::env::current_exe()?;
     let mut command = match netns {
-        // It also mounts the /sys of the namespace, which a thread that only enters it would not see.
+        // `ip netns exec` also mounts the namespace's /sys, which a thread that only enters the namespace would not
+        // see.
         Some(name) => {
             check(name)?;
             let mut command = Command::new("ip");

@@ -143,7 +143,8 @@ fn held(access: &Access, plan: &Changes) -> anyhow::Result<Held> {
     Ok(Held::new(access, plan, COMMAND, VERSION)?)
 }
 
-/// Refuses a factor that changes nothing on this host: it would wrongly be reported as having no effect.
+/// Returns an error for a factor that changes nothing on this host. Otherwise it would wrongly be reported as having no
+/// effect.
 fn check(access: &Access, factor: &Profile) -> anyhow::Result<()> {
     let plan = changes(access, factor)?;
     let lacking = |why: String| {

@@ -47,7 +47,7 @@ pub(super) fn serve(
     ready: impl FnOnce() -> anyhow::Result<()>,
     body: impl Fn() -> Result<String, live::Error>,
 ) -> anyhow::Result<Status> {
-    // A signal writes a byte; the server waits for connections and for this.
+    // A signal writes a byte to this socket pair. The server waits for the byte and for connections at the same time.
     let (ended, signalled) = UnixStream::pair().context("cannot handle signals")?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         let signalled = signalled.try_clone().context("cannot handle signals")?;

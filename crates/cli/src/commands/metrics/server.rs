@@ -42,7 +42,7 @@ pub fn serve(
         fds.extend(connections.iter().map(|one| PollFd::new(&one.stream, one.waits_for())));
         let now = Instant::now();
         let next = connections.iter().map(|one| one.deadline.saturating_duration_since(now)).min();
-        // Rounded up: a wait that ends before the deadline would be followed by one of no time.
+        // Rounds up: if the wait ended before the deadline, another wait of no length would follow.
         let wait = next
             .map(|span| Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) + 1_000 });
         let wait = wait.map(|wait| Timespec { tv_nsec: wait.tv_nsec.min(999_999_999), ..wait });
@@ -68,7 +68,8 @@ pub fn serve(
 
 /// Accepts new connections; closes the oldest if there are too many.
 fn accept(listener: &TcpListener, connections: &mut Vec<Connection>, now: Instant) {
-    // Not more than there is room for: each gets its chance to be read before another takes its place.
+    // Accepts at most as many connections as there are places, so that each is read at least once before another one
+    // replaces it.
     for _ in 0..MOST_CONNECTIONS {
         match listener.accept() {
             Ok((stream, _)) => {
@@ -83,7 +84,7 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>, now: Instan
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock) => return,
             Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
             Err(e) => {
-                // Out of descriptors, say: those that we hold pass.
+                // For example, no file descriptor is free. Closing our connections frees some.
                 let _ = writeln!(terminal::err(), "warning: cannot accept a connection: {e}");
                 connections.clear();
                 return;
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(respond(b"GET /metrics HTTP/1.1\r\n\r\n", &failing).status, 500);
     }
 
-    /// A server whose body is `x 1`; it ends with the returned stream.
+    /// Starts a server with the body `x 1`. It ends when the returned stream is closed.
     fn server() -> (SocketAddr, UnixStream, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -286,8 +287,8 @@ mod tests {
         answer
     }
 
-    /// Before, sixteen of them made every scrape fail for two seconds, over and over. Nothing here depends on time: who
-    /// holds a place gives it up to who comes.
+    /// Regression test: sixteen slow clients made every scrape fail for two seconds, again and again. The result does
+    /// not depend on time: a new client replaces an old one.
     #[test]
     fn forty_slow_clients_keep_no_scrape_waiting() {
         let (address, ends, thread) = server();
@@ -295,7 +296,7 @@ mod tests {
         for round in 0..3 {
             for _ in 0..40 {
                 let mut stream = TcpStream::connect(address).unwrap();
-                // Some say nothing, some a part of a request.
+                // Some clients send nothing, others a part of a request.
                 if round != 1 {
                     let _ = stream.write_all(b"GET /met");
                 }

@@ -12,7 +12,7 @@ use crate::{Status, terminal};
 /// Runs `apus moderate check`.
 pub(super) fn run(typed: &Check) -> anyhow::Result<Status> {
     let config = Config::read(&typed.file)?;
-    // An interface may come later, such as that of a tunnel: a note, and not a mistake.
+    // A missing interface is only a note, not a mistake, because it may appear later, such as a tunnel's interface.
     let here = Access::live().and_then(|access| host::knob::interfaces(&access));
     let mut out = terminal::out();
     for interface in &config.interfaces {
@@ -37,7 +37,7 @@ pub(super) fn run(typed: &Check) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// `eth0: goal p99=100us, place napi`.
+/// Describes an interface in one line: `eth0: goal p99=100us, place napi`.
 fn described(interface: &InterfaceConfig) -> String {
     let how = match interface.policy {
         Policy::Goal => format!("goal {}", interface.goal),

@@ -42,8 +42,8 @@ pub struct Config {
 pub struct InterfaceConfig {
     /// Name of the interface.
     pub name: String,
-    /// Latency goal of each queue that has none of its own. The policy `goal` controls by it; under other policies it
-    /// only determines the verdict.
+    /// Latency goal of each queue without a separate goal. The policy `goal` controls the queue to meet it; under other
+    /// policies, it only determines the verdict.
     pub goal: Goal,
     /// The policy that chooses the interrupt delay.
     pub policy: Policy,
@@ -51,11 +51,11 @@ pub struct InterfaceConfig {
     pub place: Place,
     /// Highest packet rate that one queue may receive. `None`: the rate of 64-byte frames at line rate.
     pub peak_rate: Option<PacketRate>,
-    /// Number and goal of each queue with a goal of its own. Empty unless the policy is `goal`.
+    /// The queues with a separate goal: number and goal. Empty unless the policy is `goal`.
     pub queues: Vec<(u32, Goal)>,
 }
 
-/// The largest configuration file in bytes: a section for each of thousands of queues.
+/// Maximum size of a configuration file in bytes, enough for a section for each of thousands of queues.
 const LARGEST: u64 = 1 << 20;
 
 impl Config {
@@ -117,7 +117,7 @@ impl Config {
         let mut reader = Reader { file, text, mistakes: Vec::new() };
         let (root, errors) = DeTable::parse_recoverable(text);
         if !errors.is_empty() {
-            // What is no TOML would be followed by mistakes that are none.
+            // If the text is not TOML, only these errors are reported: further ones would be misleading.
             for error in errors {
                 reader.mistake(error.span().map_or(0, |span| span.start), error.message().trim().replace('\n', "; "));
             }
@@ -155,7 +155,7 @@ fn text(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// The keys of a section that say how to steer.
+/// The keys of a section, which say how to control the moderation.
 #[derive(Default)]
 struct Keys {
     goal: Option<Goal>,
@@ -296,7 +296,7 @@ impl Reader<'_> {
     }
 }
 
-/// Keeps a value, or returns why it is none.
+/// Stores a value. Returns the reason if the value is invalid.
 fn set<T, E: fmt::Display>(to: &mut Option<T>, value: Result<T, E>) -> Option<String> {
     match value {
         Ok(value) => {

@@ -52,7 +52,7 @@ pub(super) struct Interface {
     /// Interface index, which stays the same when the interface is renamed.
     index: Option<u32>,
     pub(super) queues: Vec<Queue>,
-    /// `None` if nothing is changed.
+    /// The settings that Apus changes. `None` if nothing is changed.
     steered: Option<Shared>,
     watch: Arc<Mutex<Queues>>,
 }
@@ -66,7 +66,7 @@ impl Interface {
         watch: &Arc<Mutex<Queues>>,
     ) -> anyhow::Result<Self> {
         let access = options.access;
-        // The least rx-usecs that its driver takes for a time.
+        // The smallest `rx-usecs` that the driver treats as a time.
         let least_usecs = driver_of(access, &config.name)?.map_or(0, |driver| least_usecs(&driver));
         let found = find(access, &config, least_usecs)?;
         check_measured(&config, &found, watch)?;
@@ -151,7 +151,7 @@ impl Interface {
         for queue in &self.queues {
             self.watch.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(queue.place());
         }
-        // The actuators hold the settings too.
+        // Drops the queues first, because their actuators hold the settings too.
         drop(self.queues);
         let restored = self.steered.map(|shared| restore(&self.config.name, shared, patience));
         restored.filter(|restored| !all_lost || !restored)
@@ -161,7 +161,7 @@ impl Interface {
 /// The receive queues of an interface that is up. If the kernel does not list NAPI instances, the queues in sysfs are
 /// used.
 fn receive_queues(access: &Access, interface: &str) -> Result<Vec<u32>, host::knob::Error> {
-    /// Of /sys/class/net/*/flags (include/uapi/linux/if.h).
+    /// The flag "up" in /sys/class/net/*/flags (include/uapi/linux/if.h).
     const IFF_UP: u32 = 1;
     if lists_napis(access) {
         return napi_queues(access, interface);
@@ -241,7 +241,7 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usec
             let why = "this kernel cannot suspend a queue's interrupts: irq-suspend-timeout needs Linux 6.13 or later";
             return Err(Failure::lacking(what, why, "use --place napi").into());
         }
-        // One timeout for all instances of the device, before Linux 6.13.
+        // Before Linux 6.13, all instances of a device share one timeout.
         if let Some(first) = found.first()
             && !has(first, "gro-flush-timeout")?
         {
@@ -262,7 +262,8 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usec
         let why = "its driver does not offer rx-usecs (ethtool -c shows what it offers)";
         return Err(Failure::lacking(what, why, "use --place napi, which works with every driver").into());
     }
-    // A driver that has it for one queue has it for all (net/ethtool/ioctl.c, ethtool_get_per_queue_coalesce).
+    // A driver that supports coalescing for one queue supports it for all (net/ethtool/ioctl.c,
+    // ethtool_get_per_queue_coalesce).
     let by_queue = |found: &Watch| matches!(CoalesceQueue::new(interface, found.queue).read(access), Ok(Some(_)));
     if found.iter().all(by_queue) {
         let queue = |found: &Watch| Place::Queue { interface: interface.clone(), queue: found.queue, least_usecs };
@@ -405,7 +406,7 @@ fn loss_bound(access: &Access, config: &InterfaceConfig) -> anyhow::Result<Optio
     }
     let ring = Rings::new(interface).read(access)?;
     let descriptors = ring.as_ref().and_then(|ring| ring.field("rx")?.parse().ok());
-    // A driver that does not know its speed says so by an error, or by -1.
+    // A driver that does not know the speed reports an error or -1.
     let speed = access.number(&format!("/sys/class/net/{interface}/speed")).ok().flatten();
     let line = speed.map(|megabits| BitRate::new(megabits * 1_000_000).frames_of(SHORTEST_FRAME));
     let why = match (descriptors, config.peak_rate.or(line)) {

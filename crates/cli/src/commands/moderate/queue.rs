@@ -105,7 +105,7 @@ impl Queue {
         self.machine.controller().is_shared()
     }
 
-    /// The profile in force, as far as is known.
+    /// The profile in force, as far as known.
     pub(super) fn in_force(&self) -> Profile {
         self.machine.controller().in_force()
     }
@@ -153,7 +153,7 @@ impl Queue {
     fn tell(&self, text: &str) {
         if self.aloud {
             let Watch { interface, queue, .. } = &self.watch;
-            // A reader that has gone does not end the steering.
+            // A failed output does not end the control.
             let _ = writeln!(terminal::out(), "{interface} queue {queue}: {}", terminal::line(text));
         }
     }
@@ -167,7 +167,7 @@ impl Queue {
             Acted::Away(away) => Some(away.to_string()),
             Acted::Lost(lost) => Some(lost.to_string()),
         };
-        // A timer that another queue demands is not a change that this queue asked for.
+        // Reports only changes that this queue requested, not a shared timer that another queue demands.
         if self.asked.replace(wanted.profile) != Some(wanted.profile) || trouble != self.trouble {
             self.changes += 1;
             let measured = match self.machine.controller().figures() {

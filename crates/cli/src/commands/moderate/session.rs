@@ -143,7 +143,7 @@ impl<'a> Session<'a> {
         let end = self.typed.duration.map(|duration| self.began + duration);
         let mut published = Published::below(Path::new("/"));
         let mut upkeep = self.began + UPKEEP_EVERY;
-        // A service manager that cannot be told ends nothing: its watchdog does that, if it is to be.
+        // A failed notification of the service manager ends nothing. Its watchdog ends the process if necessary.
         let mut is_heard = true;
         let mut tell = |told: Result<(), live::Error>| {
             if let (Err(error), true) = (&told, is_heard) {
@@ -239,8 +239,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Reads the configuration file again. Interfaces that are still in it keep their settings meanwhile. An invalid
-    /// file changes nothing.
+    /// Reads the configuration file again. Interfaces that stay in the file keep their settings in the meantime. An
+    /// invalid file changes nothing.
     fn reload(&mut self) {
         let config = match Config::of(self.typed) {
             Ok(config) => config,

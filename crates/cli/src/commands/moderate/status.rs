@@ -26,7 +26,7 @@ pub(super) fn run(typed: &Show) -> anyhow::Result<Status> {
         leftovers.map(leftover).try_for_each(|line| writeln!(out, "{line}"))?;
         out.flush()
     })?;
-    // A policy that is not for the goal is not at fault if it misses it.
+    // Only the policy `goal` is blamed for a missed goal; other policies do not control for it.
     let missed = |queue: &crate::documents::moderation::Queue| {
         queue.lost.is_some() || queue.policy == "goal" && queue.verdict == Name::of(&Verdict::Missed)
     };

@@ -37,7 +37,8 @@ fn by(quantile: Quantile, lateness: Lateness, has_bound: bool, dry_run: bool) ->
             "the NIC may delay packets for an unknown time: its moderation is adaptive, or cannot be read",
         );
     }
-    // Too many are late, whatever the others are: a goal is missed by fewer packets than it is held by.
+    // Too many packets are late, even if all further ones up to `least` were in time. So a miss can be proven with
+    // fewer packets than a success.
     let missed = late > share * all.max(least);
     if !missed && all < least {
         return unmeasured(&format!("only {packets} packets were measured; judging the goal needs at least {least}"));

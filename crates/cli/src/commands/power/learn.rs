@@ -17,7 +17,7 @@ use crate::{Failure, Status, terminal};
 
 /// Runs `apus power learn`.
 pub(super) fn run(typed: &Learn) -> anyhow::Result<Status> {
-    // A file that is wrong is found before the time is spent.
+    // Checks the file first, before time is spent on measuring.
     if typed.file.exists() {
         branches::spans(&typed.file)?;
     }

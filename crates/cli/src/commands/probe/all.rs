@@ -18,7 +18,7 @@ use crate::terminal::print_json;
 
 /// Runs `apus probe all`: measures and writes the platform profile.
 pub fn run(typed: &All) -> anyhow::Result<Status> {
-    // Before any thread is started: they inherit what is held back.
+    // Before any thread is started, because threads inherit the signal mask.
     let signals = Signals::hold()?;
     check_writable(&typed.output, &typed.html)?;
     let cpu = last(typed.cpu)?;

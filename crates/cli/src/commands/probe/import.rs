@@ -24,7 +24,7 @@ pub fn run(typed: &Import) -> anyhow::Result<Status> {
         hosts.push(imported.host);
         measured.push(imported.measured);
     }
-    // The host on which they were measured, as far as the first file says; not this one.
+    // The host on which the measurements were made, according to the first file. It may be another host than this one.
     let Some(host) = hosts.into_iter().next() else { return Ok(Status::Wrong) };
     put(&Document::new(host, measured, Energy::unmeasured("the imported file has no energy")), &typed.outputs)?;
     Ok(Status::Good)

@@ -172,7 +172,7 @@ fn one(
     conditions: &Conditions,
     outputs: &Outputs,
 ) -> anyhow::Result<Status> {
-    // Before any thread is started: they inherit what is held back.
+    // Before any thread is started, because threads inherit the signal mask.
     let signals = Signals::hold()?;
     check_writable(&outputs.output, &outputs.html)?;
     let time = duration * probes.len() as u64;
@@ -241,7 +241,7 @@ fn interrupts(typed: &args::Interrupt) -> anyhow::Result<Vec<Interrupt>> {
     let mut probes: Vec<Interrupt> = Vec::new();
     for wait in waits {
         probes.extend(typed.sender.or(other).map(|sender| of(wait, sender)));
-        // The right CPU as well, where the receiver lets the sender run.
+        // Also measures on the receiver's CPU, where a blocking receiver lets the sender run.
         if typed.sender.is_none() && wait == Wait::Block {
             probes.push(of(wait, cpu));
         }
@@ -260,9 +260,10 @@ fn start(load: Load, time: Nanos) -> Result<probe::load::Running, probe::Error> 
 /// Prints and writes the measurements in the requested formats.
 fn finish(measured: Vec<Measured>, energy: Energy, outputs: &Outputs) -> anyhow::Result<Status> {
     let exceeded = measured.iter().any(|of| of.exceeded.is_some());
-    // What was stopped may have nothing yet; else the machine or the other end lacks something, and the marks say what.
+    // A stopped measurement may have no samples yet. Otherwise the machine or the other end lacks something, as the
+    // marks show.
     let empty = |of: &Measured| of.terms.iter().all(|term| term.raw.histogram.counts.is_empty());
-    // A quiet CPU has no gaps: only there no sample is a result.
+    // Only for the jitter probe, no samples are a result: a quiet CPU has no gaps.
     let nothing = measured.iter().all(|of| of.probe != Name::Jitter && !of.interrupted && empty(of));
     let document = Document::new(host(), measured, energy);
     put(&document, outputs)?;
@@ -316,7 +317,7 @@ fn cpus(typed: Option<&CpuList>) -> anyhow::Result<Vec<usize>> {
     typed.map_or_else(|| Ok(vec![last(None)?]), |list| Ok(list.0.clone()))
 }
 
-/// Checks that the output files are writable before measuring; keeps their contents until then.
+/// Checks before measuring that the output files are writable. Does not change their contents yet.
 fn check_writable(json: &Option<PathBuf>, page: &Option<PathBuf>) -> Result<(), Failure> {
     let is_page = |path: &&PathBuf| path.extension().is_some_and(|of| of == "html" || of == "htm");
     if let Some(path) = json.as_ref().filter(is_page) {
@@ -333,7 +334,7 @@ fn can_write(path: &Path) -> Result<(), Failure> {
         Failure::lacking(format!("cannot write {}", path.display()), e, fix)
     })?;
     if new {
-        // A run that fails leaves no empty file.
+        // A failed run must leave no empty file.
         let _ = fs::remove_file(path);
     }
     Ok(())

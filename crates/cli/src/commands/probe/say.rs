@@ -52,7 +52,7 @@ fn label(kind: MarkKind) -> &'static str {
 fn one(measured: &Measured, out: &mut impl Write) -> io::Result<()> {
     let vm = measured.marks.iter().any(|mark| mark.kind == MarkKind::VirtualMachine);
     let mut settings: Vec<String> = measured.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    // What the probe itself did to the host is as much a part of the figures.
+    // The probe's artificial load also influences the figures, so it is shown.
     let load = Some(&measured.conditions.load).filter(|load| !["none", "unknown"].contains(&load.as_str()));
     settings.extend(load.map(|load| format!("load={load}")));
     let end = if measured.interrupted { ", interrupted" } else { "" };
@@ -126,7 +126,8 @@ fn series(name: &str, series: &Distribution, out: &mut impl Write) -> io::Result
         show(*p99_99_ns),
         show(*max_ns)
     )?;
-    // Without a p99 a line says why; what lies beyond it is missing more often than not.
+    // A line says why a p99 is missing. For higher quantiles, no reason is printed, because they are missing more often
+    // than not.
     let p99 = series.quantiles.iter().find(|of| of.quantile == "p99");
     let refusal = p99.and_then(|of| of.refused_because.as_deref());
     match refusal {

@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Length of the longest bar, in characters.
 const WIDTH: u64 = 48;
 
-/// Runs `probes` one after another, each on a thread of its own. `display` draws the progress if standard error is a
+/// Runs `probes` one after another, each on a separate thread. `display` draws the progress if standard error is a
 /// terminal. If some probes cannot run here, the results of the others carry a note; if none can run, this is an error.
 pub fn run(
     probes: &[&(dyn Probe + Sync)],
@@ -51,7 +51,7 @@ pub fn run(
     }
 }
 
-/// Runs `work` on a thread of its own, and stops it if a signal arrives.
+/// Runs `work` on a separate thread, and stops it if a signal arrives.
 pub fn follow<T: Send>(
     control: Control,
     signals: &Signals,
@@ -98,7 +98,7 @@ impl Display {
 
     /// Takes a snapshot from the probe, and redraws from time to time.
     pub fn follow(&mut self, control: &Control) {
-        // Also without a terminal, so that the samples do not pile up.
+        // Takes the samples even without a terminal, so that they do not pile up.
         let histogram = &mut self.histogram;
         control.seen(|sample| histogram.record(sample.as_nanos()));
         if let Some(news) = control.news() {
@@ -121,7 +121,7 @@ impl Display {
 
     fn replace(&mut self, text: &str) {
         let mut out = terminal::err();
-        // A picture is worth nothing if nobody can see it.
+        // A failure to draw is ignored.
         let _ = out.erase_lines(self.lines).and_then(|()| write!(out, "{text}")).and_then(|()| out.flush());
         self.lines = text.lines().count();
     }

@@ -6,8 +6,8 @@ use live::port::PortConfig;
 
 use crate::args::run::Common;
 
-/// Slot size in bytes unless the user states one. A smaller slot has no room for a full-sized frame behind DPDK's
-/// packet header and the headroom that DPDK's AF_XDP driver and the kernel each reserve.
+/// Slot size in bytes unless the user states one. A smaller slot has no room for a full-sized frame after DPDK's packet
+/// header and the headroom that DPDK's AF_XDP driver and the kernel each reserve.
 pub const FRAME_SIZE: u32 = 4096;
 
 /// A port for `device`, which has the form of DPDK's device arguments.

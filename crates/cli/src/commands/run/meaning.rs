@@ -27,8 +27,8 @@ use crate::documents::run::{Config, Deferral, Place};
 
 /// Number of calls of each device that `--trace` keeps.
 const TRACED_CALLS: usize = 100_000;
-/// The largest slot that is chosen unasked, in bytes. It holds the jumbo frames of Ethernet cards; the loopback
-/// interface's frames of 64 KiB would take four times the memory.
+/// The largest slot size in bytes that is chosen automatically. It holds the jumbo frames of Ethernet cards; the
+/// loopback interface's frames of 64 KiB would take four times the memory.
 const LARGEST_CHOSEN: u32 = 16_384;
 
 /// Everything that a run needs.
@@ -57,7 +57,7 @@ impl Meaning {
     /// Makes slots large enough for the longest frames of the interfaces, unless the user stated the slot size. Warns
     /// of each interface whose longest frames do not fit. Must be called in the network namespace of the ports.
     pub fn fit_slots(&mut self) {
-        // What cannot be opened is reported when it is.
+        // Ignores interfaces that cannot be opened; opening them later reports the error.
         let facts: Vec<_> =
             self.interfaces.iter().filter_map(|name| Some((name, os::interface_facts(name).ok()?))).collect();
         let needed = facts.iter().map(|(_, facts)| slot_for(facts.longest_frame())).max().unwrap_or(0);
@@ -97,14 +97,14 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
     let kernel = common.ports.iter().any(|port| matches!(port, PortText::Interface { .. }));
     let dpdk = common.ports.iter().any(|port| matches!(port, PortText::Dpdk { .. }));
     ports(&common, kernel, dpdk)?;
-    // A slot of DPDK's also holds its packet header (rte_mbuf).
+    // A slot of DPDK also contains its packet header (rte_mbuf).
     let frame_size = match (common.frame_size, dpdk) {
         (Some(size), _) => size,
         (None, true) => dpdk::FRAME_SIZE,
         (None, false) => PoolConfig::default().frame_size,
     };
     let name = common.name.clone().unwrap_or_else(|| format!("{}-{}", app.name(), std::process::id()));
-    // Unless it is promiscuous, a card discards frames to addresses other than its own.
+    // In non-promiscuous mode, a NIC discards frames to addresses other than its own.
     let promiscuous = matches!(app, AppConfig::L2Fwd { .. });
     let ports = common.ports.iter().enumerate().map(|(number, port)| self::port(port, number, &common, promiscuous));
     let rings = RingSizes { fill: common.ring, rx: common.ring, tx: common.ring, completion: common.ring };
@@ -239,7 +239,7 @@ fn mode(typed: &Common) -> Result<Mode, Failure> {
             }
             Mode::Backoff { max }
         }
-        // The loss bound is the instance's to fill in: it knows the ports.
+        // The instance fills in the loss bound, because it knows the ports.
         Mode::Adaptive(config) => Mode::Adaptive(AdaptiveConfig { goal: typed.goal, ..config }),
         other => other,
     })

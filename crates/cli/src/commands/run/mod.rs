@@ -28,7 +28,7 @@ use meaning::Meaning;
 /// Runs `apus run` until it is asked to stop, and prints its counters.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
     let mut meaning = meaning::of(typed.app)?;
-    // Before any thread is started: they inherit the mask.
+    // Before any thread is started, because threads inherit the signal mask.
     let signals = Signals::hold()?;
     let outputs = Outputs::open(&meaning)?;
     let mut meter = Wattmeter::open(&meaning.modelled)?;
@@ -47,7 +47,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
             return Err(error);
         }
     };
-    // The workers have done so by themselves, before their first frame.
+    // The workers dropped their privileges before their first frame.
     ports::give_up_privileges(deferred.iter().any(Option::is_some))?;
     let (ports, mode) = (instance.ports().to_vec(), instance.mode());
     let deferred_napis: Vec<Vec<u32>> =
@@ -116,7 +116,7 @@ fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>)>
 
 /// Prints to standard error, because standard output is for the result.
 fn tell(line: &str) {
-    // Nothing is left to be done if this cannot be said.
+    // A failure to print is ignored.
     let _ = writeln!(terminal::err(), "{line}");
 }
 

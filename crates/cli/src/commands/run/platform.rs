@@ -63,7 +63,7 @@ fn costs(measured: &[Measured]) -> Result<WakeCosts, String> {
     if timed.len() > LENGTHS {
         return Err(format!("it has timer results for {} intervals, but at most {LENGTHS} are supported", timed.len()));
     }
-    // Across CPUs where that was measured: frames come from elsewhere as a rule.
+    // Prefers the cost across CPUs if it was measured, because frames usually come from elsewhere.
     let blocked = |variant: &str| {
         let of = measured.iter().find(|of| of.probe == Name::Interrupt && of.variant.starts_with(variant))?;
         of.terms.iter().find(|term| term.name == "XDP to pick-up")
@@ -84,13 +84,14 @@ fn lateness(series: &Distribution) -> Result<Option<Lateness>, String> {
         return Ok(None);
     }
     let histogram = Histogram::try_from(&series.histogram).map_err(|error| error.to_string())?;
-    // In 128 bits: a file may claim any number of samples.
+    // Computes with 128 bits, because a file may claim any number of samples.
     let rank = |per_mille: u128| (u128::from(histogram.len()) * per_mille).div_ceil(1_000) as u64;
     let ranks = [500, 750, 900, 990, 999].map(rank);
     let [Some(p50), Some(p75), Some(p90), Some(p99), p999] = histogram.at_ranks(ranks) else {
         return Ok(None);
     };
-    // Longer than samples are kept apart: no reason to give up the rest.
+    // The p999 is above the largest value that the histogram resolves. That value takes its place, so that the other
+    // quantiles can be used.
     let p999 = p999.unwrap_or(HIGHEST_NS);
     let ns = Nanos::from_nanos;
     Ok(Some(Lateness { p50: ns(p50), p75: ns(p75), p90: ns(p90), p99: ns(p99), p999: ns(p999) }))
@@ -138,11 +139,11 @@ mod tests {
         recorder.series(None)
     }
 
-    /// A timer's result, with the samples put in its place.
+    /// The result of a timer probe with the given samples.
     fn timer(interval: Nanos, raw: Distribution) -> Measured {
         let cpu = *probe::place::allowed().unwrap().last().unwrap();
         let probe = Timer { interval, duration: interval * 2, ..Timer::new(cpu) };
-        // In a thread of its own: it changes the affinity and the class of the one that calls it.
+        // On a separate thread, because the probe changes the affinity and scheduling class of the calling thread.
         let run = move || probe.run(&Control::new(None)).unwrap();
         let mut measured = std::thread::spawn(run).join().unwrap();
         measured.terms[0].raw = raw;
@@ -157,7 +158,7 @@ mod tests {
         let few = timer(us(200), series(&[(5, 100)]));
         let measured = [long, few, short];
         let costs = costs(&measured).unwrap();
-        // libapus reads the same file without the probes.
+        // libapus reads the same file without the probe crate.
         let text = serde_json::json!({ "schema": "apus.platform/2", "measured": measured }).to_string();
         assert_eq!(live::platform::costs(&text), Ok(costs));
         let lengths: Vec<Nanos> = costs.timed.iter().flatten().map(|cost| cost.length).collect();

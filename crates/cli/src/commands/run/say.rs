@@ -171,7 +171,7 @@ fn worker(number: usize, end: &live::instance::WorkerEnd) -> Worker {
 
 fn text(error: &Error) -> String {
     match error {
-        // `describe` wants an error of its own; these hold no source to lose.
+        // `describe` needs an owned error. These errors have no source that the copy would lose.
         Error::PortLost { port, why } => describe(&Error::PortLost { port: port.clone(), why: why.clone() }.into()).0,
         other => other.to_string(),
     }

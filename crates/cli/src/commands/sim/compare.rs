@@ -14,7 +14,7 @@ use crate::terminal::print_json;
 
 /// Runs `apus sim compare`: simulates all scenarios, each on its own thread.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
-    // All are read before any is simulated: what is wrong with the last one shows at once.
+    // Reads all scenarios before any is simulated, so that a mistake in the last one is reported at once.
     let read_all = typed.scenarios.iter().map(|path| {
         let source = read::Source::open(path)?;
         source.scenario(&typed.instead.set, &mut |_| {})

@@ -129,7 +129,7 @@ impl Kept {
                 return Err(Failure::wrong(format!("cannot read {name}"), error, "choose another file with -o"));
             }
         };
-        // A row without its end is one that was being written when the program ended.
+        // A last row without a newline was being written when the program ended.
         let whole = old.rfind('\n').map_or("", |end| &old[..=end]);
         let other = |why: &str| {
             let fix = "choose another file with -o, or move this one away";
@@ -173,7 +173,8 @@ impl Kept {
     }
 }
 
-/// Parses rows by their first cell. A line that is not a row ends parsing: the file is then not one of a sweep.
+/// Parses rows, by their first cell. Parsing ends at a line that is not a row, because then the file does not belong to
+/// a sweep.
 fn by_number(rows: &str) -> BTreeMap<String, Vec<String>> {
     let reader = ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(rows.as_bytes());
     let rows = reader.into_records().map_while(Result::ok);

@@ -41,7 +41,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
 
 /// Computes the figures, each on its own thread.
 fn make(typed: &Typed) -> Result<Vec<Figure>, FigureError> {
-    // In the documents' order, and each once, however they were typed.
+    // In the order of the documents, each once, whatever the order on the command line.
     let wanted = sim::figures::ids().filter(|id| typed.figures.is_empty() || typed.figures.contains(id));
     std::thread::scope(|scope| {
         let started: Vec<_> = wanted.map(|id| scope.spawn(move || sim::figures::named(id, typed.seed))).collect();
@@ -170,7 +170,7 @@ fn turned(said: &Sensitivity) -> [[String; 8]; 2] {
     [line('−', &said.down), up]
 }
 
-/// The part of a value before the first comma.
+/// The part of a text before the first comma.
 fn short(value: &str) -> String {
     value.split(", of").next().unwrap_or(value).to_owned()
 }
@@ -200,7 +200,7 @@ fn is_text(column: usize) -> bool {
     !(2..6).contains(&column)
 }
 
-/// The text with each line `indent` columns in.
+/// Indents each line of the text by `indent` columns.
 fn wrapped(text: &str, indent: usize) -> String {
     const WIDTH: usize = 110;
     let margin = " ".repeat(indent);

@@ -44,7 +44,7 @@ impl Source {
 }
 
 fn of_scenario(name: &str, error: &strict::Error) -> Failure {
-    // What is wrong in a machine's file is told as that.
+    // A mistake in a machine's file is reported with that file.
     let what = match &error.place {
         Place::Line { file, .. } if file != name => format!("cannot read the machine {file}, which {name} uses"),
         _ => format!("cannot read the scenario {name}"),

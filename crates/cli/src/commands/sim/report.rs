@@ -155,7 +155,7 @@ fn delays(cases: &[Case]) -> Distribution {
             above -= n;
             TailPoint { value: *value as f64 / 1e3, above: above as f64 / count }
         });
-        // The last one has nothing above it, which a logarithmic axis cannot show.
+        // The share above the last point is zero, which a logarithmic axis cannot show.
         let all = points.filter(|point| point.above > 0.0).collect();
         TailLine { series: say::name(case), all, clean: Vec::new() }
     });

@@ -166,7 +166,7 @@ fn over(
             Some(ScatterPoint { series: name(combination, key), x: Estimate::exact(*at), y })
         })
         .collect();
-    // Without loss there is nothing to show.
+    // Without loss, no plot is needed.
     if points.iter().all(|point| point.y.value == 0.0) {
         return None;
     }

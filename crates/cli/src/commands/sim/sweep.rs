@@ -35,7 +35,7 @@ type Said = (usize, Result<Case, Failure>);
 
 /// Runs `apus sim sweep`: simulates the cases that are not yet in the CSV file, and adds them.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
-    // Before any thread is started: they inherit what is held back.
+    // Before any thread is started, because threads inherit the signal mask.
     let signals = Signals::hold()?;
     let plan = plan(typed)?;
     let keys: Vec<&str> = typed.vary.iter().map(|vary| vary.key.as_str()).collect();
@@ -57,7 +57,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let mut next = 0;
     while next < left.len() {
         progress.show(waiting.len() + next);
-        // Not only when nothing comes: short cases come without a rest.
+        // Checks for a signal after each result too, because short cases finish without a pause.
         if signals.wait(Duration::ZERO).is_some() {
             interrupted = true;
             break;
@@ -127,7 +127,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         }
     }
     if let Some(path) = &typed.report {
-        // Not among the rows of a table that somebody reads on.
+        // Not printed among the rows, because another program may read the table.
         let said = format!("report: {}", path.display());
         if typed.output.is_some() { writeln!(out, "{said}")? } else { writeln!(terminal::err(), "{said}")? }
     }
@@ -135,7 +135,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(if interrupted { Status::Findings } else { Status::Good })
 }
 
-/// The combinations of which all seeds are simulated.
+/// The combinations whose seeds are all simulated.
 fn combinations(
     keys: &[&str],
     head: &[String],
@@ -146,7 +146,7 @@ fn combinations(
     let there: Vec<(BTreeMap<&str, &str>, &[String])> = order
         .iter()
         .filter_map(|(number, instead)| {
-            // A later one wins, as it does in the scenario.
+            // A later value wins, as in the scenario.
             let values = instead.iter().map(|replaced| (replaced.key.as_str(), replaced.value.as_str())).collect();
             Some((values, &rows.get(number)?[..]))
         })
@@ -157,7 +157,7 @@ fn combinations(
 
 /// Builds all combinations, and checks them before any is simulated.
 fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
-    /// More cases than this are taken for a typing mistake.
+    /// More cases than this count as a typing mistake.
     const MOST: usize = 1_000_000;
     let source = read::Source::open(&typed.scenario)?;
     let combinations = typed.vary.iter().try_fold(typed.seeds as usize, |n, vary| n.checked_mul(vary.values.len()));
@@ -281,7 +281,7 @@ impl Progress {
         let filled = WIDTH * done / self.total.max(1);
         let bar = format!("{}{}", "#".repeat(filled), "-".repeat(WIDTH - filled));
         let mut err = terminal::err();
-        // What nobody can see needs no handling.
+        // A failure to draw is ignored.
         let _ = err.erase_line().and_then(|()| write!(err, "[{bar}] {done} of {} cases", self.total));
     }
 

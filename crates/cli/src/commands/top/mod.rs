@@ -94,7 +94,7 @@ fn live_on(
     let mut due = Instant::now() + interval;
     while !ended.load(Ordering::Relaxed) {
         terminal.draw(|frame| screen.draw(frame, &document)).context("cannot draw")?;
-        // A signal ends the wait, so that `ended` is looked at soon.
+        // The waits are short and a signal ends them, so that `ended` is checked soon.
         let wait = due.saturating_duration_since(Instant::now()).min(Duration::from_millis(250));
         if event::poll(wait).context("cannot read the terminal")? {
             match event::read().context("cannot read the terminal")? {

@@ -220,7 +220,7 @@ edge/0: chose sleep 38us: 50us per packet (10.0 % CPU), expected late 0.3 %, owe
         assert_eq!(render(&document), cpus, "and so do CPUs");
     }
 
-    /// Before, each of these began a line of its own, which read like a worker's.
+    /// Regression test: each of these names began a new line, which looked like a worker's line.
     #[test]
     fn a_name_with_a_line_end_stays_in_its_line() {
         let mut document = document();
@@ -247,7 +247,7 @@ edge/0: chose sleep 38us: 50us per packet (10.0 % CPU), expected late 0.3 %, owe
         let said = |kind: &str, reason: &str, price_ns_per_packet, expected_late_ratio| {
             let (kind, reason) = (Name::read(kind).unwrap(), Name::read(reason).unwrap());
             let (chose, by) = choice(&Choice { kind, reason, price_ns_per_packet, expected_late_ratio, ..one.clone() });
-            // Each has a line of a terminal of 80 columns, less the frame.
+            // Each must fit into a line of a terminal of 80 columns, inside the frame.
             assert!(chose.len() <= 78 && by.len() <= 73, "{chose}: {by}");
             format!("{chose}: {by}")
         };

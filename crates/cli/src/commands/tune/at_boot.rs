@@ -13,7 +13,7 @@ use crate::{Failure, Status, terminal};
 /// Runs `apus tune enable`.
 pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.target.root, false)?;
-    // A profile that cannot be applied is said now rather than at the next boot.
+    // Reports now, not at the next boot, that a profile cannot be applied.
     let (profile, resolved) = resolve(&access, &typed.profile, &typed.target)?;
     let is_file = typed.profile.contains('/') || typed.profile.ends_with(".toml");
     let name = if is_file {

@@ -79,7 +79,7 @@ pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
     };
     let plan = wish.plan(&access)?;
     let notes = wish.notes(&access)?;
-    // Each of them was named: one that is not there is an error, not a remark.
+    // The user named each setting, so a missing one is an error, not a note.
     if let Some(missing) = plan.preview(&access).into_iter().find(|preview| preview.meets == Meets::NotThere) {
         return Err(Failure::lacking(
             format!("cannot set {}", missing.item.setting.label()),
@@ -110,7 +110,7 @@ pub fn rollback(typed: &Rollback) -> anyhow::Result<Status> {
         (None, true) => Which::Abandoned,
         (None, false) => Which::All,
     };
-    // Half a rollback is of no use: a Ctrl-C waits until it is whole.
+    // Ctrl-C takes effect only when the rollback is complete, because half a rollback is of no use.
     let _signals = Signals::hold()?;
     least(&access, None, which)?;
     let mut decide = |setting: &AnySetting, now: &Value, before: &Value| match (typed.overwrite, typed.keep) {
@@ -181,7 +181,7 @@ fn take_back_one(access: &Access, id: u32) -> anyhow::Result<bool> {
 /// Turns a failed output (a full disk, a closed pipe) into an error that also says what was changed.
 fn unless_said(said: anyhow::Result<()>, stands: &str) -> anyhow::Result<()> {
     match said {
-        // Whoever reads may stop when it has enough: `| head -1`.
+        // A reader may stop early: `| head -1`.
         Err(error) if !crate::failure::is_broken_pipe(&error) => {
             Err(Failure::lacking("cannot print the result", format!("{error:#}"), stands).into())
         }
@@ -202,7 +202,7 @@ fn finish(access: &Access, plan: &Plan, applied: &Applied, json: bool, notes: &[
         None => "no setting was changed".into(),
     };
     unless_said(said, &stands)?;
-    // What this machine does not have is told and no failure, as long as there is something.
+    // Settings that this machine lacks are reported. They are a failure only if it lacks all of them.
     let there = applied.items.iter().filter(|(_, became)| *became != Became::NotThere);
     let wished = !applied.items.is_empty() || !notes.is_empty();
     let nothing = wished && there.clone().next().is_none();

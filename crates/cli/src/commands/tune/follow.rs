@@ -49,7 +49,8 @@ pub fn run(typed: &Follow) -> anyhow::Result<Status> {
     loop {
         match follower.look() {
             Ok(()) => {}
-            // A profile that cannot be applied, or an output that takes nothing, ends it; a device that refuses does not.
+            // If the profile cannot be applied or the output fails at the first pass, the command ends. A device that
+            // refuses does not end it.
             Err(error) if follower.look == 0 => {
                 end(&access, &follower.ours)?;
                 return Err(error);
@@ -79,7 +80,7 @@ impl Follower<'_> {
     fn look(&mut self) -> anyhow::Result<()> {
         let (_, resolved) = resolve(self.access, &self.typed.profile, &self.typed.target)?;
         let mut new = Plan::new(&resolved.plan.name);
-        // By its device: one that still refuses is in no other one's way.
+        // One plan per device, so that a device that still refuses does not block others.
         let mut due: BTreeMap<Option<String>, Plan> = BTreeMap::new();
         for item in resolved.plan.items {
             let key = (item.setting.clone(), item.setting.identity(self.access)?);
@@ -125,9 +126,9 @@ impl Follower<'_> {
                 }
             }
         }
-        // Before a word of it is said: what cannot be said must still be rolled back.
+        // Records the transaction before printing: if the output fails, it must still be rolled back.
         if let Some(id) = applied.id {
-            // The first refusal stays in the journal, for `verify`; the next ones would pile up there.
+            // The first refusal stays in the journal, for `verify`. Later ones would pile up there.
             let closed =
                 again && !holds && roll_back(self.access, id).is_ok_and(|all| all.iter().all(|one| one.closed));
             if !closed {

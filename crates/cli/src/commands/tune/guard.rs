@@ -79,7 +79,7 @@ impl Guard {
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.root, false)?;
     let signals = Signals::hold()?;
-    // The terminal of whoever applied it may go.
+    // A new session, because the terminal of the applying process may close.
     let _ = rustix::process::setsid();
     let mut told = String::new();
     io::stdin().lock().read_to_string(&mut told)?;

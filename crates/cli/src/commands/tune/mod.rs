@@ -70,7 +70,7 @@ struct Trace;
 
 impl Gate for Trace {
     fn before(&self, act: &Act) {
-        // A full disk behind it must not stop a transaction half-way.
+        // A failed output (a full disk) must not stop a transaction half-way.
         let _ = writeln!(terminal::err(), "{} {}", act.operation, act.object);
     }
 }

@@ -133,7 +133,7 @@ pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Resu
     for one in rolled_back {
         let torn = if one.torn { "; its last journal record is incomplete: that change was never made" } else { "" };
         writeln!(out, "transaction {} ({}){torn}", one.id, line(one.name.as_deref().unwrap_or("unnamed")))?;
-        // Of what went along, what came back by itself is nothing to read.
+        // Side effects that were restored without a problem are not listed.
         let told = |entry: &Entry, outcome: &Outcome| {
             entry.intent.along.is_none() || !matches!(outcome, Outcome::Already | Outcome::Past | Outcome::Ended)
         };

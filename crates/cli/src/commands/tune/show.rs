@@ -69,7 +69,8 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
     if document.transactions.is_empty() {
         return Ok(Status::Findings);
     }
-    // What belongs to another network namespace, or ended with its thread, is reported and decides nothing.
+    // Settings that belong to another network namespace or ended with their thread are reported, but do not affect the
+    // verdict.
     let mut items = document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.is_here());
     let without_effect = |item: &OpenItem| item.effect.as_ref().is_some_and(|effect| effect.seen == Some(false));
     let good = items.all(|item| item.as_wanted == Some(true) && item.waits_for.is_none() && !without_effect(item));
@@ -81,7 +82,7 @@ fn verify_profile(access: &Access, profile: &str, typed: &Verify) -> anyhow::Res
     let (_, resolved) = resolve(access, profile, &typed.target)?;
     let mut previews = resolved.plan.preview(access);
     for preview in &mut previews {
-        // Arguments count when they are in force, not when they stand in a file.
+        // Arguments of the command line count only if the running kernel has them, not if they are only in a file.
         if let (AnySetting::BootFragment(_), Some(wanted)) = (&preview.item.setting, preview.item.wanted.as_text()) {
             let now = Value::text(access.line("/proc/cmdline")?.unwrap_or_default());
             preview.meets = match BootFragment::missing(access, wanted) {
@@ -160,7 +161,7 @@ pub fn export(typed: &Export) -> anyhow::Result<Status> {
                         .with_context(|| format!("cannot make the folder {}", parent.display()))?;
                 }
                 terminal::file(&path, &file.text).with_context(|| format!("cannot write {}", path.display()))?;
-                // tuned starts a script itself.
+                // tuned starts the script itself.
                 if file.text.starts_with("#!") {
                     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
                         .with_context(|| format!("cannot make {} executable", path.display()))?;

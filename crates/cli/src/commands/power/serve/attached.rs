@@ -207,7 +207,7 @@ impl Attached {
                 is_news
             }
             Err(_) => {
-                // Connected again at the next upkeep; what it says then is told.
+                // The next upkeep connects again, and prints the reason if that fails.
                 self.qmp = None;
                 self.threads = None;
                 true

@@ -21,7 +21,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Opens the log. `path`: the file to append to, if any. `aloud`: whether to print text lines too.
+    /// Opens the log. `path` is the file to append to, if any. `aloud` says whether to print text lines too.
     pub(super) fn open(path: Option<&Path>, aloud: bool) -> io::Result<Self> {
         let file = path.map(append).transpose()?;
         Ok(Self { path: path.map(Path::to_owned), file, aloud, trouble: None })
@@ -56,7 +56,7 @@ impl Log {
                 verdict: record.verdict.as_ref().map(Name::of),
                 why: record.why.clone(),
             };
-            // One write for a line, so that a killed process leaves no half of one.
+            // Writes each line with one write, so that a killed process leaves no incomplete line.
             let text = serde_json::to_string(&line).map_err(io::Error::other);
             let written = text.and_then(|text| file.write_all(format!("{text}\n").as_bytes()));
             if let Err(error) = written {
@@ -66,7 +66,7 @@ impl Log {
             }
         }
         if self.aloud {
-            // A reader that has gone is no reason to stop serving.
+            // A failed output does not stop the service.
             let _ = writeln!(terminal::out(), "{}", terminal::line(&text(record)));
         }
     }
@@ -77,7 +77,7 @@ fn append(path: &Path) -> io::Result<Clean<File>> {
     Ok(Clean::new(file, false))
 }
 
-/// `vm1: vCPU 0 requests max: granted, CPU 2 fixed at 3000000 kHz: as requested`.
+/// Describes a record in one line: `vm1: vCPU 0 requests max: granted, CPU 2 fixed at 3000000 kHz: as requested`.
 fn text(record: &Record<'_>) -> String {
     let vcpu = record.vcpu.map_or_else(String::new, |vcpu| format!(" vCPU {vcpu}"));
     let cpu = record.cpu.map_or_else(String::new, |cpu| format!(", CPU {cpu}"));

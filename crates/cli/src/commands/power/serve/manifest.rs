@@ -34,7 +34,7 @@ use crate::Failure;
 const LARGEST: u64 = 1 << 20;
 /// Maximum number of channels per guest: DPDK has one for each lcore (`RTE_MAX_LCORE` is 128).
 const MOST_CHANNELS: usize = 128;
-/// Maximum number of requests per second. A higher rate makes no sense, because one request takes some 500 us (S0.4 of
+/// Maximum number of requests per second. A higher rate makes no sense, because one request takes about 500 us (S0.4 of
 /// the documents).
 const MOST_REQUESTS: u32 = 10_000;
 const REQUESTS: u32 = 50;
@@ -232,7 +232,7 @@ impl GuestFile {
         Ok(Self { manifest, channels, pinning: keys.pinning, forget_after })
     }
 
-    /// Where the vCPUs run according to the manifest. Empty unless it is the manifest that says so.
+    /// Where the vCPUs run according to the manifest. Empty unless the manifest has `pinning = "manifest"`.
     pub(super) fn written(&self) -> BTreeMap<u16, steer::guests::Place> {
         self.manifest.vcpus.iter().map(|(vcpu, cpus)| (*vcpu, steer::guests::Place::of(cpus.clone()))).collect()
     }

@@ -76,7 +76,7 @@ fn check(typed: &Check) -> anyhow::Result<Status> {
     match failures.next() {
         None => Ok(Status::Good),
         Some(first) => {
-            // All mistakes at once.
+            // Prints all mistakes at once.
             for failure in failures {
                 let _ = writeln!(terminal::err(), "{failure}");
             }
@@ -111,7 +111,8 @@ fn status(typed: &Show) -> anyhow::Result<Status> {
     Ok(if is_bad { Status::Findings } else { Status::Good })
 }
 
-/// `vm1: 2 of 2 channels connected; 12 messages: 9 granted, 1 limited, 0 held, 2 refused (1 above the rate)`.
+/// Summarizes a guest in one line: `vm1: 2 of 2 channels connected; 12 messages: 9 granted, 1 limited, 0 held, 2
+/// refused (1 above the rate)`.
 fn totals(guest: &Guest) -> String {
     format!(
         "{}: {} of {} channels connected; {} messages: {} granted, {} limited, {} held, {} refused ({} above the rate)",

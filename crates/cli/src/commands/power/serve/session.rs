@@ -100,7 +100,7 @@ impl<'a> Session<'a> {
         let end = self.typed.duration.map(|duration| self.began + duration);
         let mut published = Published::below(&self.typed.root);
         let mut upkeep = self.began;
-        // A service manager that cannot be told ends nothing: its watchdog does that, if it is to be.
+        // A failed notification of the service manager ends nothing. Its watchdog ends the process if necessary.
         let mut is_heard = true;
         let mut tell = |told: Result<(), live::Error>| {
             if let (Err(error), true) = (&told, is_heard) {
@@ -114,7 +114,7 @@ impl<'a> Session<'a> {
                 Some(number) if number == Signal::HUP.as_raw() => {
                     tell(manager.reloading());
                     self.reload()?;
-                    // Ready means that the channels are open.
+                    // The service is ready when its channels are open.
                     self.upkeep(clock.now());
                     tell(manager.ready(&self.status()));
                 }
@@ -182,7 +182,8 @@ impl<'a> Session<'a> {
                         let read = if may_read { PollFlags::IN } else { PollFlags::empty() };
                         let waits = !self.server.outgoing(number, place).is_empty();
                         let flags = if waits { read | PollFlags::OUT } else { read };
-                        // A guest that has sent too much is not asked at all: poll would tell of its end again and again.
+                        // A guest that has sent too much is left out: otherwise poll would report its closed connection
+                        // again and again.
                         if may_read {
                             fds.push(PollFd::new(stream, flags));
                             which.push(Ready::Channel(number, place));
@@ -242,8 +243,8 @@ impl<'a> Session<'a> {
         if is_same {
             return Ok(());
         }
-        // The settings of other CPUs need another transaction. It must find the original values, and no other one that
-        // holds them.
+        // Settings of other CPUs need a new transaction. The old one ends first, so that the new one finds the original
+        // values and no other transaction holds the settings.
         let now = MonotonicClock.now();
         self.server.pause(&mut self.world);
         let before = std::mem::replace(&mut self.world.settings, Settings::none(self.access));

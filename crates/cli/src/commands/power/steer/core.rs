@@ -155,7 +155,7 @@ impl Core {
         if self.aloud {
             let since = MonotonicClock.now().since(self.began).unwrap_or(Nanos::ZERO).as_nanos() as f64 / 1e9;
             let mut out = terminal::out();
-            // A reader that has gone does not end the steering.
+            // A failed output does not end the control.
             let _ = writeln!(out, "{since:9.3} s  CPU {}: {}", self.cpu, terminal::line(text));
             let _ = out.flush();
         }
@@ -228,7 +228,7 @@ impl Core {
 }
 
 /// Judges a latency goal. It counts as met only after enough packets: if the true share of late packets equalled the
-/// goal's, the chance that none of them was late would be at most 2.5 %.
+/// share that the goal allows, the probability that none of them was late would be at most 2.5 %.
 fn verdict(judged: u64, late: u64, allowed_ppm: u32) -> Verdict {
     const BY_CHANCE: f64 = 0.025;
     let share = f64::from(allowed_ppm) / 1e6;

@@ -210,7 +210,7 @@ fn workers(typed: &PowerSteer, name: &str) -> anyhow::Result<(BTreeMap<u32, Sour
         )
         .into());
     }
-    // The strictest: the shortest latency, and of the same, the highest quantile.
+    // The strictest goal has the shortest latency and, among equal latencies, the highest quantile.
     let strictest = goals.into_iter().min_by_key(|goal| (goal.latency, goal.quantile.above_ppm()));
     let goal = typed.goal.or(strictest.map(Goal::Latency)).unwrap_or(Goal::Busy(BUSY_PPM));
     let sources = of_cpu.into_iter().map(|(cpu, readers)| (cpu, Source::Workers(readers)));

@@ -26,7 +26,8 @@ pub struct Tally {
     pub otherwise: u64,
 }
 
-/// The limits of a policy, both at the same frequency: whatever the driver and the governor, the core has this one.
+/// Sets both limits of a policy to the same frequency. The core then has this frequency, whatever the driver and the
+/// governor.
 pub struct Changer {
     steered: Steered,
     original: host::knob::Value,
@@ -66,22 +67,23 @@ impl Changer {
             let (placed, is_placed) = mpsc::channel();
             let (changer, ended) = (&mut *self, &ended);
             let changing = scope.spawn(move || changer.change_until(ended, period, &placed));
-            // It inherits the CPU and the priority of this thread, whose loop never yields: without this wait it would
-            // never come to raise its own.
+            // The thread inherits the CPU and the priority of this thread, whose loop never yields. Without this wait,
+            // the thread would never run to raise its own priority.
             let _ = is_placed.recv();
             let done = work();
             ended.store(true, Ordering::Relaxed);
             changing.thread().unpark();
             (done, changing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
-        // What came with the first steady block comes with the last.
+        // Restores the original limits, because the last steady block must run with the same limits as the first one.
         let original = self.original.clone();
         let _ = self.steered.steer(0, &original);
         (done, tally)
     }
 
     fn change_until(&mut self, ended: &AtomicBool, period: Nanos, placed: &Sender<()>) -> Tally {
-        // Without the privilege, the changes come when the loops leave room for them; the tally says how many came.
+        // Without the privilege, the frequency changes only when the loops leave time for it. The tally shows how many
+        // changes were made.
         let _ = place_this_thread(Scheduling { cpu: Some(self.cpu), fifo: Some(PRIORITY) });
         let _ = placed.send(());
         let period = Duration::from_nanos(period.as_nanos());
@@ -93,7 +95,7 @@ impl Changer {
                 std::thread::park_timeout(due - now);
                 continue;
             }
-            // A change that is late does not bring the next one nearer.
+            // A late change does not shorten the time until the next one.
             due = now + period;
             let level = self.levels[self.next % self.levels.len()];
             self.next += 1;

@@ -40,11 +40,12 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let config = BedConfig::new(typed.name.clone())?;
     let cpu = config.tested.cpu.unwrap_or(0) as u32;
     let access = Access::below(&typed.root)?;
-    // A third CPU, or the tester's: the tester notices that its loop was interrupted, and leaves such frames out.
+    // A third CPU, or the tester's CPU: the tester notices that its loop was interrupted, and leaves out the affected
+    // frames.
     let tester = config.tester.cpu.unwrap_or(0);
     let others = probe::place::allowed()?.into_iter().find(|other| *other != tester && *other != cpu as usize);
     let (policy, levels) = levels(&access, cpu, &typed.levels)?;
-    // Before any thread is started: they inherit what is held back.
+    // Before any thread is started, because threads inherit the signal mask.
     let signals = live::os::Signals::hold()?;
     let mut meter = Wattmeter::open(&typed.modelled)?;
     let stop = Arc::new(AtomicBool::new(false));

@@ -34,7 +34,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     if let Some(address) = typed.listen {
         return metrics::serve(root, typed.interrupt_isolated, address);
     }
-    // Before any thread is started: they inherit the mask.
+    // Before any thread is started, because threads inherit the signal mask.
     let signals = Signals::hold()?;
     let mut sampler = Sampler::open(root, typed.interrupt_isolated);
     let end = match (typed.duration, typed.json) {
@@ -46,7 +46,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let (mut last, mut lines) = (first.clone(), 0);
     let mut due = Nanos::ZERO;
     loop {
-        // After a stop of the whole machine, intervals that are past are not made up for.
+        // After a stop of the whole machine, missed intervals are skipped.
         due = (due + typed.interval).max(sampler.now());
         due = end.map_or(due, |end| due.min(end));
         let stopped = wait(&signals, &mut sampler, due);
@@ -65,7 +65,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// Waits until `due`. Meanwhile reads the meters as often as they need it. Returns whether a signal arrived.
+/// Waits until `due`. In the meantime, reads the meters as often as necessary. Returns whether a signal arrived.
 fn wait(signals: &Signals, sampler: &mut Sampler, due: Nanos) -> bool {
     loop {
         let left = due.saturating_sub(sampler.now());
@@ -89,7 +89,7 @@ fn show(document: &Watch, lines: &mut usize) -> anyhow::Result<()> {
     if terminal::out_is_terminal() {
         out.erase_lines(*lines)?;
     }
-    // A line that is longer than the terminal is wide takes several of its rows.
+    // A line that is longer than the terminal's width takes several rows.
     let columns = ratatui::crossterm::terminal::size().map_or(80, |(columns, _)| usize::from(columns)).max(1);
     *lines = text.lines().map(|line| line.chars().count().div_ceil(columns).max(1)).sum();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write the table")

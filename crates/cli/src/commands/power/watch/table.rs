@@ -72,7 +72,7 @@ fn cores(cores: &[Core], text: &mut String) {
         let _ = writeln!(text, "idle states unknown: {}", why.unwrap_or("no CPU is online"));
     }
     let _ = write!(text, "{:<5}{:>9}{:>9}", "CPU", "GHz", "runs %");
-    // As wide as the name with its unit, and two spaces.
+    // The width of the name with its unit, and two spaces.
     let width = |name: &str| (name.chars().count() + 4).max(10);
     for name in &names {
         let _ = write!(text, "{:>width$}{:>9}", format!("{name} %"), "entries", width = width(name));

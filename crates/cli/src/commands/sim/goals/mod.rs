@@ -32,7 +32,7 @@ const BOUND: Option<Bound> =
 
 /// Runs `apus sim goals`: simulates, judges and prints.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
-    // Before any thread is started: they inherit what is held back.
+    // Before any thread is started, because threads inherit the signal mask.
     let signals = Signals::hold()?;
     let plan = plan::plan(typed)?;
     let settings = plan.settings().map_err(|error| {
@@ -65,7 +65,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
             writeln!(out, "interrupted; {} of {planned} cases are missing", planned - cases.len())?;
         }
         for path in [&typed.csv, &typed.output].into_iter().flatten() {
-            // Not after the last line of the result, which counts the cases.
+            // Written to standard error, so that the result still ends with the number of cases.
             writeln!(terminal::err(), "written: {}", path.display())?;
         }
         out.flush().context("cannot write the table")?;
@@ -83,7 +83,7 @@ fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files) -> Result<(), F
     for (name, text) in settings.iter().flat_map(|setting| setting.scenarios()) {
         terminal::file(&folder.join(name), &text).map_err(failed)?;
     }
-    // As they are: a capture is no text.
+    // Copies the bytes unchanged, because a capture is not text.
     let copy = |(name, octets): (&String, &Arc<[u8]>)| fs::File::create(folder.join(name))?.write_all(octets);
     files.iter().try_for_each(copy).map_err(failed)
 }
@@ -117,7 +117,7 @@ fn simulate(
     let (mut left, mut judged, mut interrupted) = (settings.len(), 0, false);
     while left > 0 && !interrupted {
         progress.show(judged);
-        // Not only when nothing comes: short runs come without a rest.
+        // Checks for a signal after each result too, because short runs finish without a pause.
         interrupted = signals.wait(Duration::ZERO).is_some();
         match said.recv_timeout(LOOK) {
             Ok((number, cases)) => {

@@ -33,7 +33,7 @@ pub fn plan(typed: &Typed) -> Result<Plan, Failure> {
         plan.idle = typed.idle.iter().map(|s| Idle { deepest: s.clone(), up_to_ppm: 1_000_000 }).collect();
     }
     if !typed.rival.is_empty() {
-        // Those that were chosen, and no others unless they are asked for.
+        // Only the chosen rivals. Rivals at other frequencies are added only on request.
         (plan.rivals, plan.frequencies) = (typed.rival.clone(), 0);
     }
     put(&mut plan.loads_ppm, &typed.load);
@@ -65,7 +65,7 @@ fn read(path: &str, files: &mut Files) -> Result<String, Failure> {
     let failed = |why: String, fix: &str| Failure::wrong(format!("cannot read {path}"), why, fix);
     let octets = fs::read(path).map_err(|error| failed(error.to_string(), "give a readable file"))?;
     let name = Path::new(path).file_name().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned());
-    // Names stand in scenarios, between quotes.
+    // Scenarios contain the name between quotes.
     if name.contains(['"', '\\']) || name.contains(char::is_control) {
         return Err(failed("its name contains quotes, backslashes or control characters".into(), "rename it"));
     }
