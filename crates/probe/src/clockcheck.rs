@@ -1,4 +1,4 @@
-//! Checks whether the clocks can be trusted: what happened to them between two readings.
+//! Checks whether the clocks can be trusted: what happened to the clocks between two readings.
 //!
 //! A time span is not valid if the clock was stepped in it. `CLOCK_MONOTONIC` itself never steps, but it stands still
 //! while the machine is suspended or a hypervisor has paused it. The other clocks show this: `CLOCK_BOOTTIME` counts
@@ -59,7 +59,7 @@ impl Readings {
             let by = ms(self.boottime_offset, later.boottime_offset);
             found.push(format!("the machine was suspended for {by:.1} ms (CLOCK_BOOTTIME)"));
         }
-        // A suspend moves CLOCK_REALTIME too: only what is left was a step.
+        // A suspend moves CLOCK_REALTIME too, so it is subtracted. The rest is a step.
         let realtime = (self.realtime_offset - self.boottime_offset, later.realtime_offset - later.boottime_offset);
         if step(realtime.0, realtime.1) {
             let by = ms(realtime.0, realtime.1);
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_run_without_events_is_believed() {
         let before = readings();
-        // Ten seconds later, slewed by 500 ppm.
+        // The readings ten seconds later, with a clock that was slewed by 500 ppm.
         let after = Readings { monotonic: 15_000_000_000, raw_offset: before.raw_offset - 5_000_000, ..before.clone() };
         assert_eq!(before.until(&after), Vec::<String>::new());
     }
@@ -129,7 +129,7 @@ mod tests {
         let before = readings();
         let later = Readings { monotonic: 15_000_000_000, ..before.clone() };
         let set = Readings { realtime_offset: later.realtime_offset + 2_000_000, ..later.clone() };
-        // A suspend moves both, and is one event.
+        // A suspend moves both clocks, but is only one event.
         let asleep = Readings {
             boottime_offset: 3_000_000_000,
             realtime_offset: later.realtime_offset + 3_000_000_000,

@@ -3,8 +3,8 @@
 //! The sample is the run: each round of a profile gives one median and one 99th percentile. These are compared with an
 //! exact Mann-Whitney test; the result has the ratio of their medians and its bootstrap interval. Among many terms some
 //! differ by chance, so p is adjusted for the number of terms (Holm, "A simple sequentially rejective multiple test
-//! procedure", 1979). All rounds of one profile share the same boot, hour and neighbours. So a difference that is found
-//! here is one between two occasions. To show that it is one between two *settings*, measure more profiles of each.
+//! procedure", 1979). All rounds of one profile share the same boot, hour and neighbours. So a difference found here is
+//! a difference between two occasions. To show that two *settings* differ, measure more profiles of each.
 
 use std::fmt;
 
@@ -64,7 +64,7 @@ pub enum Verdict {
     Longer,
     /// The quantity is significantly shorter in B than in A.
     Shorter,
-    /// No significant difference. There may still be one that these rounds are too few to show.
+    /// No significant difference. There may still be a difference that would need more rounds to show.
     NotShown,
     /// There are too few rounds to show any difference.
     TooFewRounds,
@@ -189,8 +189,8 @@ fn one(of: &Measured, term: &str, quantity: &str, rounds: &[Round], verdict: Ver
     }
 }
 
-/// Holm's adjustment: the smallest p times the number of tests, the next times one less, and never below the one
-/// before.
+/// Holm's adjustment: multiplies the smallest p by the number of tests, the next one by one less, and so on. No
+/// adjusted p is below the one before.
 fn adjust(all: &mut [TermComparison]) {
     let mut order: Vec<usize> = (0..all.len()).filter(|n| all[*n].p.is_some()).collect();
     order.sort_by(|a, b| all[*a].p.unwrap_or(1.0).total_cmp(&all[*b].p.unwrap_or(1.0)));
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!([1, 2, 85, 86, 126, 400].map(rounds_needed), [4, 5, 7, 8, 8, 9]);
         let rounds = u64::from(crate::platform::ROUNDS);
         assert!(rounds_needed(400) <= rounds);
-        // 200 terms with two quantiles each, of which one takes longer.
+        // 200 terms with two quantiles each. One term takes longer.
         let names: Vec<String> = (0..200).map(|n| n.to_string()).collect();
         let (low, high): (Vec<u64>, Vec<u64>) = ((10..10 + rounds).collect(), (90..90 + rounds).collect());
         let set = |last: &[u64]| {

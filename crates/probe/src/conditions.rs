@@ -76,7 +76,7 @@ impl Conditions {
         }
     }
 
-    /// Creates conditions in which only the CPUs are known. `why` is the reason why all else is unknown.
+    /// Creates conditions in which only the CPUs are known. `why` is the reason why everything else is unknown.
     pub fn unknown(cpus: Vec<usize>, why: &str) -> Self {
         Self {
             cpus,

@@ -8,7 +8,8 @@ use units::Nanos;
 
 use crate::ring::Ring;
 
-/// Samples buffered for a live display; a fast probe may lose some here, and only here.
+/// Number of samples buffered for a live display. A fast probe may lose some samples in this buffer, but not in its
+/// result.
 const FEED: usize = 1 << 14;
 
 /// Controls a running probe. The caller and the probe each hold a reference.

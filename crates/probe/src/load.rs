@@ -13,9 +13,9 @@ use crate::Error;
 
 /// Time for stress-ng to end when asked to.
 const END_WITHIN: Duration = Duration::from_secs(3);
-/// Time for its workers to start.
+/// Time for the workers of stress-ng to start.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// It ends by itself this long after the measurement, in case this process is killed.
+/// stress-ng ends by itself this long after the measurement, in case this process is killed.
 const SPARE: Nanos = Nanos::from_secs(60);
 
 units::named! {
@@ -55,7 +55,7 @@ impl Load {
         command.args(words).args(["--quiet", "--timeout", &format!("{seconds}s")]);
         command.args(["--temp-path".as_ref(), std::env::temp_dir().as_os_str()]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Ctrl-C is for us, who end it then.
+        // In its own process group, so that Ctrl-C reaches only this process, which then ends the load.
         command.process_group(0);
         let what = || format!("run the load {self}");
         let child = Signals::spawn(&mut command).map_err(|error| {

@@ -229,10 +229,10 @@ pub struct Exceeded {
     pub explained: String,
 }
 
-/// What looks wrong about a series: zeros and equal samples come from a broken clock more often than from a perfect
-/// host.
+/// Returns a mark for a suspicious series: zeros and equal samples come from a broken clock more often than from a
+/// perfect host.
 pub(crate) fn suspicion(name: &str, series: &Distribution) -> Option<Mark> {
-    /// Number of samples from which it cannot be chance that all are equal to the nanosecond.
+    /// From this number of samples on, equal values to the nanosecond are no coincidence.
     const MANY: u64 = 100;
     let text = match (series.min_ns, series.max_ns) {
         _ if series.count == 0 => format!("{name}: no sample: measure for longer, or find what occupies the CPU"),

@@ -1,5 +1,5 @@
-//! What every probe does around its measurement: it locks the memory, moves observing threads off the measured CPUs,
-//! and watches the clocks and the hypervisor.
+//! The steps of every probe before and after its measurement: it locks the memory, moves observing threads off the
+//! measured CPUs, and watches the clocks and the hypervisor.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub(crate) struct Observation {
 /// What was observed during a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// Why no quantile can be trusted; `None` if they can.
+    /// Why no quantile can be trusted; `None` if the quantiles can be trusted.
     pub refused: Option<String>,
     /// What to consider when reading the numbers.
     pub marks: Vec<Mark>,
@@ -90,7 +90,7 @@ impl Observation {
 pub(crate) fn first_line(error: &impl ToString) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
-/// What one reading of the clock costs: `what` says for what it is read. It is part of every sample.
+/// The cost of one reading of the clock, which is part of every sample. `what` describes the purpose of the reading.
 pub(crate) fn reading_the_clock(what: &str) -> Overhead {
     const N: u64 = 2_000;
     let mut cost = Recorder::new();

@@ -39,8 +39,8 @@ impl Place {
     }
 }
 
-/// Returns the CPUs that this process may use, in ascending order. They are those of the main thread, because the
-/// calling thread may be restricted to fewer.
+/// Returns the CPUs that this process may use, in ascending order. The result is the affinity of the main thread,
+/// because the calling thread may be restricted to fewer CPUs.
 pub fn allowed() -> Result<Vec<usize>, Error> {
     affinity(Some(rustix::process::getpid()))
 }
@@ -80,7 +80,7 @@ impl Elsewhere {
 impl Drop for Elsewhere {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // A CPU may have gone offline meanwhile; then the kernel keeps what is left.
+            // A CPU may have gone offline in the meantime. Then the kernel keeps the remaining ones.
             let _ = os::allow_cpus(before);
         }
     }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_looks_on_leaves_the_measured_cpu_and_comes_back() {
-        // In a thread of its own: the affinity is the test runner's otherwise.
+        // On a separate thread, because otherwise the affinity of the test runner would change.
         std::thread::spawn(|| {
             let all = allowed().unwrap();
             let before = affinity(None).unwrap();
@@ -130,7 +130,7 @@ mod tests {
                 let away = Elsewhere::than(&all[..1]).unwrap();
                 assert_eq!(away.is_elsewhere(), all.len() > 1);
                 assert_eq!(affinity(None).unwrap().contains(&all[0]), !away.is_elsewhere());
-                // Another measurement within is not kept from any CPU by that.
+                // Another measurement started meanwhile may still use all CPUs.
                 assert!(check(&all).is_ok());
             }
             assert_eq!(affinity(None).unwrap(), before);

@@ -29,8 +29,8 @@ use crate::{Control, Error, Probe, place};
 /// [`rounds_needed`](crate::compare::rounds_needed).
 pub const ROUNDS: u32 = 9;
 
-/// Intervals of the clock_nanosleep timers, in addition to the millisecond that all kinds of timer have: those that
-/// `adaptive` waits for. A core that slept longer wakes later, so each octave that matters is measured.
+/// Intervals of the clock_nanosleep timers, in addition to 1 ms, which all kinds of timer use. These are the intervals
+/// that `adaptive` waits for. A core that slept longer wakes later, so each octave that matters is measured.
 const INTERVALS: [Nanos; 4] =
     [Nanos::from_micros(20), Nanos::from_micros(50), Nanos::from_micros(200), Nanos::from_millis(5)];
 
@@ -42,7 +42,8 @@ const AROUND: Nanos = Nanos::from_secs(15);
 pub struct Plan {
     /// CPU to measure.
     pub cpu: usize,
-    /// A second CPU, which sends frames and wakes the measured one. `None` leaves out all that needs a second CPU.
+    /// A second CPU, which sends frames and wakes the measured one. `None` leaves out everything that needs a second
+    /// CPU.
     pub peer: Option<usize>,
     /// SCHED_FIFO priority of the measuring threads, 1 to 99. `None` measures in the normal class (SCHED_OTHER).
     pub priority: Option<u8>,
@@ -113,12 +114,12 @@ impl Plan {
 
     /// Approximate duration of the whole profile, including idle states, frequencies and the network lab.
     pub fn duration(&self) -> Nanos {
-        // Seven timers, jitter, five interrupts, six switches and eleven idle times of a quarter, and as much again for
-        // making labs and waiting.
+        // Seven timers, jitter, five interrupts, six switches, and eleven idle times of a quarter slice each. Creating
+        // labs and waiting takes as much time again.
         (self.slice * 24 + AROUND) * u64::from(self.rounds)
     }
 
-    /// What the profile leaves out, and why.
+    /// The probes that the profile leaves out, each with the reason.
     fn left_out(&self) -> Vec<(Name, String)> {
         let mut out = Vec::new();
         if self.peer.is_none() {
@@ -171,7 +172,7 @@ pub fn run(plan: &Plan, control: &Control) -> Result<Platform, Error> {
             control.say(format!("round {} of {}: {name}", round + 1, plan.rounds));
             match probe.run(control) {
                 Ok(measured) => {
-                    // An interrupted piece is not one of equals.
+                    // An interrupted measurement is left out, because it is not comparable.
                     if !measured.interrupted {
                         merge_into(&mut platform.measured, measured);
                     }

@@ -38,7 +38,7 @@ pub fn report(title: &str, sets: &[Set<'_>], results: serde_json::Value) -> Repo
     let mut probes: Vec<Name> = sets.iter().flat_map(|set| set.measured).map(|of| of.probe).collect();
     probes.sort_unstable();
     probes.dedup();
-    // What other tools measured stands beside what is ours.
+    // Results of other tools are shown next to those of Apus.
     let imported = probes.contains(&Name::Imported);
     for probe in probes.into_iter().filter(|probe| !(imported && *probe == Name::Imported)) {
         sections.push(Section::Distribution(distributions(probe, sets, imported)));
@@ -129,7 +129,7 @@ fn label(set: &Set<'_>, measured: &Measured) -> String {
     format!("{name}{} {}{mark}", measured.probe, measured.variant)
 }
 
-/// One panel per variant, with one line per term; with several sets one panel per term.
+/// One panel per variant, with one line per term. With several sets, one panel per term.
 fn distributions(probe: Name, sets: &[Set<'_>], beside: bool) -> Distribution {
     let panels = each(sets).filter(|(_, measured)| measured.probe == probe).map(|(set, measured)| {
         let mut lines: Vec<TailLine> = measured.terms.iter().take(LINES).flat_map(|term| lines(term, "")).collect();

@@ -66,57 +66,57 @@ pub(super) fn name(path: &str) -> Vec<u8> {
     [root, &prefix, padded.as_bytes()].concat()
 }
 
-/// `Scope (path) { terms }`.
+/// Encodes `Scope (path) { terms }`.
 pub(super) fn scope(path: &str, terms: &[Vec<u8>]) -> Vec<u8> {
     package_of(&[0x10], &[name(path), terms.concat()].concat())
 }
 
-/// `Device (path) { terms }`.
+/// Encodes `Device (path) { terms }`.
 pub(super) fn device(path: &str, terms: &[Vec<u8>]) -> Vec<u8> {
     package_of(&[0x5b, 0x82], &[name(path), terms.concat()].concat())
 }
 
-/// `ThermalZone (path) { terms }`.
+/// Encodes `ThermalZone (path) { terms }`.
 pub(super) fn thermal_zone(path: &str, terms: &[Vec<u8>]) -> Vec<u8> {
     package_of(&[0x5b, 0x85], &[name(path), terms.concat()].concat())
 }
 
-/// `Name (path, value)`.
+/// Encodes `Name (path, value)`.
 pub(super) fn named(path: &str, value: &[u8]) -> Vec<u8> {
     [&[0x08], name(path).as_slice(), value].concat()
 }
 
-/// `Package () { elements }`.
+/// Encodes `Package () { elements }`.
 pub(super) fn package(elements: &[Vec<u8>]) -> Vec<u8> {
     package_of(&[0x12], &[&[elements.len() as u8], elements.concat().as_slice()].concat())
 }
 
-/// `Method (path, 0) { terms }`.
+/// Encodes `Method (path, 0) { terms }`.
 pub(super) fn method(path: &str, terms: &[Vec<u8>]) -> Vec<u8> {
     package_of(&[0x14], &[name(path), vec![0], terms.concat()].concat())
 }
 
-/// `Return (value)`.
+/// Encodes `Return (value)`.
 pub(super) fn returns(value: &[u8]) -> Vec<u8> {
     [&[0xa4], value].concat()
 }
 
-/// `If (a != b) { terms }`: LNot (LEqual (a, b)).
+/// Encodes `If (a != b) { terms }` as LNot (LEqual (a, b)).
 pub(super) fn if_differ(a: &[u8], b: &[u8], terms: &[Vec<u8>]) -> Vec<u8> {
     package_of(&[0xa0], &[&[0x92, 0x93], a, b, &terms.concat()].concat())
 }
 
-/// `Store (value, into)`.
+/// Encodes `Store (value, into)`.
 pub(super) fn store(value: &[u8], into: &str) -> Vec<u8> {
     [&[0x70], value, &name(into)].concat()
 }
 
-/// `Notify (object, value)`.
+/// Encodes `Notify (object, value)`.
 pub(super) fn notify(object: &str, value: u64) -> Vec<u8> {
     [vec![0x86], name(object), integer(value)].concat()
 }
 
-/// `ResourceTemplate () { Register (…) }`: a buffer with one generic register descriptor and the end tag.
+/// Encodes `ResourceTemplate () { Register (…) }`: a buffer with one generic register descriptor and the end tag.
 pub(super) fn register(r: Register) -> Vec<u8> {
     let mut data = vec![0x82, 12, 0, r.space, r.bits, r.offset, r.access];
     data.extend_from_slice(&r.address.to_le_bytes());
@@ -124,11 +124,11 @@ pub(super) fn register(r: Register) -> Vec<u8> {
     package_of(&[0x11], &[integer(data.len() as u64), data].concat())
 }
 
-/// `OperationRegion (path, SystemMemory, address, size)` and a field of consecutive 32-bit words in it.
+/// Encodes `OperationRegion (path, SystemMemory, address, size)`, and a field of consecutive 32-bit words in it.
 pub(super) fn memory_words(path: &str, address: u64, words: &[String]) -> Vec<u8> {
     let region = [&[0x5b, 0x80], name(path).as_slice(), &[0]].concat();
     let region = [region, integer(address), integer(words.len() as u64 * 4)].concat();
-    // Access by double words, no lock, preserve what is beside: 3 (20.2.5.2).
+    // Field flags 3: access by double words, no lock, preserve other bits (20.2.5.2).
     let mut list = [name(path), vec![3]].concat();
     for word in words {
         list.extend_from_slice(&name(word));
@@ -137,13 +137,13 @@ pub(super) fn memory_words(path: &str, address: u64, words: &[String]) -> Vec<u8
     [region, package_of(&[0x5b, 0x81], &list)].concat()
 }
 
-/// An operator with its length, which includes the length itself (20.2.4).
+/// Encodes an operator with its length, which includes the length itself (20.2.4).
 fn package_of(operator: &[u8], content: &[u8]) -> Vec<u8> {
     let own = (1..=4).find(|own| content.len() + own <= limit(*own)).unwrap_or(4);
     [operator, &encoded(content.len() + own, own), content].concat()
 }
 
-/// The same encoding, for a number that does not include itself.
+/// Encodes a length that does not include itself.
 fn length(value: usize) -> Vec<u8> {
     let own = (1..=4).find(|own| value <= limit(*own)).unwrap_or(4);
     encoded(value, own)
@@ -167,7 +167,7 @@ fn encoded(value: usize, octets: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Octets as iasl 20200925 makes them of the same source.
+    /// The bytes are those that iasl 20200925 generates from the same source.
     #[test]
     fn terms_are_those_of_the_reference_compiler() {
         assert_eq!(integer(1), [1]);

@@ -80,7 +80,8 @@ fn append(out: &mut Vec<u8>, inode: u32, name: &str, entry: &Entry) {
     let links = if entry.mode & FOLDER == FOLDER { 2 } else { 1 };
     let (size, name_size) = (entry.data.len() as u32, name.len() as u32 + 1);
     let (major, minor) = entry.device;
-    // magic, inode, mode, uid, gid, links, mtime, size, device of the file (2), device it is (2), name's size, check
+    // Fields: magic, inode, mode, uid, gid, links, mtime, size, device that contains the file (2), device number of the
+    // file (2), size of the name, check.
     let fields = [inode, entry.mode, 0, 0, links, 0, size, 0, 0, major, minor, name_size, 0];
     out.extend_from_slice(b"070701");
     for field in fields {
@@ -117,7 +118,7 @@ mod tests {
             "07070100000001000081A4000000000000000000000001000000000000000500000000000000000000000000000000\
              0000000200000000a\0"
         ));
-        // 110 octets of header, "a\0", aligned to 112; five octets, aligned to 8.
+        // 110 bytes of header and "a\0" are padded to 112; five bytes of data are padded to 8.
         assert_eq!(&bytes[112..120], b"hello\0\0\0");
         assert_eq!(bytes.len(), 120 + 124);
         assert!(text.contains("TRAILER!!!"));
@@ -134,7 +135,7 @@ mod tests {
         assert!(archive.contains("/usr/bin") && !archive.contains("bin"));
     }
 
-    /// The real reader, where there is one.
+    /// Tests with the program cpio if it is installed.
     #[test]
     fn cpio_lists_it() {
         let mut archive = Archive::default();

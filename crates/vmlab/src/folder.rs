@@ -14,7 +14,7 @@ const PREFIX: &str = "apus-vm-";
 /// File system in memory, the best place for a guest's memory file.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// Bytes needed for the root file system and logs, in addition to the guest's memory.
+/// Number of bytes needed for the root file system and logs, in addition to the guest's memory.
 const BESIDE: u64 = 256 << 20;
 
 /// A folder that is removed on drop.
@@ -30,7 +30,7 @@ impl Folder {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let parent = parent(memory + BESIDE);
         sweep(&parent);
-        // A process that had this one's id may have left one: then the next number.
+        // An earlier process with the same PID may have left a folder. Then the next number is used.
         let path = loop {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
@@ -66,7 +66,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed now, the next guest's sweep tries again.
+        // If the folder cannot be removed now, the next guest tries again.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -98,7 +98,7 @@ mod tests {
         let folder = Folder::new(1 << 20).unwrap();
         let path = folder.path().to_owned();
         assert!(path.join("agent").is_dir() && path.join("memory").metadata().unwrap().len() == 1 << 20);
-        // No process has an id above the kernel's limit: 2^22 (include/linux/threads.h).
+        // No process has a PID above the kernel's limit of 2^22 (include/linux/threads.h).
         let left = path.with_file_name(format!("{PREFIX}4194305-0"));
         fs::create_dir_all(left.join("agent")).unwrap();
         let second = Folder::new(1 << 20).unwrap();

@@ -35,7 +35,7 @@ pub struct Output {
 
 /// A running guest. It ends when dropped, even in a panic; if this process is killed, the kernel ends it.
 pub struct Guest {
-    // Dropped first: the folder goes when nobody writes into it any more.
+    // Dropped first, so that nothing writes to the folder when it is removed.
     running: Mutex<Running>,
     pid: u32,
     power: Power,
@@ -114,7 +114,7 @@ impl Guest {
         let job = running.jobs;
         let file = |end: &str| self.folder.path().join(format!("agent/{job}.{end}"));
         fs::write(file("sh"), script).map_err(|e| Error::system("hand a script to the guest", e))?;
-        // If nobody listens any more, that is found out below, with the reason.
+        // A failed write is ignored here: the next read fails too and reports the reason.
         let _ = running.agent.write_all(format!("{job}\n").as_bytes());
         let said = running.hear(script, deadline, within)?;
         let status = said.strip_prefix(&format!("{job} ")).and_then(|status| status.parse().ok());
@@ -269,7 +269,7 @@ impl Running {
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // A process that ends with words of ours unread resets the connection.
+                // If QEMU ends before it has read everything, the connection is reset.
                 Err(_) => return Err(ended(&mut self.process, doing)),
             }
         }
@@ -296,7 +296,7 @@ fn listen(path: &Path) -> Result<UnixListener, Error> {
     listener.map_err(|e| Error::system(format!("listen at {}", path.display()), e))
 }
 
-/// Waits for QEMU to connect. It does so within a fraction of a second, or ends and says why not.
+/// Waits for QEMU to connect. QEMU connects within a fraction of a second, or ends with a message.
 fn accept(listener: &UnixListener, qemu: &mut Process, by: Instant, within: Duration) -> Result<UnixStream, Error> {
     loop {
         match listener.accept() {

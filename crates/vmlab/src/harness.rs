@@ -69,7 +69,7 @@ impl Shared {
         }
         let outcome = catch_unwind(AssertUnwindSafe(|| test(guest.as_ref().unwrap())));
         if let Err(panic) = outcome {
-            // Whatever it left behind is not the next test's matter.
+            // After a failed test, the next test gets a new guest.
             *guest = None;
             resume_unwind(panic);
         }

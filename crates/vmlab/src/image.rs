@@ -11,7 +11,7 @@ use super::{Error, tools};
 
 const INIT: &str = include_str!("init.sh");
 
-/// Mount points, and folders in which programs look for what they need.
+/// Mount points, and folders in which programs expect their files.
 const FOLDERS: [&str; 13] =
     ["proc", "sys", "dev", "tmp", "run", "root", "etc", "agent", "share", "usr/bin", "usr/sbin", "var/lib", "lib64"];
 
@@ -24,7 +24,7 @@ pub(super) fn build(base: &Base, modules: &[String], programs: &[PathBuf], folde
     for path in FOLDERS {
         archive.folder(path);
     }
-    // Init's own output needs the first, and shells need the second, before /dev is mounted.
+    // Before /dev is mounted, init's own output needs the first device, and shells need the second one.
     archive.device("dev/console", 0o600, 5, 1);
     archive.device("dev/null", 0o666, 1, 3);
     archive.file("bin/busybox", 0o755, read(&base.busybox)?);

@@ -67,7 +67,8 @@ const MEMORY: u64 = 1 << 30;
 /// Distance from the end of the guest's memory to the words that the host writes.
 const FIRMWARE_BELOW_END: u64 = 16 << 20;
 
-/// Time limit for booting and for each script: some 7 s on an idle host, and several times that under load.
+/// Time limit for booting and for each script. Booting takes about 7 s on an idle host, and several times that under
+/// load.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The configuration of a guest. To test a reboot, clone it and boot it again.
@@ -270,7 +271,7 @@ impl Vm {
         add("-nodefaults -no-user-config -display none -no-reboot -serial file:console.log");
         add("-cpu Skylake-Server -machine q35");
         if self.iommu {
-            // Before the devices that it is to see.
+            // The IOMMU must come before the devices that use it.
             add("-device intel-iommu,caching-mode=on");
         }
         add(if self.virtual_time {
@@ -316,7 +317,7 @@ impl Vm {
         for event in &self.traces {
             add(&format!("-trace enable={event},file=trace.log"));
         }
-        // These may contain blanks.
+        // These arguments may contain spaces.
         words.push("-fsdev".into());
         words.push(format!(
             "local,id=share,path={},security_model=none",

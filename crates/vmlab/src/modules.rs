@@ -28,7 +28,7 @@ impl Modules {
     }
 
     /// Adds `wanted`, and all modules that they need, to `archive`, with the `modules.dep` that modprobe(8) reads.
-    /// What is built into the kernel needs no file.
+    /// Modules that are built into the kernel need no file.
     pub(super) fn add(&self, wanted: &[String], release: &str, archive: &mut Archive) -> Result<(), Error> {
         let mut chosen = BTreeMap::new();
         for name in wanted {
@@ -67,7 +67,7 @@ impl Modules {
         let data = fs::read(path).map_err(|e| Error::system(format!("read {}", path.display()), e))?;
         let direct = depends(&data)
             .ok_or_else(|| Error::invalid(path.display().to_string(), "it says nothing of what it depends on"))?;
-        // All of them, the nearest first: busybox's modprobe loads the list from its end.
+        // All dependencies, the nearest first: busybox's modprobe loads the list from its end.
         let mut needs = direct.clone();
         chosen.insert(path.clone(), Module { data, needs: Vec::new() });
         for need in &direct {

@@ -28,8 +28,8 @@ const WITHOUT: [&str; 6] = [
 /// The unpacked packages.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
-    /// The kernel as an ELF file, which QEMU starts by its PVH note: a second or two faster than letting emulated
-    /// code decompress it.
+    /// The kernel as an ELF file, which QEMU starts by its PVH note. This is one to two seconds faster than
+    /// decompressing it in the emulation.
     pub(super) kernel: PathBuf,
     /// The folder with `kernel/` and `modules.builtin`.
     pub(super) modules: PathBuf,
@@ -40,8 +40,8 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// The packages in `cache`, downloaded if missing: 73 MB, half a minute once, and about 250 MB of disk. Delete
-    /// the folder to get newer ones.
+    /// The packages in `cache`, downloaded if missing: 73 MB, which takes half a minute the first time and about 250 MB
+    /// of disk. Delete the folder to get newer packages.
     pub(super) fn get(cache: &Path) -> Result<Self, Error> {
         let made = fs::create_dir_all(cache).and_then(|()| File::create(cache.join("lock")));
         let lock = made.map_err(|e| Error::Lacking {
@@ -49,7 +49,8 @@ impl Base {
             why: e.to_string(),
             fix: "set APUS_VM_CACHE to a folder that can be written to".into(),
         })?;
-        // Two tests that start at once: the second finds what the first fetched. Closing unlocks.
+        // If two tests start at once, the second one waits and uses the packages that the first one fetched. Closing
+        // the file unlocks it.
         rustix::fs::flock(&lock, FlockOperation::LockExclusive)
             .map_err(|e| Error::system(format!("lock {}", cache.display()), e))?;
         let base = cache.join("base");
@@ -93,7 +94,7 @@ fn fetch(cache: &Path, base: &Path) -> Result<(), Error> {
     }
     fs::create_dir_all(&new).map_err(failed)?;
     let kernel = newest_kernel()?;
-    // Without a sandbox user: the folder need not be readable by `_apt`.
+    // Without a sandbox user, because `_apt` may not be able to read the folder.
     let words = ["-q", "-o", "APT::Sandbox::User=root", "download", &kernel, BUSYBOX];
     tools::output(Command::new(apt_get).args(words).current_dir(&new))?;
     for package in files_in(&new)? {
@@ -139,7 +140,7 @@ fn unpack_kernel(image: &Path, to: &Path) -> Result<(), Error> {
     let sectors = if sectors == 0 { 4 } else { usize::from(sectors) };
     let start = (sectors + 1) * 512 + offset;
     let payload = bytes.get(start..start + length).ok_or_else(|| bad("its header points behind its end"))?;
-    // The last four octets are the unpacked size, which is none of the formats'.
+    // The last four bytes are the unpacked size, which does not belong to any of the formats.
     let (program, package, options) = match payload {
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => ("xz", "xz-utils", ["-dc", "--single-stream"]),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", "zstd", ["-dc", "-q"]),
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(dependency("linux-image-rt-amd64\n"), None);
     }
 
-    /// A kernel image is read as its header says, and a damaged one is refused.
+    /// A kernel image is read according to its header; a damaged one gives an error.
     #[test]
     fn a_kernel_image_is_unpacked_or_refused() {
         let folder = std::env::temp_dir().join(format!("apus-test-image-{}", std::process::id()));

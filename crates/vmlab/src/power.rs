@@ -13,8 +13,8 @@ pub(super) const PSTATE_PORT: u16 = 0x4e0;
 const CPUS_MAX: usize = 16;
 const PSTATES_MAX: usize = 16;
 
-/// Maximum number of C-states: Linux has ten idle states, and the first is its own (`CPUIDLE_STATE_MAX`,
-/// include/linux/cpuidle.h).
+/// Maximum number of C-states: Linux has at most ten idle states, of which it defines the first one itself
+/// (`CPUIDLE_STATE_MAX`, include/linux/cpuidle.h).
 const CSTATES_MAX: usize = 9;
 
 /// A performance state, as in `_PSS` (ACPI 6.5, 8.4.5.2).
@@ -97,7 +97,7 @@ impl Power {
         Ok(())
     }
 
-    /// The secondary ACPI table that describes it to the guest's kernel.
+    /// The secondary ACPI table that describes the hardware to the guest's kernel.
     pub(super) fn table(&self, cpus: usize) -> Vec<u8> {
         let mut terms = Vec::new();
         if let Some(address) = self.firmware {
@@ -123,7 +123,7 @@ impl Power {
             terms.push(aml::named("_PSS", &aml::package(&states)));
             let limit = if self.firmware.is_some() { aml::name(&limit(cpu)) } else { aml::integer(0) };
             terms.push(aml::method("_PPC", &[aml::returns(&limit)]));
-            // Five entries, revision 0, a domain of its own, coordinated by software (0xfc), one CPU (8.4.5.5).
+            // Five entries, revision 0, a separate domain, coordinated by software (0xfc), one CPU (8.4.5.5).
             let domain = [5, 0, cpu as u64, 0xfc, 1].map(aml::integer);
             terms.push(aml::named("_PSD", &aml::package(&[aml::package(&domain)])));
         }
@@ -142,16 +142,16 @@ impl Power {
     }
 }
 
-/// Megahertz, milliwatts, transition and bus master latency in us, control, status (8.4.5.2).
+/// Encodes a P-state: megahertz, milliwatts, transition and bus master latency in us, control, status (8.4.5.2).
 fn pss(cpu: usize, at: usize, state: &Pstate) -> Vec<u8> {
     let code = (cpu << 4 | at) as u64;
     let mw = state.power.as_microwatts() / 1_000;
     aml::package(&[state.frequency.as_hertz() / 1_000_000, mw, 10, 10, code, code].map(aml::integer))
 }
 
-/// Register, type, latency in us, milliwatts (8.4.1.1). Type 1 in functional fixed hardware without a
-/// MWAIT hint is HLT to Linux (drivers/acpi/processor_idle.c); a deeper type with an I/O port would
-/// not halt, because QEMU answers the port at once.
+/// Encodes a C-state: register, type, latency in us, milliwatts (8.4.1.1). Type 1 in functional fixed hardware without
+/// an MWAIT hint is HLT to Linux (drivers/acpi/processor_idle.c). A deeper type with an I/O port would not halt,
+/// because QEMU answers the port at once.
 fn cst(state: &Cstate) -> Vec<u8> {
     let halt = Register { space: 0x7f, bits: 1, offset: 2, access: 1, address: 0 };
     let mw = state.power.as_microwatts() / 1_000;
@@ -159,7 +159,7 @@ fn cst(state: &Cstate) -> Vec<u8> {
     aml::package(&[&[aml::register(halt)], &numbers[..]].concat())
 }
 
-/// The processor's name in the table that QEMU itself makes (hw/acpi/cpu.c).
+/// The processor's name in QEMU's own ACPI table (hw/acpi/cpu.c).
 fn path(cpu: usize) -> String {
     format!("\\_SB.CPUS.C{cpu:03X}")
 }
@@ -185,7 +185,7 @@ fn seen(cpu: usize) -> String {
     format!("S{cpu:03X}")
 }
 
-/// A power meter (10.4): a measuring one, in milliwatts, with an accuracy of 100 %.
+/// Encodes a power meter (10.4) that measures in milliwatts, with an accuracy of 100 %.
 fn power_meter() -> Vec<u8> {
     let numbers = [1, 0, 1, 100_000, 10, 100, 10_000, 0xffff_ffff, 0, 0, 0].map(aml::integer);
     let names = ["vm", "1", "apus"].map(aml::text);
@@ -205,8 +205,8 @@ fn power_meter() -> Vec<u8> {
     aml::scope("\\_SB", &[meter])
 }
 
-/// A thermal zone (11.4), read twice a second; with each reading, a CPU whose limit has changed is told
-/// (Notify 0x80: the number of supported P-states has changed, 8.4.5.3).
+/// Encodes a thermal zone (11.4) that the guest reads twice a second. Each reading notifies the CPUs whose limit has
+/// changed (Notify 0x80: the number of supported P-states has changed, 8.4.5.3).
 fn thermal_zone(cpus: usize) -> Vec<u8> {
     let mut reading: Vec<_> = (0..cpus)
         .map(|cpu| {

@@ -14,7 +14,7 @@ use super::{Error, tools};
 /// Time between two checks of the process.
 const WATCH: Duration = Duration::from_millis(20);
 
-/// Lines of the console in an error: a kernel panic with its registers and stack.
+/// Number of lines of the console in an error, enough for a kernel panic with its registers and stack.
 const TAIL_LINES: usize = 70;
 
 /// Time for a process that has closed its channels to end by itself.
@@ -22,8 +22,8 @@ const ENDING: Duration = Duration::from_secs(5);
 
 /// A running QEMU process, killed on drop. If this process is killed, the kernel kills QEMU.
 ///
-/// The kernel's promise (PR_SET_PDEATHSIG) depends on the thread that started the process, so a thread of its own
-/// starts it and lives as long.
+/// The kernel's promise (PR_SET_PDEATHSIG) depends on the thread that started the process, so a separate thread starts
+/// the process and waits until it ends.
 pub(super) struct Process {
     pid: u32,
     keeper: Option<JoinHandle<ExitStatus>>,
@@ -61,7 +61,7 @@ impl Process {
         self.keeper.as_ref().is_some_and(|keeper| !keeper.is_finished())
     }
 
-    /// Kills the process if it runs, and says how it ended.
+    /// Kills the process if it is running, and returns how it ended.
     pub(super) fn end(&mut self) -> Option<ExitStatus> {
         drop(self.stop.take());
         if let Some(keeper) = self.keeper.take() {
@@ -70,7 +70,7 @@ impl Process {
         self.ended
     }
 
-    /// Lets the process end by itself if it is about to, otherwise kills it; says how it ended.
+    /// Waits for a process that is about to end, or kills it. Returns how it ended.
     pub(super) fn end_by_itself(&mut self) -> Option<ExitStatus> {
         let until = Instant::now() + ENDING;
         while self.runs() && Instant::now() < until {
@@ -84,7 +84,8 @@ impl Process {
         let read = |name: &str| fs::read(self.folder.join(name)).unwrap_or_default();
         let console = String::from_utf8_lossy(&read("console.log")).replace('\r', "");
         let qemu = String::from_utf8_lossy(&read("qemu.log")).into_owned();
-        // The processor model has features that the emulation lacks, which QEMU says each time.
+        // Leaves out QEMU's messages about features of the processor model that the emulation lacks, because they
+        // appear each time.
         let qemu: Vec<_> =
             qemu.lines().filter(|line| !line.contains("TCG doesn't support requested feature")).collect();
         let lines: Vec<_> = console.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -114,7 +115,7 @@ fn keep(mut command: Command, say: &Sender<io::Result<u32>>, stopped: &Receiver<
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            // Nobody listens only if the one who asked is gone, and then nobody wants to know.
+            // A failed send is ignored, because then the caller has ended.
             let _ = say.send(Err(error));
             return ExitStatus::from_raw(0);
         }
@@ -125,7 +126,7 @@ fn keep(mut command: Command, say: &Sender<io::Result<u32>>, stopped: &Receiver<
             return status;
         }
         if stopped.recv_timeout(WATCH) != Err(RecvTimeoutError::Timeout) {
-            // Killing fails only if it has just ended; waiting then gives how.
+            // Killing fails only if the process has just ended. Waiting then returns how it ended.
             let _ = child.kill();
             return child.wait().unwrap_or_else(|_| ExitStatus::from_raw(9));
         }
@@ -171,7 +172,7 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
     }
 
-    /// It outlives the thread that asked for it: guests are shared between tests, which are threads.
+    /// The process outlives the thread that requested it, because tests, which are threads, share guests.
     #[test]
     fn it_lives_on_when_the_asking_thread_ends() {
         let folder = folder("thread");

@@ -1,4 +1,4 @@
-//! The host's programs that are needed to make a guest.
+//! Programs of the host that are needed to make a guest.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,7 +31,7 @@ fn find_in(name: &str, package: &str, mut folders: impl Iterator<Item = PathBuf>
 pub(super) fn output(command: &mut Command) -> Result<String, Error> {
     let line = command_line(command);
     let what = || format!("run {line}");
-    // Messages are read below, so they must not be translated.
+    // The messages are parsed below, so they must not be translated.
     let output = command
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
@@ -74,8 +74,8 @@ pub(super) fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>, Error>
     Ok(parse_ldd(&said))
 }
 
-/// Lines such as `libm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x7f…)` and `/lib64/ld-….so.2 (0x7f…)`;
-/// ldd(1). The kernel's own object (linux-vdso) has no file.
+/// Parses ldd(1)'s lines such as `libm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x7f…)` and `/lib64/ld-….so.2 (0x7f…)`.
+/// The kernel's own object (linux-vdso) has no file.
 fn parse_ldd(said: &str) -> Vec<(String, PathBuf)> {
     let lines = said.lines().filter_map(|line| {
         let (object, _address) = line.trim().rsplit_once(" (0x")?;

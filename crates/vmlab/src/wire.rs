@@ -80,7 +80,7 @@ struct Shared {
 }
 
 impl Wire {
-    /// Creates the end of the cable of card `index` in `folder`; call it before QEMU starts.
+    /// Creates the host's end of the cable of card `index` in `folder`. Call it before QEMU starts.
     pub(super) fn new(folder: &Path, index: usize) -> Result<Self, Error> {
         let path = folder.join(host_end(index));
         let socket = UnixDatagram::bind(&path).map_err(|e| Error::system(format!("make {}", path.display()), e))?;
@@ -195,12 +195,12 @@ pub(super) fn guest_end(index: usize) -> String {
     format!("wire{index}.guest")
 }
 
-/// Locally administered (IEEE 802-2014, 8.2), the same in every run.
+/// MAC address of card `index`: locally administered (IEEE 802-2014, 8.2), the same in every run.
 pub(super) fn mac(index: usize) -> [u8; 6] {
     [0x02, b'a', b'p', b'v', b'm', index as u8]
 }
 
-/// QEMU's trace file, read from where it was left.
+/// QEMU's trace file. Each read continues where the previous one ended.
 #[derive(Debug)]
 struct Trace {
     path: PathBuf,
@@ -214,7 +214,7 @@ impl Trace {
             result => result.map_err(|e| Error::system("read QEMU's trace", e))?,
         };
         let mut read = self.read.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // The last line may not be whole yet.
+        // The last line may be incomplete.
         let end = text.iter().rposition(|&octet| octet == b'\n').map_or(*read, |at| at + 1);
         let new = String::from_utf8_lossy(text.get(*read..end).unwrap_or_default()).into_owned();
         *read = end;
@@ -222,8 +222,8 @@ impl Trace {
     }
 }
 
-/// Lines such as `e1000e_irq_eitr_set EITR[0] = 488`, with the process and the time before it if QEMU was
-/// built so; others are QEMU's own messages.
+/// Parses lines such as `e1000e_irq_eitr_set EITR[0] = 488`, with the process and the time before it if QEMU was built
+/// to print them. Other lines are QEMU's own messages.
 fn parse(trace: &str) -> Result<Interrupts, Error> {
     let mut seen = Interrupts::default();
     let mut high = false;
@@ -254,7 +254,7 @@ fn understand(event: &str, text: &str, seen: &mut Interrupts, high: &mut bool) -
         }
         "msi_notify" => seen.msi += 1,
         "legacy_notify" => {
-            // Also written when the line is set to the state that it has.
+            // The event also occurs when the line is set to its current state.
             let now = text.strip_prefix("IRQ line state: ")?.parse::<u8>().ok()? != 0;
             seen.line += u64::from(now && !*high);
             *high = now;

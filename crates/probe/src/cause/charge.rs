@@ -115,7 +115,7 @@ pub fn charge(
                 stack.push(source.clone());
                 books.began(event.at, stack.last(), &state);
             }
-            // What was entered before the first event cannot be left properly.
+            // The start of this interrupt may be before the first event. Then its end is ignored.
             What::Leave(source) => {
                 if let Some(at) = stack.iter().rposition(|entered| entered.is_same(source)) {
                     stack.truncate(at);
@@ -152,13 +152,13 @@ impl Books<'_> {
         }
         if span > Nanos::ZERO {
             let cause = self.cause(top, state);
-            // What was going on at the start counts once.
+            // A cause that already used the CPU at the start counts once.
             let entry = self.charges.entry(cause).or_insert((0, 1));
             entry.0 += span.as_nanos();
         }
     }
 
-    /// Counts an entry.
+    /// Counts that a cause began to use the CPU.
     fn began(&mut self, at: Instant<Monotonic>, top: Option<&Source>, state: &Running) {
         let cause = self.cause(top, state);
         if at >= self.from && cause != Cause::Unaccounted {
@@ -166,7 +166,8 @@ impl Books<'_> {
         }
     }
 
-    /// Charges a handler that ended at `at` with its time, taken from what was charged since `before`.
+    /// Charges the run time of an NMI handler that ended at `at`, and subtracts it from the causes that were charged
+    /// since `before`.
     fn nmi(
         &mut self,
         at: Instant<Monotonic>,
@@ -288,7 +289,7 @@ mod tests {
             event(1_036, What::Leave(vector("local_timer"))),
             switch(1_040, idle(), own()),
         ];
-        // Due at 1000, runs at 1042.
+        // The thread is due at 1000 and runs at 1042.
         let (charges, _) = charge("spin", false, (at(1_000), at(1_042)), &events);
         let expected = [
             ("idle: waking the CPU".to_owned(), 34, 1),

@@ -18,10 +18,10 @@ const SMI_COUNT: u64 = 0x34;
 const INTERRUPT: Nanos = Nanos::from_micros(20);
 const SOFTIRQ: Nanos = Nanos::from_millis(2);
 
-/// The counters at one time. One that is not readable is left out, and then cannot be a cause.
+/// The counters at one time. A counter that is not readable is left out, so it cannot be a cause.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Counters {
-    /// Interrupt counts by the first word of the line, with the rest as name.
+    /// Interrupt counts, by the first word of the line, each with the rest of the line as its name.
     interrupts: BTreeMap<String, (String, u64)>,
     softirqs: BTreeMap<String, u64>,
     steal_ms: Option<u64>,
@@ -47,7 +47,8 @@ impl Counters {
         }
     }
 
-    /// Reads only the counters that distinguish the hypervisor from the firmware: cheap, so it can be called often.
+    /// Reads only the counters that distinguish the hypervisor from the firmware. This is cheap, so it can be called
+    /// often.
     pub(super) fn read_outside(root: &Path, cpu: usize) -> Self {
         Self {
             interrupts: BTreeMap::new(),
@@ -67,8 +68,8 @@ impl Counters {
         moved(self.steal_ms, later.steal_ms).then_some(Cause::Steal)
     }
 
-    /// The likely cause of `length` without the CPU between these readings and `later`, and all counters that
-    /// increased. `usual` is what increases in as much time otherwise.
+    /// The likely cause of a time `length` off the CPU between these readings and `later`, and all counters that
+    /// increased. `usual` contains the increases in quiet times.
     pub(super) fn likely(&self, later: &Self, usual: &Usual, length: Nanos) -> (Cause, Vec<Charge>) {
         let mut moved: Vec<(Cause, u64, Nanos)> = Vec::new();
         for (line, (name, after)) in &later.interrupts {
@@ -105,7 +106,7 @@ impl Counters {
             all
         };
         let all = charges(&moved);
-        // The time for which a thread was ready and did not run is exact: nothing else has to be guessed.
+        // The time for which a thread was ready but did not run is exact, so no other counter is needed.
         if delay.is_some_and(|(delay, _)| delay * 2 >= length) {
             return (Cause::Thread { name: "?".into(), pid: None }, all);
         }
@@ -133,7 +134,7 @@ impl Counters {
     }
 }
 
-/// What increases in quiet times: the largest increase seen between two readings with nothing to explain.
+/// The increases in quiet times: for each counter, the largest increase between two readings with nothing to explain.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Usual(BTreeMap<String, u64>);
 
@@ -151,7 +152,7 @@ impl Usual {
     }
 }
 
-/// The column of `cpu` in /proc/interrupts or /proc/softirqs: by name of the line, the text after the columns, and
+/// The column of `cpu` in /proc/interrupts or /proc/softirqs: for each name of a line, the text after the columns, and
 /// the count. Columns are found by their heading, because offline CPUs have none.
 fn table(text: &str, cpu: usize) -> BTreeMap<String, (String, u64)> {
     let mut lines = text.lines();
@@ -167,7 +168,7 @@ fn table(text: &str, cpu: usize) -> BTreeMap<String, (String, u64)> {
     lines.filter_map(row).collect()
 }
 
-/// The name of a device interrupt: the last word, or words, after controller and trigger.
+/// The name of a device interrupt: the words after the controller and the trigger.
 fn device(rest: &str) -> String {
     rest.split_ascii_whitespace().last().unwrap_or("?").to_owned()
 }
@@ -245,7 +246,7 @@ mod tests {
         let many = INTERRUPTS.replace("         6 ", "       906 ");
         let (before, later) = after("ipi", &many, 10, 3, 40);
         assert_eq!(before.likely(&later, &usual, gap).0, Cause::Vector { name: "call_function".into() });
-        // A single tick does not make two milliseconds.
+        // A single tick cannot explain two milliseconds.
         let tick = INTERRUPTS.replace("2000", "2001");
         let (before, later) = after("tick", &tick, 10, 3, 40);
         assert_eq!(before.likely(&later, &usual, gap).0, Cause::Unaccounted);

@@ -1,13 +1,11 @@
 //! Finds out what used a CPU while the measuring thread was runnable on it but did not run.
 //!
-//! ```text
-//!   tracepoints of that CPU (perf_event_open(2)) ─► events ─► charge ─► Charge, Charge, … ─┐
-//!   irq, irq_vectors, softirq, sched_switch, nmi                                           ├─► Explanation
-//!   /proc/interrupts, softirqs, stat, schedstat; SMI count ─► before and after ────────────┘
-//! ```
-//! Tracepoints answer this exactly, at a cost of some hundred nanoseconds for each event on the measured CPU. They are
-//! opened for this process alone and close with it, so nothing is left behind. Where tracepoints are not available,
-//! counters that changed make a cause likely, and the explanation says that it is only likely.
+//! ```text tracepoints of that CPU (perf_event_open(2)) ─► events ─► charge ─► Charge, Charge, … ─┐ irq, irq_vectors,
+//! softirq, sched_switch, nmi                                           ├─► Explanation /proc/interrupts, softirqs,
+//! stat, schedstat; SMI count ─► before and after ────────────┘ ``` Tracepoints answer this exactly, at a cost of a few
+//! hundred nanoseconds for each event on the measured CPU. They are opened for this process alone and close with it, so
+//! nothing is left behind. Where tracepoints are not available, counters that changed make a cause likely, and the
+//! explanation says that it is only likely.
 //!
 //! Times are *net*: if an interrupt is itself interrupted, the time of the inner one is not counted for the outer one.
 //! Time that no event accounts for was taken by the hypervisor, the firmware or the hardware. Steal time and the count
@@ -154,7 +152,8 @@ impl fmt::Display for Explanation {
         match self.evidence {
             Evidence::Nothing => return f.write_str("causes were not recorded"),
             Evidence::Counters => write!(f, "likely {}", self.cause)?,
-            // Counters say these also beside tracepoints, of the time since they were last read.
+            // Even with tracepoints, steal time and SMIs come from counters, which cover the time since they were last
+            // read.
             Evidence::Trace if matches!(self.cause, Cause::Steal | Cause::Smi) => write!(f, "likely {}", self.cause)?,
             Evidence::Trace => write!(f, "{}", self.cause)?,
         }
@@ -217,11 +216,11 @@ mod tests {
 
     #[test]
     fn a_tick_excuses_its_own_way_in_and_out_but_no_more() {
-        // 3 us of handler in 14 us: the rest is the way in and out.
+        // The handler took 3 us of 14 us. The rest was the entry to and exit from the interrupt.
         assert_eq!(main_cause(&[of(tick(), 3, 1), of(Cause::Unaccounted, 11, 1)]), tick());
-        // 3 us of handler in 5 ms: the hypervisor had the CPU, and the tick was late for it.
+        // The handler took 3 us of 5 ms. The hypervisor had the CPU, so the tick was late.
         assert_eq!(main_cause(&[of(tick(), 3, 1), of(Cause::Unaccounted, 4_997, 1)]), Cause::Unaccounted);
-        // Many of them: all of their ways count.
+        // With many interrupts, all of their entries and exits count.
         assert_eq!(main_cause(&[of(tick(), 100, 50), of(Cause::Unaccounted, 400, 1)]), tick());
         assert_eq!(main_cause(&[]), Cause::Unaccounted);
     }

@@ -1,4 +1,4 @@
-//! Tracepoints through perf_event_open(2): one ring buffer for all of one CPU's.
+//! Tracepoints through perf_event_open(2): one ring buffer for all tracepoints of one CPU.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use units::{Instant, Monotonic};
 
-/// Sizes to try for the ring, in pages, powers of two: the first that the kernel grants is used (root may have any,
-/// others share /proc/sys/kernel/perf_event_mlock_kb).
+/// Sizes of the ring to try, in pages (powers of two). The first size that the kernel grants is used: root may have
+/// any, other users share /proc/sys/kernel/perf_event_mlock_kb.
 const PAGES: [usize; 4] = [512, 128, 32, 8];
 
 // include/uapi/linux/perf_event.h
@@ -71,11 +71,11 @@ pub(super) struct PerfRing {
     page: usize,
     /// A record that wraps around the end of the ring, copied into one piece.
     joined: Vec<u8>,
-    // After the mapping, which belongs to the first of them.
+    // Declared after the mapping, which belongs to the first of these events, so that they are closed last.
     _events: Vec<OwnedFd>,
 }
 
-// SAFETY: the mapping is this object's alone, and no other thread of the process writes to it.
+// SAFETY: only this object owns the mapping, and no other thread of the process writes to it.
 unsafe impl Send for PerfRing {}
 
 impl PerfRing {
@@ -170,7 +170,7 @@ fn open(cpu: usize, id: u64) -> io::Result<OwnedFd> {
         sample_period: 1,
         sample_type: PERF_SAMPLE_TIME | PERF_SAMPLE_RAW,
         flags: FLAGS,
-        // Nobody is to be woken: the ring is looked into now and then.
+        // No wake-up is needed, because the ring is read periodically.
         wakeup_watermark: u32::MAX,
         clockid: libc::CLOCK_MONOTONIC,
         ..PerfEventAttr::default()
@@ -190,7 +190,7 @@ fn open(cpu: usize, id: u64) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call returned a new descriptor that nobody else has.
+    // SAFETY: the call returned a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 

@@ -18,7 +18,7 @@ use super::charge::{Event, Source, Task, What};
 /// Folders where the tracing file system may be mounted.
 const MOUNTS: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 
-/// What a record means.
+/// The meaning of a record.
 #[derive(Clone, Debug)]
 enum Meaning {
     InterruptEntry { irq: Field, name: Field },
@@ -45,7 +45,7 @@ pub(super) struct Tracepoints {
 }
 
 impl Tracepoints {
-    /// Reads them below `root`, or returns why there are none.
+    /// Reads the tracepoints below `root`, or returns why there are none.
     pub(super) fn read(root: &Path) -> Result<Self, String> {
         let mounted = MOUNTS.iter().map(|mount| root.join(mount).join("events")).find(|events| events.is_dir());
         if let Some(folder) = mounted {
@@ -57,7 +57,8 @@ impl Tracepoints {
         if root != Path::new("/") {
             return Err(why(String::new()));
         }
-        // Mounted nowhere: only what holds the descriptor sees it, and it goes with that.
+        // The file system is not mounted in the tree. Only the holder of the descriptor sees it, and it disappears when
+        // the descriptor is closed.
         let detached =
             detached_tracefs().map_err(|error| why(format!(", and reading it without mounting failed: {error}")))?;
         Self::in_folder(&Path::new("/proc/self/fd").join(detached.as_raw_fd().to_string()).join("events"))
@@ -73,7 +74,8 @@ impl Tracepoints {
             points.insert(id, meaning);
             Ok(())
         };
-        // Without this one nothing can be said of threads; the others are as the kernel was built.
+        // This tracepoint is required, because no other one shows threads. The others depend on the kernel's
+        // configuration.
         add(folder.join("sched/sched_switch"), &|f| {
             Some(Meaning::Switch {
                 prev: [f.get("prev_comm")?, f.get("prev_pid")?, f.get("prev_prio")?],
@@ -91,8 +93,8 @@ impl Tracepoints {
         optional(add(folder.join("nmi/nmi_handler"), &|f| Some(Meaning::Nmi { delta_ns: f.get("delta_ns")? })));
         for entry in fs::read_dir(folder.join("irq_vectors")).into_iter().flatten().flatten() {
             let Ok(name) = entry.file_name().into_string() else { continue };
-            // Sampling it would need the very interrupt that it is about, so the kernel refuses
-            // (arch/x86/include/asm/trace/irq_vectors.h, TRACE_EVENT_PERF_PERM(irq_work_exit)).
+            // These tracepoints cannot be sampled: sampling needs the interrupt that they report, so the kernel refuses
+            // it (arch/x86/include/asm/trace/irq_vectors.h, TRACE_EVENT_PERF_PERM(irq_work_exit)).
             if name.starts_with("irq_work_") {
                 continue;
             }
@@ -112,7 +114,7 @@ impl Tracepoints {
         ids
     }
 
-    /// The meaning of the record `raw`; `None` if it is too short, or of another tracepoint.
+    /// The meaning of the record `raw`; `None` if it is too short, or belongs to another tracepoint.
     pub(super) fn event(&self, at: Instant<Monotonic>, raw: &[u8]) -> Option<Event> {
         // Each record begins with its tracepoint's number, 16 bits (include/linux/trace_events.h, struct trace_entry).
         let id = u16::from_ne_bytes(raw.get(..2)?.try_into().ok()?);
@@ -176,7 +178,7 @@ impl Field {
         self.bytes(raw).map(until_zero)
     }
 
-    /// `__data_loc`: offset of the text in the low half of a word, its length in the high half.
+    /// Reads a `__data_loc` text: the low half of a word contains the offset of the text, the high half its length.
     fn located(self, raw: &[u8]) -> Option<String> {
         let word = self.unsigned(raw)?;
         let (offset, length) = ((word & 0xffff) as usize, (word >> 16 & 0xffff) as usize);

@@ -18,7 +18,7 @@ const HISTORY: usize = 200_000;
 const READ: Duration = Duration::from_millis(100);
 
 /// Collects trace events or counters of one CPU. Call [`poll`](Self::poll) from another CPU, so that the watcher takes
-/// no time from the watched one.
+/// no time from the watched CPU.
 #[derive(Debug)]
 pub struct Watcher {
     root: PathBuf,
@@ -254,7 +254,7 @@ mod tests {
         .unwrap();
         watcher.poll();
         let explanation = watcher.explain((from, to), true, Nanos::ZERO);
-        // Whoever had the CPU meanwhile, idle or another: events say so, and little is left over.
+        // The events show what used the CPU in the meantime, idle or another thread. Little time is left unexplained.
         let named: u64 = explanation.charges.iter().filter(|of| of.cause != Cause::Unaccounted).map(|of| of.ns).sum();
         assert!(named * 2 > explanation.length_ns, "{explanation:#?}");
         assert_eq!(explanation.charges.iter().map(|of| of.ns).sum::<u64>(), explanation.length_ns);

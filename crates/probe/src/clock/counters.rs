@@ -20,7 +20,8 @@ use crate::record::Recorder;
 
 /// Round trips in one comparison.
 const ROUNDS: u64 = 3_000;
-/// Counter ticks after which a waiting side yields its CPU for a moment, because the other may be waiting for it.
+/// Counter ticks after which a waiting side yields its CPU for a moment, because the other side may be waiting for this
+/// CPU.
 const PATIENCE: u64 = 1_000_000;
 
 /// One comparison of two counters.
@@ -44,7 +45,7 @@ fn pair(from: usize, to: usize, priority: Option<u8>) -> Result<Comparison, Erro
     let (asked, answered, answer, gone) =
         (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let place = |cpu| Place { cpu, priority, slack: Nanos::from_nanos(1) };
-    // A thread that cannot have its place leaves, and says so, or the other one would wait for ever.
+    // A thread that cannot be placed signals that it leaves. Otherwise the other one would wait forever.
     let leave = |error: Error| {
         gone.store(true, Ordering::Relaxed);
         error
@@ -82,7 +83,7 @@ fn pair(from: usize, to: usize, priority: Option<u8>) -> Result<Comparison, Erro
     Ok(Comparison { from, to, rounds })
 }
 
-/// Loops until `done`; returns false if the other side has gone.
+/// Loops until `done` returns true. Returns false if the other side has left.
 fn until(done: impl Fn() -> bool, gone: &AtomicBool) -> bool {
     let mut began = tsc().unwrap_or(0);
     while !done() {
@@ -107,12 +108,12 @@ impl Comparison {
         Some(((t2 - (t1 + t3) / 2) as i64, ((t3 - t1) / 2) as u64))
     }
 
-    /// Number of readings that were earlier than one taken before on the other CPU.
+    /// Number of readings that were lower than an earlier reading on the other CPU.
     fn warps(&self) -> u64 {
         self.rounds.iter().filter(|[t1, t2, t3]| t2 < t1 || t3 < t2).count() as u64
     }
 
-    /// Half of each round trip.
+    /// Half of each round trip time, converted with `hz` ticks per second.
     pub(super) fn ways(&self, hz: u64) -> Recorder {
         let mut ways = Recorder::new();
         for [t1, _, t3] in &self.rounds {
@@ -139,7 +140,7 @@ impl TscPair {
     }
 }
 
-/// Ticks per second between two readings of counter and clock.
+/// Ticks per second, computed from two readings of the counter and the clock.
 pub(super) fn rate(from: (Option<u64>, i128), to: (Option<u64>, i128)) -> Reading<u64> {
     let (Some(a), Some(b)) = (from.0, to.0) else {
         return Reading::unknown("this architecture has no time stamp counter that user space can read");
@@ -156,7 +157,8 @@ mod tests {
 
     #[test]
     fn the_shortest_way_bounds_the_offset() {
-        // b is 100 ticks ahead; ways of 60, 20 and 2000 ticks, the middle one uneven by 4.
+        // b's counter is 100 ticks ahead. The round trips take 60, 20 and 2000 ticks. In the second one, the two
+        // directions are uneven, so that the offset seems to be 104.
         let rounds = vec![[1_000, 1_130, 1_060], [2_000, 2_114, 2_020], [3_000, 3_100, 5_000]];
         let comparison = Comparison { from: 0, to: 1, rounds };
         assert_eq!(comparison.offset(), Some((104, 10)));

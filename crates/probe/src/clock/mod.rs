@@ -1,8 +1,8 @@
 //! Measures how long it takes to read a clock, the resolution of the clock, and whether the time stamp counters (TSC)
 //! of the CPUs agree.
 //!
-//! These figures show how far the other probes can be trusted. A result of some hundred nanoseconds means little if
-//! reading the clock takes thirty of them. A time taken on one CPU and compared on another means little if their
+//! These figures show how far the other probes can be trusted. A result of a few hundred nanoseconds means little if
+//! reading the clock takes thirty nanoseconds. A time taken on one CPU and compared on another means little if their
 //! counters disagree.
 
 mod counters;
@@ -30,7 +30,7 @@ use crate::{Control, Error, Probe, clockcheck};
 
 /// Name of the measuring thread.
 const THREAD: &str = "apus-clock";
-/// Readings averaged in one sample: the clock that times them costs as much as one of them.
+/// Number of readings that one sample averages, because timing them costs as much as one reading.
 const BATCH: u64 = 100;
 /// Batches measured for each clock.
 const BATCHES: u64 = 500;
@@ -177,7 +177,7 @@ impl Clock {
     }
 }
 
-/// What timing a batch adds to each of its readings.
+/// The time that timing a batch adds to each of its readings.
 fn reading_cost() -> Overhead {
     let mut cost = Recorder::new();
     for _ in 0..BATCHES {
@@ -201,12 +201,12 @@ struct Over {
     sample: Nanos,
 }
 
-/// Measures the cost of reading each clock; the first cost above the threshold ends it, without the remaining clocks.
+/// Measures the cost of reading each clock. Stops at the first cost above the threshold, without the remaining clocks.
 fn read_all(control: &Control) -> (Vec<(Recorder, ClockFacts)>, Option<Over>) {
     let mut over = None;
     let read = CLOCKS
         .iter()
-        // What this kernel does not have is left out: the alarm clocks need a real-time clock device.
+        // Leaves out clocks that this kernel lacks: the alarm clocks need a real-time clock device.
         .filter(|(_, id)| clock_gettime_dynamic(DynamicClockId::Known(*id)).is_ok())
         .map(|(name, id)| {
             let mut cost = Recorder::new();

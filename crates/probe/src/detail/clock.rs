@@ -15,11 +15,11 @@ pub struct ClockDetail {
     /// Whether the processor reports that the time stamp counter has the same rate at every frequency and in every
     /// sleep state (flags constant_tsc and nonstop_tsc).
     pub tsc_invariant: Reading<bool>,
-    /// Comparison of the time stamp counter of each further CPU with that of the first; empty with one CPU.
+    /// Comparison of the time stamp counter of each further CPU with the counter of the first CPU; empty with one CPU.
     pub tsc_pairs: Vec<TscPair>,
 }
 
-/// Properties of a clock. The time to read it is a distribution and so not here, but in the terms.
+/// Properties of a clock. The time to read the clock is a distribution, so it is in the terms.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClockFacts {
@@ -42,8 +42,8 @@ pub struct TscPair {
     pub from: usize,
     /// The CPU that is compared with the reference CPU `from`.
     pub to: usize,
-    /// How far the counter of `to` is ahead of that of `from` at the end of the run, in nanoseconds; negative if it is
-    /// behind.
+    /// How far the counter of `to` is ahead of the counter of `from` at the end of the run, in nanoseconds; negative if
+    /// it is behind.
     pub ahead_ns: Reading<f64>,
     /// Maximum error of `ahead_ns`, in nanoseconds.
     pub bound_ns: Reading<f64>,

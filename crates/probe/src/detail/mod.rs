@@ -1,5 +1,5 @@
-//! The results of each probe that are not distributions. They have a module of their own because `measured` contains
-//! them and all probes use `measured`.
+//! The results of each probe that are not distributions. They have a separate module because `measured` contains them
+//! and all probes use `measured`.
 
 pub mod clock;
 pub mod frequency;

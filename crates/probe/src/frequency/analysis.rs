@@ -1,17 +1,13 @@
 //! Detects frequency changes in a series of timed work items. This module does no I/O.
 //!
-//! ```text
-//!  unit's
-//!  duration      ┌ stall                      old, new: medians of the units before the request and after all has settled
-//!     │          █                            effect:   the first unit from which on the next ones lie closer to new
-//!     │ ▄▄▄▄▄▄▄▄▄█                            stall:    the longest unit from the request to just behind the effect,
-//!     │          █▄▄▄▄▄▄▄▄▄ new                         above the longer of both medians
-//!     └──────┬───┬─────────► time
-//!        request effect
-//! ```
-//! The method is that of the microbenchmark in Intel's P-state guide (637284-001US, figures 4 and 5), and of ftalat
-//! (Mazouz et al., "Evaluation of CPU frequency transition latency", 2014). As in ftalat, several items in a row have
-//! to *stay* at the new duration, because a single one may have it by chance.
+//! ```text unit's duration      ┌ stall                      old, new: medians of the units before the request and
+//! after all has settled │          █                            effect:   the first unit from which on the next ones
+//! lie closer to new │ ▄▄▄▄▄▄▄▄▄█                            stall:    the longest unit from the request to just behind
+//! the effect, │          █▄▄▄▄▄▄▄▄▄ new                         above the longer of both medians
+//! └──────┬───┬─────────► time request effect ``` The method is the one of the microbenchmark in Intel's P-state guide
+//! (637284-001US, figures 4 and 5), and of ftalat (Mazouz et al., "Evaluation of CPU frequency transition latency",
+//! 2014). As in ftalat, several items in a row have to *stay* at the new duration, because a single one may have it by
+//! chance.
 
 use units::{Instant, Monotonic, Nanos};
 
@@ -46,11 +42,12 @@ pub struct Transition {
     pub stall: Nanos,
 }
 
-/// Consecutive items considered for the new speed: a single one may have been lucky, or interrupted.
+/// Number of consecutive items considered for the new speed: a single one may be fast by chance, or interrupted.
 const STAY: usize = 8;
-/// How many of these must have the new speed: an interrupt may disturb some.
+/// How many of these items must have the new speed: an interrupt may disturb some.
 const OF_THEM: usize = 6;
-/// Medians closer than this percentage are no change of speed: P-states are 100 MHz apart, 3 % and more.
+/// Smallest difference of two medians, in percent, that counts as a change of speed. P-states are 100 MHz apart, which
+/// is at least 3 %.
 const LEAST_CHANGE_PERCENT: u64 = 2;
 /// A change of speed must exceed the variation without one by this factor.
 const UNREST: u64 = 3;
@@ -68,18 +65,18 @@ pub fn transition(
 ) -> Option<Transition> {
     let index = |at: Instant<Monotonic>| units.partition_point(|unit| unit.start < at);
     let (first, at, end) = (index(previous), index(request.at), index(next));
-    // The latter half of each segment has settled: the slowest request takes about half a millisecond
-    // (P-state guide, "transition model"), a segment is chosen far longer.
+    // The second half of each segment is settled: the slowest request takes about half a millisecond (P-state guide,
+    // "transition model"), and segments are much longer.
     let (old, new) = (&units[first + (at - first) / 2..at], &units[at + (end - at) / 2..end]);
     let (before, after) = (median(old)?, median(new)?);
     let segment = &units[at..end];
     let unrest = unrest(old).max(unrest(new));
     let effect = changed(before, after, unrest).then(|| settled(segment, before, after)).flatten();
-    // The unit that runs while the request is made may already hold the stall.
+    // The item that runs during the request may already contain the stall.
     let from = at.saturating_sub(1);
     let to = match effect {
         Some(n) => (at + n + BEHIND).min(end),
-        // Without an effect to go by: as long as the request's call took.
+        // Without an effect, the change lasts as long as the request's call.
         None => index(request.done).max(at).min(end),
     };
     let longest = units[from..to].iter().map(|unit| unit.took).max().unwrap_or(Nanos::ZERO);
@@ -97,8 +94,8 @@ fn changed(before: Nanos, after: Nanos, unrest: Nanos) -> bool {
     difference.as_nanos() * 100 > low.as_nanos() * LEAST_CHANGE_PERCENT && difference > unrest * UNREST
 }
 
-/// How far the medians of both halves differ without a request in between: a busy neighbor also lengthens items for a
-/// while.
+/// How far the medians of the two halves differ without a request in between. A busy neighbor also lengthens items for
+/// a while.
 fn unrest(units: &[Unit]) -> Nanos {
     let (first, second) = units.split_at(units.len() / 2);
     match (median(first), median(second)) {
@@ -152,7 +149,7 @@ mod tests {
         Instant::from_nanos(nanos)
     }
 
-    /// Units as a processor gives them that changes speed `delay` after the request and stands still for `stall`.
+    /// Items of a processor that changes speed `delay` after the request and stops for `stall`.
     fn run(request: u64, delay: u64, stall: u64, (old, new): (u64, u64), end: u64) -> Vec<Unit> {
         let (mut now, mut units) = (0, Vec::new());
         let change = request + delay;
@@ -160,7 +157,7 @@ mod tests {
             let took = if now + old <= change {
                 old
             } else if now < change {
-                // A part at the old speed, the stall, and the rest at the new one.
+                // The item has a part at the old speed, the stall, and the rest at the new speed.
                 let part = change - now;
                 part + stall + (old - part) * new / old
             } else {
@@ -184,7 +181,7 @@ mod tests {
         assert_eq!((transition.before, transition.after), (Nanos::from_nanos(FAST), Nanos::from_nanos(SLOW)));
         let effect = transition.effect.unwrap().as_nanos();
         assert!(effect.abs_diff(492_000) <= SLOW, "{effect}");
-        // The unit in which it falls has a part at each speed, so up to a unit's difference is not seen.
+        // The item with the stall has a part at each speed, so up to the difference of two items is not seen.
         let stall = transition.stall.as_nanos();
         assert!(stall <= 12_000 && stall + (SLOW - FAST) >= 12_000, "{stall}");
     }
@@ -218,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_restless_neighbour_is_no_change_of_speed() {
-        // Longer by 30 % from some time on, which is not that of the request.
+        // Items take 30 % longer from a time that does not belong to the request.
         let mut units = run(50_000_000, 0, 0, (FAST, FAST), 100_000_000);
         for unit in units.iter_mut().filter(|unit| unit.start > at(88_000_000)) {
             unit.took = Nanos::from_nanos(FAST * 13 / 10);
@@ -252,7 +249,7 @@ mod tests {
             let units = run(50_000_000, delay, stall, speeds, 100_000_000);
             let transition = found(&units, 50_000_000, 100_000_000);
             let effect = transition.effect.expect("speeds differ by 5 % or more").as_nanos();
-            // Two units: the one in which it changes may be mixed, and it may have begun before the request.
+            // Two items: the one in which the speed changes may be mixed, and it may have begun before the request.
             prop_assert!(effect.abs_diff(delay + stall) <= 2 * other + stall, "{} for {}", effect, delay);
             prop_assert!(transition.stall.as_nanos() <= stall);
         }

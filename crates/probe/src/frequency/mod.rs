@@ -41,7 +41,7 @@ use request::{Way, performance_counters};
 use work::Work;
 
 /// Shortest time allowed between two requests. The slowest change takes half a millisecond, and most of the period
-/// should lie after the change.
+/// should be after the change.
 pub const SHORTEST_PERIOD: Nanos = Nanos::from_millis(4);
 /// Maximum number of batches kept for a figure.
 const DRAWN: usize = 4_000;
@@ -94,7 +94,7 @@ impl Frequency {
     }
 
     fn room(&self) -> usize {
-        // A unit may be shorter at a higher frequency: five times at the most, between 800 MHz and 4 GHz.
+        // An item may be shorter at a higher frequency: at most five times, between 800 MHz and 4 GHz.
         let units = self.duration().as_nanos() / (self.work.as_nanos() / 5).max(1);
         usize::try_from(units).unwrap_or(usize::MAX)
     }
@@ -183,11 +183,11 @@ impl Probe for Frequency {
                 Place { cpu: self.cpu, priority: self.priority, slack }.take("apus-frequency")?;
                 let conditions = Conditions::of_this_thread(&control.root, &[self.cpu], locked, &self.load);
                 let work = Work::taking(self.work);
-                // Nobody may be listening any more; then it is over.
+                // If the receiver is gone, the measurement is over.
                 let _ = ready.send(());
                 Ok((work.repeat(self.room(), stop), conditions))
             });
-            // A worker that could not begin says why when it is joined.
+            // If the worker could not begin, joining it gives the reason.
             let begins = works.recv().is_ok();
             let began = LinuxCpu.now();
             let asked = if begins { self.ask(control, &access, &way, &held, &levels) } else { Ok(Vec::new()) };
@@ -196,7 +196,7 @@ impl Probe for Frequency {
             let (units, conditions) = worked?;
             Ok::<_, Error>((began, units, conditions, asked))
         })?;
-        // What was read after taking the setting over is what the journal knows as ours.
+        // Returns to the first frequency: the journal knows this value as set by Apus.
         let back = way.request(&access, &held, levels[0]);
         let released =
             held.release().map_err(|e| Error::lacking("roll the frequency back", e, "apus tune rollback"))?;
@@ -251,7 +251,7 @@ impl Frequency {
             way.request(access, held, level)?;
             let request = Request { at: before, done: cpu.now() };
             control.show(request.done.since(before).unwrap_or(Nanos::ZERO));
-            // Long after the effect: reading them interrupts the measured CPU.
+            // Reads the counters long after the effect, because reading them interrupts the measured CPU.
             let counters = |share: u64| {
                 LinuxCpu.sleep_until(at + self.period.scale(share, 100));
                 performance_counters(&control.root, self.cpu)
@@ -292,7 +292,8 @@ impl Frequency {
                 stall_ns: stall.as_nanos(),
                 effective_hz: of.effective.clone(),
             });
-            // What a stall has to be told from: the longest unit of batches that no request is near.
+            // The variation without a change, for comparison with stalls: the longest item of batches that are far from
+            // any request.
             let settled = between(units, of.request.at + self.period / 2, next);
             let usual = median(settled).unwrap_or(Nanos::ZERO);
             batches(settled, self.batch).iter().for_each(|row| quiet.record(row.took.saturating_sub(usual)));
@@ -349,7 +350,7 @@ fn drawn(units: &[Unit], batch: usize, began: Instant<Monotonic>) -> Vec<(u64, u
     batches(units, size).iter().map(point).collect()
 }
 
-/// Effective frequency: that of the time stamp counter, times APERF / MPERF (Intel SDM volume 3, "Hardware
+/// Effective frequency: the frequency of the time stamp counter, times APERF / MPERF (Intel SDM volume 3, "Hardware
 /// Feedback").
 fn effective(a: Option<(u64, u64)>, b: Option<(u64, u64)>) -> Reading<u64> {
     let (Some((aperf_a, mperf_a)), Some((aperf_b, mperf_b))) = (a, b) else {

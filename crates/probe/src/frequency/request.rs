@@ -30,7 +30,7 @@ units::named! {
     }
 }
 
-/// A way that this host has, for one CPU.
+/// A supported interface for requesting the frequency of one CPU.
 #[derive(Clone, Debug)]
 pub(super) enum Way {
     Governor(Governor),
@@ -39,7 +39,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// The requested way, or an error that says what it lacks.
+    /// Finds the requested interface, or returns an error that says what it lacks.
     pub(super) fn find(access: &Access, cpu: u32, via: Via) -> Result<Self, Error> {
         let policy = policy_of(access, cpu)?;
         let governor = || {
@@ -85,7 +85,7 @@ impl Way {
         Ok(limits.map(|(min, max)| [Hertz::new(min * 1_000), Hertz::new(max * 1_000)]))
     }
 
-    /// Takes the setting over, through the journal, until the returned value is released.
+    /// Takes control of the setting, through the journal, until the returned value is released.
     pub(super) fn hold(&self, access: &Access, level: Hertz) -> Result<Held, Error> {
         let plan = Plan::new("probe frequency");
         let value = self.value(level)?;

@@ -8,14 +8,14 @@ use units::{Instant, Monotonic, Nanos};
 
 use super::analysis::Unit;
 
-/// A fixed number of steps, each of which needs the result of the one before. It uses no cache, no memory and no
-/// parallelism, so its time is a number of cycles, whatever the frequency.
+/// A fixed number of steps, each of which needs the result of the previous one. The steps use no cache, no memory and
+/// no parallelism, so they take the same number of cycles at any frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Work {
     steps: u64,
 }
 
-/// Work items measured to find the number of steps for the wanted time.
+/// Number of work items measured to find the number of steps for the wanted time.
 const CALIBRATION: usize = 200;
 
 impl Work {
@@ -25,7 +25,7 @@ impl Work {
         let trial = Self { steps: TRIAL };
         let mut took: Vec<Nanos> = (0..CALIBRATION).map(|_| trial.once(LinuxCpu.now()).took).collect();
         took.sort_unstable();
-        // The shortest ones were not interrupted.
+        // The shortest items were not interrupted.
         let one = took[CALIBRATION / 10].as_nanos().max(1);
         Self { steps: (TRIAL * wanted.as_nanos() / one).max(1) }
     }

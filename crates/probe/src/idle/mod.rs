@@ -1,15 +1,10 @@
 //! Measures how long it takes to leave an idle state.
 //!
-//! ```text
-//!   allow one state alone (or limit the exit latency) ─► measure ─► take the settings back
-//!                                                          │
-//!        timer:   due ──────────► first clock reading of the thread
-//!        cpu:     the other CPU's stamp ─ eventfd ─► the same
-//!        frame:   the XDP stamp ─► the same (the probe `interrupt`)
-//! ```
-//! **Two kinds of wake-up** are measured, because some processors leave their deep states *before* a timer that they
-//! know of expires (pre-wake: on Ivy Town this takes 17.6 us instead of 73.8 us, as the tool wult found). A packet has
-//! no such advantage. So the figure for a timer is never given alone.
+//! ```text allow one state alone (or limit the exit latency) ─► measure ─► take the settings back │ timer:   due
+//! ──────────► first clock reading of the thread cpu:     the other CPU's stamp ─ eventfd ─► the same frame:   the XDP
+//! stamp ─► the same (the probe `interrupt`) ``` **Two kinds of wake-up** are measured, because some processors leave a
+//! deep state *before* a timer expires, since they know its expiry (pre-wake: on Ivy Town, waking takes 17.6 us instead
+//! of 73.8 us, as the tool wult found). A packet has no such advantage. So the figure for a timer is never given alone.
 //!
 //! **In a guest** there is usually no cpuidle, or only the driver haltpoll. The CPU then halts, and the host decides
 //! what happens: it may poll for a while before it gives the CPU to others (kernel documentation,
@@ -64,7 +59,7 @@ pub struct Idle {
     pub peer: Option<usize>,
     /// How to enter each idle state.
     pub how: How,
-    /// What wakes the sleeping CPU; each source is measured on its own.
+    /// What wakes the sleeping CPU; each source is measured separately.
     pub sources: Vec<Source>,
     /// Idle times to measure. If empty: twice the target residency of each state, at least 200 us. In a guest without
     /// idle states, or with the driver haltpoll: five times from 50 us to 10 ms.
@@ -234,7 +229,7 @@ struct Done {
     sleep: Nanos,
     source: Source,
     samples: Recorder,
-    /// How often the state was requested meanwhile.
+    /// Number of times that the state was requested during the measurement.
     entered: Reading<u64>,
 }
 
@@ -249,7 +244,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Measures one state in every way, and rolls its settings back.
+    /// Measures one state with each source and idle time, and rolls its settings back.
     fn state(&mut self, cpu: u32, state: &State, all: &[State]) -> Result<(), Error> {
         if self.control.stopped() {
             return Ok(());
@@ -301,7 +296,7 @@ impl Work<'_> {
         if !self.idle.sleeps.is_empty() {
             return Ok(self.idle.sleeps.clone());
         }
-        // What the host does when a guest halts depends on for how long, whatever the guest's states are called.
+        // In a guest that halts, the host's behaviour depends on the idle time, not on the guest's states.
         let halts = HaltPolling::read(&self.control.root).value.is_some();
         let Some(state) = state.filter(|_| !halts) else { return Ok(LADDER.to_vec()) };
         let path = format!("/sys/devices/system/cpu/cpu{}/cpuidle/state{}/residency", self.idle.cpu, state.number);
@@ -330,7 +325,7 @@ impl Work<'_> {
                 }
                 Err(error) => return Err(error),
             },
-            (Source::Cpu | Source::Frame, None) => return Ok(()), // refused by `check`
+            (Source::Cpu | Source::Frame, None) => return Ok(()), // `check` rejects this
         };
         let entered = before.zip(usage(self.access)).map(|(before, after)| after.saturating_sub(before));
         if let Some(entered) = entered

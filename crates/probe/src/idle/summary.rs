@@ -1,4 +1,4 @@
-//! The details of a measurement: each case compared with the first, and the guest's own polling.
+//! The details of a measurement: each case compared with the first one, and the halt polling of the guest's kernel.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +33,8 @@ pub(super) fn detail(
     guest_halt_polling: Reading<HaltPolling>,
 ) -> IdleDetail {
     let median = |of: &Done| of.samples.median().map(Nanos::as_nanos);
-    // After the same sleep, where the first state had one as long: a longer one costs more in every state.
+    // Compares with the same idle time if the first state was measured with it: waking after a longer idle time costs
+    // more in every state.
     let first = |of: &Done| {
         let shallowest = cases.iter().find(|other| other.source == of.source)?.state;
         let mut alike = cases.iter().filter(|other| other.source == of.source && other.state == shallowest);
@@ -101,7 +102,8 @@ mod tests {
         ];
         let detail = detail(How::Alone, &states, cases, Reading::unknown("x"));
         let above: Vec<u64> = detail.cases.iter().map(|case| case.median_above_first_ns.unwrap()).collect();
-        // The timer knew, the other CPU did not. To the nanosecond: no median lies beyond equal samples.
+        // The processor knew the time of the timer, but not of the other CPU's wake-up. The medians are exact to the
+        // nanosecond, because the samples are equal.
         assert_eq!(above, [0, 0, 18_000, 88_000]);
         let claims: Vec<i64> = detail.cases.iter().map(|case| case.median_above_claim_ns.unwrap()).collect();
         assert_eq!(claims, [0, 0, -115_000, -45_000]);

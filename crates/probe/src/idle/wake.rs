@@ -13,13 +13,13 @@ use crate::switch::Via;
 use crate::switch::way::Way;
 use crate::{Control, Error};
 
-/// Variation of the sleeps in percent: a constant sleep in step with the kernel's tick would always, or never, meet
-/// it.
+/// Variation of the idle times in percent. A constant idle time could be in phase with the kernel's tick, and meet it
+/// always or never.
 const VARIES_PERCENT: u64 = 20;
-/// First wake-ups that are not counted.
+/// Number of first wake-ups that are not counted.
 const WARM_UP: u64 = 3;
 
-/// The sleeps of a case: around `sleep`, the same for all sources.
+/// The idle times of a case: around `sleep`, the same for all sources.
 struct Sleeps {
     sleep: Nanos,
     random: Random,
@@ -39,7 +39,7 @@ fn place(idle: &Idle, cpu: usize) -> Place {
     Place { cpu, priority: idle.priority, slack: Nanos::from_nanos(1) }
 }
 
-/// Measures the lateness of timers on `idle.cpu`, which sleeps until each.
+/// Measures the lateness of timers on `idle.cpu`, which sleeps until each timer expires.
 pub(super) fn by_timer(idle: &Idle, sleep: Nanos, control: &Control) -> Result<Recorder, Error> {
     std::thread::scope(|scope| {
         let body = || -> Result<Recorder, Error> {
@@ -52,7 +52,7 @@ pub(super) fn by_timer(idle: &Idle, sleep: Nanos, control: &Control) -> Result<R
                     break;
                 }
                 cpu.sleep_until(due);
-                // A sleep that a signal ended is none.
+                // A sleep that a signal ended early does not count.
                 if let Some(late) = cpu.now().since(due).filter(|_| n >= WARM_UP) {
                     samples.record(late);
                     control.show(late);
@@ -69,10 +69,10 @@ pub(super) fn by_timer(idle: &Idle, sleep: Nanos, control: &Control) -> Result<R
 struct Stamp(AtomicU64);
 
 impl Stamp {
-    /// Records that a waking call follows. If an earlier one is not yet served, its time stays: a sleeper that was
-    /// kept from running is late since then.
+    /// Records that a waking call follows. If an earlier call is not yet served, its time stays, because the sleeper is
+    /// late since that time.
     fn wakes(&self, now: Instant<Monotonic>) {
-        // Who finds a time there leaves it.
+        // A time that is already stored is not replaced.
         let _ = self.0.compare_exchange(0, now.as_nanos(), Ordering::AcqRel, Ordering::Relaxed);
     }
     /// Records that the sleeper runs at `now`; returns how late it is, or `None` if no call is waiting.
@@ -82,7 +82,7 @@ impl Stamp {
     }
 }
 
-/// Measures from the clock reading before the waking call on `peer` to the first one on `idle.cpu`.
+/// Measures the time from the clock reading before the waking call on `peer` to the first clock reading on `idle.cpu`.
 pub(super) fn by_cpu(idle: &Idle, peer: usize, sleep: Nanos, control: &Control) -> Result<Recorder, Error> {
     let (way, stamp, end) = (Way::new(Via::Eventfd)?, Stamp::default(), AtomicBool::new(false));
     let (way, stamp, end) = (&way, &stamp, &end);

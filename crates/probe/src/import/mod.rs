@@ -1,10 +1,11 @@
-//! Reads results of other tools, so that they can be shown next to Apus's own: cyclictest's and oslat's JSON
+//! Reads results of other tools, so that they can be shown next to results of Apus: cyclictest's and oslat's JSON
 //! (rt-tests), and histograms of `rtla timerlat hist` and `rtla osnoise hist`.
 //!
-//! Such a file contains less than a measurement of Apus. What it does not say is unknown. What the tool *lost* is
-//! named: cyclictest leaves samples above its histogram out of its JSON without saying so, and oslat counts them in the
-//! last bucket. Here these samples count as overflow. A quantile is not given if it would fall among them, or if its
-//! confidence interval reaches them, because without its upper end it would look more certain than it is.
+//! Such a file contains less than a measurement of Apus. Values that are not in the file are unknown. Samples that the
+//! tool *lost* are reported: cyclictest leaves samples above its histogram out of its JSON without saying so, and oslat
+//! counts them in the last bucket. Here these samples count as overflow. A quantile is not given if it would fall among
+//! them, or if its confidence interval reaches them, because without its upper end it would look more certain than it
+//! is.
 
 mod rt_tests;
 mod rtla;
@@ -49,7 +50,7 @@ pub fn read(name: &str, text: &str) -> Result<Imported, Error> {
     }
 }
 
-/// One series of a file: values in buckets, and those above them.
+/// One series of a file: values in buckets, and the number of values above the buckets.
 #[derive(Clone, Debug, Default)]
 struct Column {
     name: String,
@@ -68,7 +69,8 @@ impl Column {
         for (value, count) in &self.buckets {
             recorder.record_n(Nanos::from_nanos(*value), *count);
         }
-        // Their values are not known: beyond the histogram's range they are counted, and make no quantile.
+        // The values of these samples are not known. They are counted above the histogram's range, so they give no
+        // quantile.
         recorder.record_n(Nanos::from_nanos(HIGHEST_NS + 1), self.above);
         let mut series = recorder.series(None);
         series.quantiles.iter_mut().for_each(|quantile| self.say_what_was_lost(quantile, recorder.len()));
@@ -84,7 +86,7 @@ impl Column {
         Term::new(self.name.clone(), series, None, None)
     }
 
-    /// Rewords a refusal that comes from values missing in the file, not from too few samples.
+    /// Corrects the reason for a missing quantile if values are missing in the file, and not too few samples.
     fn say_what_was_lost(&self, quantile: &mut QuantileEstimate, n: u64) {
         let enough = quantile.quantile.parse().is_ok_and(|q| n >= minimum_samples(q));
         if self.above > 0 && enough && quantile.refused_because.is_some() {

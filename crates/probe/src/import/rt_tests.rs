@@ -19,7 +19,7 @@ struct File {
     #[serde(rename = "rt_test_version:")]
     version: Option<String>,
     sysinfo: Option<Sysinfo>,
-    /// 1 if values are in ns (cyclictest -N), otherwise they are in us.
+    /// 1 if values are in ns (cyclictest -N), 0 if they are in us.
     #[serde(default)]
     resolution_in_ns: u32,
     thread: BTreeMap<String, Thread>,
@@ -53,7 +53,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
     if file.thread.is_empty() {
         return Err(Error::invalid(name, "it contains no thread"));
     }
-    // cyclictest counts cycles, oslat states how long it ran.
+    // cyclictest writes the number of cycles, oslat its duration.
     let is_oslat = file.thread.values().all(|thread| thread.duration.is_some());
     let unit = if file.resolution_in_ns == 1 { 1 } else { 1_000 };
     let (mut columns, mut marks) = (Vec::new(), Vec::new());
@@ -62,7 +62,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
         columns.push(column);
         marks.extend(mark);
     }
-    // Keys are texts: "10" comes before "2".
+    // Keys are texts, in which "10" sorts before "2".
     columns.sort_by(|a, b| a.name.len().cmp(&b.name.len()).then_with(|| a.name.cmp(&b.name)));
     let tool = if is_oslat { "oslat" } else { "cyclictest" };
     let version = file.version.map_or(String::new(), |version| format!(" {version}"));
@@ -112,7 +112,7 @@ fn column(
     let label = thread.cpu.map_or_else(|| format!("thread {number}"), |cpu| format!("thread {number} on CPU {cpu}"));
     let (mut above, mut mark) = (0, None);
     if is_oslat {
-        // "(including overflows)", as its text says and its JSON does not.
+        // The last bucket includes the overflows, as oslat's text output says but its JSON does not.
         if let (Some(max), Some((top, count))) = (max_ns, buckets.last().copied())
             && max >= top + unit
         {
@@ -169,8 +169,8 @@ mod tests {
             (1_000, Some(5), Some(1_417_000), Some(17_260))
         );
         assert_eq!((us(raw.p90_ns), raw.histogram.overflow), (Some(10), 8));
-        // The sample of rank 990 is known, 10 us. But the interval of the p99 of 1,000 samples ends at rank 996 or
-        // so, among the lost: there is no p99 with a confidence interval, and without one none is given.
+        // The sample of rank 990 is known: 10 us. But the interval of the p99 of 1,000 samples ends at about rank 996,
+        // among the lost samples. So no p99 is given.
         assert_eq!(raw.p99_ns, None);
         let p99 = raw.quantiles.iter().find(|of| of.quantile == "p99").unwrap();
         assert!(p99.refused_because.as_ref().unwrap().contains("the 8 largest of 1000 samples"), "{p99:?}");
@@ -187,7 +187,7 @@ mod tests {
         let raw = &measured.terms[0].raw;
         assert_eq!((raw.count, raw.histogram.overflow, raw.max_ns), (13_333, 188, Some(192_041_000)));
         assert_eq!((measured.duration_ns, raw.p50_ns), (1_998_000_000, Some(1_000)));
-        // 1.4 % are only known to be long, so there is no 99th percentile.
+        // 1.4 % of the samples are only known to be long, so there is no 99th percentile.
         assert_eq!(raw.p99_ns, None);
         assert!(measured.marks.iter().any(|mark| mark.text.contains("188 gaps are of 32000 ns or more")));
     }

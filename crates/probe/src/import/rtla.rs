@@ -120,7 +120,7 @@ mod tests {
         let term = |name: &str| &measured.terms.iter().find(|term| term.name == name).unwrap().raw;
         // Quantiles are known to three digits.
         assert_eq!((term("IRQ-000").p50_ns.map(|ns| ns / 1_000), term("IRQ-000").max_ns), (Some(6), Some(19_000)));
-        // Six in ten are in them, the rest only counted.
+        // 60 % of the samples are in the buckets; the rest is only counted.
         let thread = term("Thr-000");
         assert_eq!((thread.count, thread.p50_ns.map(|ns| ns / 1_000), thread.p90_ns), (1_000, Some(19), None));
         assert_eq!((thread.histogram.overflow, thread.max_ns, thread.mean_ns), (400, Some(450_000), Some(204_000)));

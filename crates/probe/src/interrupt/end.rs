@@ -15,7 +15,7 @@ pub(super) enum End {
     Udp(UdpEnd),
 }
 
-/// A frame that came back: its stamps, its arrival and its pick-up.
+/// A frame that came back, with its time stamps, arrival time and pick-up time.
 pub(super) struct Back {
     pub stamps: Stamps,
     pub arrived: u64,
@@ -60,7 +60,7 @@ impl End {
         }
     }
 
-    /// Returns what arrives until `until`.
+    /// Sends back each frame that arrives until `until`.
     pub(super) fn serve(&mut self, until: Instant<Monotonic>) -> Result<(), Error> {
         match self {
             Self::Xsk(end, _) => {

@@ -1,4 +1,4 @@
-//! What a frame carries: the time stamps of its path, so that whoever receives it at the end knows all of them.
+//! The content of a frame: the time stamps of its path, so that the receiver at the end knows all of them.
 //!
 //! ```text
 //!  Ethernet (14) │ magic "Aq" (2) │ sequence (4) │ sent (8) │ far: arrived (8) │ picked up (8) │ sent (8)   60 octets

@@ -20,15 +20,15 @@ pub(super) struct Legs {
 }
 
 impl Legs {
-    /// Records a frame that came back: its stamps, its arrival (0 if unknown) and its pick-up. Returns the round
-    /// trip.
+    /// Records a frame that came back, with its time stamps, its arrival (0 if unknown) and its pick-up. Returns the
+    /// round trip time.
     pub(super) fn back(&mut self, stamps: &Stamps, arrived: u64, picked: u64) -> Option<Nanos> {
         let between = |from: u64, to: u64| {
             let known = from != 0 && to != 0;
             Instant::<units::Monotonic>::from_nanos(to).since(Instant::from_nanos(from)).filter(|_| known)
         };
         let round_trip = between(stamps.sent, picked);
-        // Through a port without a far end of ours: only our own stamps are there.
+        // A port without a far end of Apus returns only our own stamps.
         let alone = stamps.far_arrived == 0 && stamps.far_picked == 0 && stamps.far_sent == 0;
         let legs = if alone {
             [between(stamps.sent, arrived), between(arrived, picked), None, None, None]
@@ -88,7 +88,7 @@ impl Legs {
     }
 }
 
-/// Adds up `Nanos`, which has no sum of its own.
+/// Sums `Nanos`, which does not implement `Sum`.
 struct Sum(Nanos);
 impl std::iter::Sum<Nanos> for Sum {
     fn sum<I: Iterator<Item = Nanos>>(parts: I) -> Self {

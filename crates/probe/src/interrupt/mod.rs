@@ -1,16 +1,12 @@
 //! Measures the delivery of a frame to user space: the time from the call that sends the frame to its arrival, and from
 //! there to the thread that picks it up.
 //!
-//! ```text
-//!   near end (sends, spins)                    far end (waits in the way to be measured)
-//!    send ──────────────────────► XDP ─ interrupt, wake-up ─► pick-up
-//!                 send to XDP            XDP to pick-up          │ turnaround
-//!    pick-up ◄─── XDP ◄───────────────────────────────────────── send
-//!       back: XDP to pick-up      back: send to XDP
-//! ```
-//! The frame carries its time stamps, all of `CLOCK_MONOTONIC`, so the parts of each frame's path add up to its round
-//! trip. The frames travel over a veth pair in a lab that the probe creates, or through a port whose frames come back
-//! by themselves (a loopback plug, a reflector). With a port there are only the first two parts.
+//! ```text near end (sends, spins)                    far end (waits in the way to be measured) send
+//! ──────────────────────► XDP ─ interrupt, wake-up ─► pick-up send to XDP            XDP to pick-up          │
+//! turnaround pick-up ◄─── XDP ◄───────────────────────────────────────── send back: XDP to pick-up      back: send to
+//! XDP ``` The frame carries its time stamps, all of `CLOCK_MONOTONIC`, so the parts of each frame's path add up to its
+//! round trip. The frames travel over a veth pair in a lab that the probe creates, or through a port whose frames come
+//! back by themselves (a loopback plug, a reflector). With a port, there are only the first two parts of the path.
 //!
 //! On veth the receiver's NAPI runs on the sender's CPU. So the *right* CPU for the receiver is the sender's (no
 //! interrupt to another CPU is needed), and every other CPU is a *wrong* one.
@@ -56,9 +52,9 @@ pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(1);
 const WARM_UP: u32 = 32;
 /// Time after which a frame counts as lost.
 const LOST_AFTER: Nanos = Nanos::from_millis(100);
-/// Longest wait of an end before it checks whether the run is over.
+/// Longest wait before an end of the path checks whether the run is over.
 const LOOK: Nanos = Nanos::from_millis(20);
-/// Longest time to open an end: attaching XDP, and binding after an earlier socket.
+/// Longest time to open an end of the path: to attach XDP, and to bind after an earlier socket was closed.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 /// Addresses in the lab.
 const NEAR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 5077);
@@ -113,7 +109,7 @@ pub struct Interrupt {
 struct Ran {
     legs: Legs,
     sent: u64,
-    /// Frames sent before those that count.
+    /// Number of frames sent before those that count.
     warm_up: u64,
     lost: u64,
     missed: u64,
@@ -163,7 +159,7 @@ impl Probe for Interrupt {
             }
             let near = near.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let far = far.map(|far| far.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            // The far end's reason comes first: the near one's would be that the far one is missing.
+            // Reports the far end's error first: the near end's error would only be that the far end is missing.
             match (far.transpose()?, near?) {
                 (Some((conditions, polls)), (ran, ..)) => Ok::<_, Error>((conditions, polls, ran)),
                 (None, (ran, conditions, polls)) => Ok((conditions, polls, ran)),
@@ -195,7 +191,7 @@ impl Shared<'_> {
     }
 }
 
-/// Name of the receiving thread, by which its switches are recognized.
+/// Name of the receiving thread, which identifies it in the scheduler's events.
 const FAR_NAME: &str = "apus-irq-far";
 
 impl Interrupt {
@@ -287,7 +283,7 @@ impl Interrupt {
         Ok(Some(lab.up()?))
     }
 
-    /// The thread of the far end: reports its address when open, and then returns what arrives.
+    /// The thread of the far end: reports its address when open, and then sends back each frame that arrives.
     fn far(
         &self,
         shared: Shared<'_>,
@@ -302,7 +298,7 @@ impl Interrupt {
         };
         Place { cpu: self.cpu, priority: self.priority, slack: Nanos::from_nanos(1) }.take(FAR_NAME)?;
         let conditions = self.conditions(shared);
-        // Nobody may be listening any more; then it is over.
+        // If the receiver is gone, the measurement is over.
         let _ = opened.send(end.mac());
         while !shared.is_over() {
             end.serve(LinuxCpu.now() + LOOK)?;
@@ -323,7 +319,7 @@ impl Interrupt {
                     return Err(Error::lacking("open the far end", "it did not open", "see its own error"));
                 };
                 namespace.map_or(Ok(()), lab::enter)?;
-                // A receiver on this CPU could not run while we spin.
+                // A receiver on this CPU could not run while this thread busy-loops.
                 let wait = if self.cpu == self.sender { Wait::Block } else { Wait::Spin };
                 match mac {
                     Some(mac) => End::Xsk(Box::new(XskEnd::open("tx0", 0, wait)?), mac),
@@ -336,7 +332,7 @@ impl Interrupt {
             }
         };
         let (cpu, name) = if self.bed == Bed::Lab { (self.sender, "apus-irq-near") } else { (self.cpu, FAR_NAME) };
-        // Below a receiver on the same CPU: it is to run as soon as it is woken.
+        // Uses a lower priority than a receiver on the same CPU, so that the receiver runs as soon as it is woken.
         let lower = u8::from(self.bed == Bed::Lab && self.cpu == self.sender);
         let priority = self.priority.map(|priority| priority.saturating_sub(lower).max(1));
         Place { cpu, priority, slack: Nanos::from_nanos(1) }.take(name)?;
@@ -381,7 +377,7 @@ impl Interrupt {
             if !counts || ran.legs.back(&stamps, arrived, picked).is_none() {
                 continue;
             }
-            // The wake-up that is measured: at the far end, or here if there is none.
+            // The measured wake-up is at the far end, or here if there is no far end.
             let (from, to) =
                 if stamps.far_picked != 0 { (stamps.far_arrived, stamps.far_picked) } else { (arrived, picked) };
             let from = Instant::from_nanos(from);

@@ -1,5 +1,5 @@
-//! What neither std nor rustix offers for sockets: the options of busy polling, the arrival time stamp, and epoll's
-//! busy-poll parameters.
+//! Socket functions that neither std nor rustix offers: the options of busy polling, the arrival time stamp, and
+//! epoll's busy-poll parameters.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -88,7 +88,7 @@ pub(super) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Optio
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = control.0.len() as _;
-    // SAFETY: all that the header points to lives through the call, with the lengths that it states.
+    // SAFETY: everything that the header points to lives through the call, with the lengths that it states.
     let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
     if received < 0 {
         let error = io::Error::last_os_error();

@@ -24,7 +24,7 @@ const BUDGET: u16 = 64;
 /// Time that a blocking call would poll. Calls here do not block, but 0 would disable busy polling.
 const BUSY_US: i32 = 50;
 /// Settings for IRQ suspension from the patch series that added it ("Suspend IRQs during application busy periods",
-/// v9): defer 100, suspend for at most 20 ms, flush after 20 us, its second lowest value.
+/// v9): defer 100, suspend for at most 20 ms, and flush after 20 us, the second lowest value in the series.
 const SUSPEND: [(&str, u64); 3] =
     [("defer-hard-irqs", 100), ("gro-flush-timeout", 20_000), ("irq-suspend-timeout", 20_000_000)];
 /// Settings that keep the interrupt masked from one busy poll to the next.
@@ -78,7 +78,7 @@ impl UdpEnd {
                 })?;
             }
         }
-        // After the parameters: the instance is told apart by them when a socket is added.
+        // The parameters must be set first: when a socket is added, epoll uses them to recognise the NAPI instance.
         epoll::add(&instance, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
             .map_err(|e| failed("add a socket to an epoll", e.into()))?;
         Ok(Self { socket, wait, epoll: instance, offset: offset(ClockId::Realtime) })
@@ -97,13 +97,13 @@ impl UdpEnd {
         self.socket.send(&octets).is_ok().then_some(stamps.sent)
     }
 
-    /// Returns a datagram with the stamps of the far end.
+    /// Sends a datagram back with the stamps of the far end.
     pub(super) fn answer(&self, received: &Datagram, picked: u64) {
         let Some(stamps) = self.stamps(received) else { return };
         let mut octets = [0; PAYLOAD];
         let far_sent = LinuxCpu.now().as_nanos();
         Stamps { far_arrived: received.arrived, far_picked: picked, far_sent, ..stamps }.write(&mut octets);
-        // A datagram that the kernel does not take is missed at the other end.
+        // A datagram that the kernel rejects counts as lost at the other end.
         let _ = self.socket.send(&octets);
     }
 
@@ -132,7 +132,7 @@ impl UdpEnd {
     fn take(&self) -> Result<Option<(Datagram, u64)>, Error> {
         let mut octets = [0; PAYLOAD];
         let received = match sys::receive(&self.socket, &mut octets) {
-            // What an earlier datagram met: nobody listened yet.
+            // The error of an earlier datagram that was sent before the other end listened.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => return Ok(None),
             other => other.map_err(|e| Error::system("receive a datagram", e))?,
         };
@@ -142,14 +142,14 @@ impl UdpEnd {
         Ok(Some((Datagram { octets, arrived }, picked)))
     }
 
-    /// The stamps of a datagram.
+    /// Reads the time stamps of a datagram. `None` if it was not sent by the probe.
     pub(super) fn stamps(&self, received: &Datagram) -> Option<Stamps> {
         Stamps::read(&received.octets)
     }
 }
 
-/// Sets the NAPI instance of queue 0 of an interface in the lab. It disappears with the lab, so it needs no journal
-/// and no rollback.
+/// Sets the NAPI instance of queue 0 of an interface in the lab. The setting disappears with the lab, so it needs no
+/// journal and no rollback.
 fn defer(interface: &str, fields: &[(&str, u64)]) -> Result<(), Error> {
     let what = || format!("set the NAPI of {interface}");
     let of_host = |error: host::knob::Error| {

@@ -28,7 +28,7 @@ const BUSY_DEFERRAL: NapiDeferral =
 
 /// Sets [`BUSY_DEFERRAL`], through the journal.
 fn defer(interface: &str, queue: u32) -> Result<Deferred, Error> {
-    // An error of the host's brings a remedy of its own.
+    // Errors of the crate `host` already contain a remedy.
     let of_host = |error: String| {
         let (why, fix) = error.split_once("\nfix: ").unwrap_or((&error, "measure --wait block or --wait spin"));
         Error::lacking("wait by busy polling", why, fix)
@@ -44,8 +44,8 @@ fn defer(interface: &str, queue: u32) -> Result<Deferred, Error> {
 
 /// An AF_XDP socket on one queue.
 pub(super) struct XskEnd {
-    /// Settings for busy polling. Dropped (rolled back) before the XDP program, because on veth the NAPI instance
-    /// ends with it.
+    /// Settings for busy polling. Dropped (rolled back) before the XDP program, because on veth the NAPI instance ends
+    /// with the program.
     _deferred: Option<Deferred>,
     device: AfXdpDevice,
     pool: Pool,
@@ -74,7 +74,7 @@ impl XskEnd {
         let mut pool = Pool::new(PoolConfig { frames: sockets.slots_per_queue() + SPARE, ..PoolConfig::default() })?;
         let mut context = XskContext::new(&pool);
         let device = AfXdpDevice::open(&attached, &[queue], &sockets, &mut context, &mut pool)?;
-        // After the attachment: on veth the NAPIs exist only from then on.
+        // After attaching the program, because on veth the NAPI instances exist only from then on.
         let deferred = if busy { Some(defer(interface, queue)?) } else { None };
         Ok(Self { device, pool, batch: Vec::with_capacity(BATCH), mac, wait, _deferred: deferred })
     }
@@ -104,7 +104,7 @@ impl XskEnd {
         self.flush().then_some(stamps.sent)
     }
 
-    /// Returns a frame, with the stamps of the far end if it is a frame of the probe.
+    /// Sends a frame back, with the stamps of the far end if it is a frame of the probe.
     pub(super) fn answer(&mut self, received: Received, picked: u64) {
         let Received { mut frame, arrived } = received;
         let octets = self.pool.bytes_mut(&mut frame);
@@ -118,7 +118,7 @@ impl XskEnd {
         self.flush();
     }
 
-    /// Sends the batch. Returns whether all of it was accepted; the rest is discarded.
+    /// Sends the batch. Returns whether all of its frames were accepted; the others are discarded.
     fn flush(&mut self) -> bool {
         let all = self.batch.len();
         let sent = self.device.tx(0, &mut self.pool, &mut self.batch);
@@ -138,7 +138,8 @@ impl XskEnd {
             }
             if self.wait == Wait::Block {
                 self.device.arm(0)?;
-                // What came before the arming makes no interrupt: look once more, or sleep over it.
+                // A frame that arrived before the interrupt was enabled raises none. So check once more before
+                // sleeping.
                 if let Some(received) = self.take() {
                     self.device.disarm(0);
                     return Ok(received);
@@ -161,7 +162,7 @@ impl XskEnd {
         Some((frames.collect(), picked))
     }
 
-    /// The stamps of a frame.
+    /// Reads the time stamps of a frame. `None` if it is not a frame of the probe.
     pub(super) fn stamps(&self, received: &Received) -> Option<Stamps> {
         Stamps::read(payload(self.pool.bytes(&received.frame)))
     }

@@ -11,9 +11,9 @@ use crate::Control;
 use crate::cause::{Cause, Evidence, Explanation, Watcher};
 use crate::ring::Ring;
 
-/// Disturbances that may wait to be explained.
+/// Maximum number of disturbances that wait to be explained.
 const PENDING: usize = 1 << 14;
-/// Disturbances that are reported individually.
+/// Maximum number of disturbances that are reported individually.
 const REPORTED: usize = 32;
 
 /// Connects the measuring thread of one CPU with the observer.
@@ -31,7 +31,7 @@ impl Channel {
     }
 }
 
-/// What is known of the disturbances of one CPU.
+/// What is known about the disturbances of one CPU.
 #[derive(Debug)]
 pub(super) struct Looker {
     pub watcher: Watcher,
@@ -47,7 +47,7 @@ impl Looker {
         Self { watcher, totals: HashMap::new(), largest: Vec::new(), unexplained: 0, named: false }
     }
 
-    /// Takes what has arrived since the last call.
+    /// Fetches and explains the disturbances since the last call.
     pub(super) fn fetch(&mut self, channel: &Channel, control: &Control) {
         let tid = channel.tid.load(Ordering::Relaxed);
         if tid != 0 && !self.named {
@@ -58,7 +58,8 @@ impl Looker {
         channel.disturbances.drain(|numbers| new.push(Disturbance::from_numbers(numbers)));
         new.iter().for_each(|of| control.show(of.away));
         if self.watcher.evidence() != Evidence::Trace && new.len() > 1 {
-            // Counters tell nothing of each: the longest gets what moved since the last look.
+            // Counters cannot distinguish several disturbances. The longest one is explained by all changes since the
+            // last look.
             self.unexplained += new.len() as u64 - 1;
             new.sort_by_key(|of| of.away);
             new.drain(..new.len() - 1);
@@ -111,8 +112,8 @@ impl Looker {
     }
 }
 
-/// Name of the measuring thread, by which sched_switch identifies it: its pids are those of the initial namespace,
-/// which a container does not know.
+/// Name of the measuring thread, by which sched_switch identifies it: the PIDs in sched_switch are those of the initial
+/// namespace, which a container does not know.
 pub(super) fn thread_name(cpu: usize) -> String {
     format!("apus-jitter-{cpu}")
 }

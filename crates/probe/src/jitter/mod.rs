@@ -1,14 +1,9 @@
 //! Measures gaps in a loop that never sleeps: when the CPU was taken away from it, for how long, and by what.
 //!
-//! ```text
-//!   measuring thread, CPU n                 the calling thread, other CPUs
-//!     read clock ─► count the round ─┐
-//!          ▲         gap: record,    │
-//!          └─────────────────────────┘
-//!                    disturbance ───────────► explain it from the events of CPU n
-//! ```
-//! A *disturbance* is one gap, or several with less than 5 us between them. In a storm of interrupts no single gap is
-//! long, but they leave the loop no time.
+//! ```text measuring thread, CPU n                 the calling thread, other CPUs read clock ─► count the round ─┐ ▲
+//! gap: record,    │ └─────────────────────────┘ disturbance ───────────► explain it from the events of CPU n ``` A
+//! *disturbance* is one gap, or several with less than 5 us between them. In a storm of interrupts, no single gap is
+//! long, but together they leave the loop no time.
 //!
 //! The time for counting one pass of the loop belongs to the next pass, so no gap is missed: gaps and work add up to
 //! the whole run. oslat (rt-tests) works in the same way; hwlat observes half of the time, on one CPU at a time (kernel
@@ -223,7 +218,7 @@ impl Jitter {
             traffic: self.traffic,
         };
         let stop = || ended.load(Ordering::Relaxed) || control.stopped();
-        // The same loop, for nobody: its round is what the loop costs.
+        // Runs the same loop without reporting anything. The time of its passes is the loop's own cost.
         let nobody = Look { fail_over: None, ..look };
         let own_cost = spin(&LinuxCpu, OWN_COST, nobody, &Ring::new(1), stop).work;
         let spun = spin(&LinuxCpu, self.duration, look, &channel.disturbances, stop);
@@ -390,7 +385,7 @@ mod tests {
             packets: packets::Backlog::new(Traffic::default()).end(Nanos::ZERO),
         };
         let waits = arrivals(&spun);
-        // 1000 at half a round, and 10, 9, … 1 us.
+        // 1000 arrivals wait for half a pass, and the others for 10, 9, … 1 us.
         assert_eq!(
             (waits.len(), waits.max(), waits.min()),
             (1_010, Some(Nanos::from_micros(10)), Some(Nanos::from_nanos(20)))

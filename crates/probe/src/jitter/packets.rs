@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn the_ring_of_the_design() {
-        // 1024 frames of 1500 octets at 40 Gbit/s last 307 us: a gap of 300 us loses none, one of 400 us 309.
+        // 1024 frames of 1500 bytes at 40 Gbit/s take 307 us. So a gap of 300 us loses none, and a gap of 400 us loses
+        // 309.
         let rate = 40_000_000_000 / (1500 * 8);
         for (gap, lost) in [(300, 0), (307, 0), (400, 309)] {
             let mut backlog = Backlog::new(traffic(rate, 1024, None));
@@ -137,7 +138,7 @@ mod tests {
             backlog.end(us(100))
         };
         assert_eq!(run(None).lost, Some(0));
-        // 2 Mpps drains 100 of 800 in 100 us: 700 + 800 - 1000.
+        // A capacity of 2 Mpps reduces 800 packets by 100 in 100 us. So 700 + 800 - 1000 packets are lost.
         assert_eq!((run(Some(2_000_000)).lost, run(Some(2_000_000)).highest_backlog), (Some(500), Some(1500)));
         assert_eq!(run(None).arrived, Some(1800));
     }
@@ -160,7 +161,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a ring that is filled and emptied packet by packet: 1 packet a microsecond.
+        /// Compares with a ring that is filled and emptied packet by packet, at 1 packet per microsecond.
         #[test]
         fn agrees_with_counting_packets(gaps in proptest::collection::vec((0u64..50, 1u64..60), 1..20), ring in 1u32..40) {
             let mut backlog = Backlog::new(traffic(1_000_000, ring, Some(3_000_000)));

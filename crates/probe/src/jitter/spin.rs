@@ -1,4 +1,4 @@
-//! The loop that never sleeps, and what its clock readings say.
+//! The loop that never sleeps, and the evaluation of its clock readings.
 
 use live::cpu::Cpu;
 use units::{Instant, Monotonic, Nanos};
@@ -33,14 +33,14 @@ pub(super) struct Spun {
     /// Gaps above `explain_over`: number and total length.
     pub large: u64,
     pub large_sum: Nanos,
-    /// Readings of the clock that were earlier than the one before.
+    /// Number of clock readings that were earlier than the reading before.
     pub backwards: u64,
     /// The gap that ended the loop.
     pub over: Option<(Instant<Monotonic>, Nanos)>,
     pub packets: Packets,
 }
 
-/// Gaps less than this apart are one disturbance: in a storm of interrupts no gap is long, and yet the loop gets
+/// Gaps less than this apart count as one disturbance: in a storm of interrupts, no gap is long, but the loop gets
 /// nothing done.
 pub(super) const TOGETHER: Nanos = Nanos::from_micros(5);
 /// A disturbance longer than this is handed over in pieces.
@@ -71,7 +71,7 @@ impl Disturbance {
 /// A pass reads the clock once and counts the previous pass. Counting is part of the next pass, so no time is missed.
 #[inline(never)]
 pub(super) fn spin(cpu: &impl Cpu, duration: Nanos, look: Look, large: &Ring<4>, stop: impl Fn() -> bool) -> Spun {
-    // By nanosecond, up to the shortest gap: an addition takes less than a histogram's record.
+    // Counts passes by nanosecond, up to the shortest gap: an addition takes less time than recording in a histogram.
     let mut short = vec![0u64; look.gap_over.as_nanos() as usize + 1];
     let mut long = Long {
         look,
@@ -84,7 +84,7 @@ pub(super) fn spin(cpu: &impl Cpu, duration: Nanos, look: Look, large: &Ring<4>,
         backlog: Backlog::new(look.traffic),
         present_from: Instant::ORIGIN,
     };
-    // From here on: the tables above take longer to make than many a gap.
+    // The time starts here, because creating the tables above takes longer than many gaps.
     let begin = cpu.now();
     long.present_from = begin;
     let until = begin + duration;
@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn a_storm_of_short_gaps_is_one_disturbance() {
-        // 3 us away, 0.8 us there, 60 times; then quiet, and a single gap of 9 us, which is none.
+        // 60 times 3 us of gap and 0.8 us of loop; then a quiet time, and a single gap of 9 us, which is no disturbance
+        // to explain.
         let mut readings = vec![0];
         for _ in 0..60 {
             let last = *readings.last().unwrap();
@@ -237,8 +238,8 @@ mod tests {
         assert_eq!(spun.end, Instant::from_nanos(20_030));
     }
 
-    /// The live clock, each reading between two of another one: however long this thread is kept from its CPU, the
-    /// reading was taken between them.
+    /// The live clock, with each reading between two readings of another clock. However long this thread is off its
+    /// CPU, the reading was taken between them.
     #[derive(Default)]
     struct Bracketed {
         first: Cell<Option<(u64, u64)>>,
@@ -272,7 +273,7 @@ mod tests {
         let spun = spin(&clock, Nanos::from_millis(200), look(None), &ring, || false);
         let accounted = (spun.work.sum() + spun.gaps.sum()).as_nanos();
         assert_eq!(accounted, spun.end.since(spun.begin).unwrap().as_nanos());
-        // By the other clock, which is not disciplined: adjtimex(2) allows 500 ppm.
+        // Measured by the other clock, which is not disciplined: adjtimex(2) allows 500 ppm.
         let (first, last) = (clock.first.get().unwrap(), clock.last.get());
         let (least, most) = (last.0 - first.1, last.1 - first.0);
         assert!(accounted >= least - least / 1_000, "{accounted} of at least {least} ns");
@@ -286,7 +287,7 @@ mod tests {
             for round in &rounds {
                 readings.push(readings.last().unwrap() + round);
             }
-            // The loop ends at the first reading that is not before the last.
+            // The loop ends at the first reading that is not earlier than the last one.
             let (spun, _) = run(&readings, look(None));
             prop_assert_eq!(spun.work.sum() + spun.gaps.sum(), Nanos::from_nanos(rounds.iter().sum()));
         }

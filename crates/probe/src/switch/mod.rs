@@ -1,14 +1,11 @@
 //! Measures the time to hand over from one thread to another: from the call that wakes the other thread to the first
 //! clock reading in that thread.
 //!
-//! ```text
-//!   A   pause, stamp, wake ─┐  block ·························► woken: stamp, pause, wake …
-//!   B   ···· blocked ·······└► woken: stamp │ pause, stamp, wake ─┘
-//! ```
-//! On one CPU this is a context switch: the waker's call, its own blocking, and the other thread's return. On two CPUs
-//! it is a wake-up across CPUs: the waker's call, an interrupt to the other CPU (unless that polls), its exit from an
-//! idle state, and the return. The pause lets the other thread block before it is woken. Without the pause, a call that
-//! never blocked would count as a switch.
+//! ```text A   pause, stamp, wake ─┐  block ·························► woken: stamp, pause, wake … B   ···· blocked
+//! ·······└► woken: stamp │ pause, stamp, wake ─┘ ``` On one CPU this is a context switch: the waker's call, its own
+//! blocking, and the other thread's return. On two CPUs it is a wake-up across CPUs: the waker's call, an interrupt to
+//! the other CPU (unless that CPU polls), its exit from an idle state, and the return. The pause lets the other thread
+//! block before it is woken. Without the pause, a call that never blocked would count as a switch.
 //!
 //! The result is a distribution, while `perf bench sched pipe` and lmbench's lat_ctx give only the mean of a loop.
 
@@ -141,7 +138,7 @@ impl Probe for Switch {
                 let (shared, locked) = (&shared, &observation.memory_locked);
                 let body = move || {
                     let ran = self.hand_over(first, shared, locked);
-                    // Whoever leaves wakes the other, so that it sees the end.
+                    // A thread that ends wakes the other one, so that the other one sees the end.
                     shared.end.store(true, Ordering::SeqCst);
                     shared.ways[usize::from(first)].wake()?;
                     ran
@@ -178,7 +175,7 @@ impl Probe for Switch {
             let watcher = watchers.iter_mut().find(|(of, _)| *of == cpu).map(|(_, watcher)| watcher);
             let explained = watcher.map_or_else(String::new, |watcher| {
                 watcher.collect();
-                // On one CPU both threads are ours.
+                // On one CPU, both threads belong to the measurement.
                 watcher.own_is(&thread_name(first));
                 watcher.explain((from, from + late), false, Nanos::ZERO).to_string()
             });
@@ -210,7 +207,8 @@ impl Probe for Switch {
     }
 }
 
-/// First handovers of each thread that are not counted, because the other may still be moving to its CPU.
+/// Number of first handovers of each thread that are not counted, because the other thread may still be moving to its
+/// CPU.
 const WARM_UP: u32 = 4;
 /// Time between two fetches of events.
 const FETCH: std::time::Duration = std::time::Duration::from_millis(5);
@@ -229,7 +227,7 @@ impl Switch {
         let (mine, others) = (&shared.ways[usize::from(!first)], &shared.ways[usize::from(first)]);
         let mut ran = Ran { handovers: Recorder::new(), conditions, over: None };
         if first {
-            // So that the other thread is in its place, more likely than not.
+            // Gives the other thread time to reach its place, which it usually does.
             std::thread::sleep(std::time::Duration::from_millis(5));
             wake(others, shared)?;
         }
@@ -261,7 +259,7 @@ impl Switch {
     }
 }
 
-/// Pauses, stores the time, and wakes the other.
+/// Pauses, stores the time, and wakes the other thread.
 fn wake(way: &Way, shared: &Shared<'_>) -> Result<(), Error> {
     let mut cpu = LinuxCpu;
     let now = cpu.now();

@@ -1,4 +1,5 @@
-//! A way to wake another thread: one side wakes, the other waits. A wake that comes before the wait is not lost.
+//! Ways for one thread to wake another: one side wakes, the other one waits. A wake that comes before the wait is not
+//! lost.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -59,7 +60,7 @@ impl Way {
                     let taken = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| n.checked_sub(1));
                     match taken {
                         Ok(_) => return Ok(()),
-                        // EAGAIN: the word changed before the kernel looked.
+                        // EAGAIN: the word changed before the kernel checked it.
                         Err(_) => match futex::wait(word, futex::Flags::PRIVATE, 0, None) {
                             Ok(()) | Err(Errno::AGAIN) => continue,
                             Err(error) => Err(error),

@@ -143,10 +143,10 @@ mod tests {
         let mut activations = Activations::new(START, Nanos::from_micros(10));
         assert_eq!(activations.woke(at(9)), None);
         assert_eq!(activations.woke(at(12)), Some(Nanos::from_micros(2)));
-        // Due at 20, and 30 and 40 pass by.
+        // The activation at 20 is served late, and those at 30 and 40 pass.
         assert_eq!(activations.woke(at(45)), Some(Nanos::from_micros(25)));
         assert_eq!(activations.due(), at(50));
-        // Exactly one interval late: the next one is due at that very moment.
+        // The activation is exactly one interval late, so the next one is due at the same moment.
         assert_eq!(activations.woke(at(60)), Some(Nanos::from_micros(10)));
         assert_eq!(activations.due(), at(70));
         let (raw, filled) = activations.series(None);
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!((activations.served(), activations.swallowed(), activations.stalls()), (3, 3, 2));
         assert_eq!(activations.blocked(), Nanos::from_micros(35));
         assert_eq!(activations.late(), Nanos::from_micros(37));
-        // 25, 15, 5 and 10, 0 and 2.
+        // The samples are 25, 15, 5, 10, 0 and 2 us.
         assert_eq!(filled.mean_ns, Some(57_000 / 6));
     }
 
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_second_that_a_stopped_process_loses() {
-        // What the published example shows: 1 s lost of 5 s at 1 ms.
+        // The published example: 1 s of 5 s is lost, with an interval of 1 ms.
         let mut activations = Activations::new(START, Nanos::from_millis(1));
         let mut now = START;
         while now < at(5_000_000) {

@@ -152,7 +152,8 @@ impl Probe for Timer {
         self.check()?;
         let observation = Observation::begin(control, &self.cpus)?;
         let overhead = overhead(self);
-        // Only for the sample that ends the run: tracepoints cost the measured CPU.
+        // Tracepoints are used only to explain the sample that ends the run, because they cost time on the measured
+        // CPU.
         let causes = if control.fail_over.is_some() { Causes::Auto } else { Causes::None };
         let watch = |cpu: &usize| Watcher::start(&control.root, *cpu, &thread_name(*cpu), causes);
         let mut watchers: Vec<Watcher> = self.cpus.iter().map(watch).collect();
@@ -260,11 +261,12 @@ impl Timer {
     ) -> Result<Ran, Error> {
         Place { cpu, priority: self.priority, slack: self.slack }.take(&thread_name(cpu))?;
         let conditions = Conditions::of_this_thread(&control.root, &self.cpus, memory_locked, &self.load);
-        // One thread at a time may show its samples: the first one's are as good as any.
+        // Only one thread may show its samples. The first thread is as good as any.
         let shows = self.cpus.first() == Some(&cpu);
         let (mut early, mut over) = (0, None);
         let mut activations = Activations::new(LinuxCpu.now(), self.interval);
-        // Memory that is locked is filled when it is asked for: half a megabyte of it, which may take milliseconds.
+        // The start time is read after the preparations: locked memory is filled when it is allocated, and half a
+        // megabyte may take milliseconds.
         let start = LinuxCpu.now();
         activations.begin(start);
         let mut sleeper = Sleeper::new(self.wait, activations.due(), self.interval)?;
@@ -303,7 +305,7 @@ fn overhead(timer: &Timer) -> Vec<Overhead> {
     let control = Control::new(None);
     let reading = reading_the_clock("reading the clock after waking");
     let mut keeping = Recorder::new();
-    // Far enough apart that none is swallowed, and all in the past.
+    // The activations are far enough apart that none is hidden, and all are in the past.
     let mut at = LinuxCpu.now();
     let mut activations = Activations::new(at, timer.interval);
     for _ in 0..N {

@@ -69,7 +69,7 @@ fn periodic(first: Instant<Monotonic>, interval: Nanos) -> Result<OwnedFd, Error
     Ok(timer)
 }
 
-/// Takes the expirations so far; blocks until there is one. Their number is not used, because the clock gives it for
+/// Reads the number of expirations; blocks until there is one. The number is not used, because the clock gives it for
 /// every way of waiting.
 #[inline]
 fn expirations(timer: &OwnedFd) -> Result<(), Errno> {
@@ -93,7 +93,8 @@ mod tests {
             let mut due = LinuxCpu.now() + interval;
             let mut sleeper = Sleeper::new(wait, due, interval).unwrap();
             for _ in 0..3 {
-                // A timerfd that expired again between our last reading and the clock's ends the next wait at once.
+                // If a timerfd expired again between its last reading and the reading of the clock, the next wait ends
+                // at once.
                 let mut waits = 0;
                 let now = loop {
                     sleeper.wait_for(due).unwrap();
