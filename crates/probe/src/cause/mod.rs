@@ -1,11 +1,13 @@
 //! Finds out what used a CPU while the measuring thread was runnable on it but did not run.
 //!
-//! ```text tracepoints of that CPU (perf_event_open(2)) ─► events ─► charge ─► Charge, Charge, … ─┐ irq, irq_vectors,
-//! softirq, sched_switch, nmi                                           ├─► Explanation /proc/interrupts, softirqs,
-//! stat, schedstat; SMI count ─► before and after ────────────┘ ``` Tracepoints answer this exactly, at a cost of a few
-//! hundred nanoseconds for each event on the measured CPU. They are opened for this process alone and close with it, so
-//! nothing is left behind. Where tracepoints are not available, counters that changed make a cause likely, and the
-//! explanation says that it is only likely.
+//! ```text
+//!   tracepoints of that CPU (perf_event_open(2)) ─► events ─► charge ─► Charge, Charge, … ─┐
+//!   irq, irq_vectors, softirq, sched_switch, nmi                                           ├─► Explanation
+//!   /proc/interrupts, softirqs, stat, schedstat; SMI count ─► before and after ────────────┘
+//! ```
+//! Tracepoints answer this exactly, at a cost of a few hundred nanoseconds for each event on the measured CPU. They are
+//! opened for this process alone and close with it, so nothing is left behind. Where tracepoints are not available,
+//! counters that changed make a cause likely, and the explanation says that it is only likely.
 //!
 //! Times are *net*: if an interrupt is itself interrupted, the time of the inner one is not counted for the outer one.
 //! Time that no event accounts for was taken by the hypervisor, the firmware or the hardware. Steal time and the count

@@ -1,13 +1,17 @@
 //! Detects frequency changes in a series of timed work items. This module does no I/O.
 //!
-//! ```text unit's duration      ┌ stall                      old, new: medians of the units before the request and
-//! after all has settled │          █                            effect:   the first unit from which on the next ones
-//! lie closer to new │ ▄▄▄▄▄▄▄▄▄█                            stall:    the longest unit from the request to just behind
-//! the effect, │          █▄▄▄▄▄▄▄▄▄ new                         above the longer of both medians
-//! └──────┬───┬─────────► time request effect ``` The method is the one of the microbenchmark in Intel's P-state guide
-//! (637284-001US, figures 4 and 5), and of ftalat (Mazouz et al., "Evaluation of CPU frequency transition latency",
-//! 2014). As in ftalat, several items in a row have to *stay* at the new duration, because a single one may have it by
-//! chance.
+//! ```text
+//!  unit's
+//!  duration      ┌ stall                      old, new: medians of the units before the request and after all has settled
+//!     │          █                            effect:   the first unit from which on the next ones lie closer to new
+//!     │ ▄▄▄▄▄▄▄▄▄█                            stall:    the longest unit from the request to just behind the effect,
+//!     │          █▄▄▄▄▄▄▄▄▄ new                         above the longer of both medians
+//!     └──────┬───┬─────────► time
+//!        request effect
+//! ```
+//! The method is taken from the microbenchmark in Intel's P-state guide (637284-001US, figures 4 and 5), and from
+//! ftalat (Mazouz et al., "Evaluation of CPU frequency transition latency", 2014). As in ftalat, several items in a row
+//! have to *stay* at the new duration, because a single one may have it by chance.
 
 use units::{Instant, Monotonic, Nanos};
 

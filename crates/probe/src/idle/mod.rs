@@ -1,10 +1,15 @@
 //! Measures how long it takes to leave an idle state.
 //!
-//! ```text allow one state alone (or limit the exit latency) ─► measure ─► take the settings back │ timer:   due
-//! ──────────► first clock reading of the thread cpu:     the other CPU's stamp ─ eventfd ─► the same frame:   the XDP
-//! stamp ─► the same (the probe `interrupt`) ``` **Two kinds of wake-up** are measured, because some processors leave a
-//! deep state *before* a timer expires, since they know its expiry (pre-wake: on Ivy Town, waking takes 17.6 us instead
-//! of 73.8 us, as the tool wult found). A packet has no such advantage. So the figure for a timer is never given alone.
+//! ```text
+//!   allow one state alone (or limit the exit latency) ─► measure ─► take the settings back
+//!                                                          │
+//!        timer:   due ──────────► first clock reading of the thread
+//!        cpu:     the other CPU's stamp ─ eventfd ─► the same
+//!        frame:   the XDP stamp ─► the same (the probe `interrupt`)
+//! ```
+//! **Two kinds of wake-up** are measured, because some processors leave a deep state *before* a timer expires, since
+//! they know its expiry (pre-wake: on Ivy Town, waking takes 17.6 us instead of 73.8 us, as the tool wult found). A
+//! packet has no such advantage. So the figure for a timer is never given alone.
 //!
 //! **In a guest** there is usually no cpuidle, or only the driver haltpoll. The CPU then halts, and the host decides
 //! what happens: it may poll for a while before it gives the CPU to others (kernel documentation,

@@ -1,15 +1,19 @@
 //! Measures the delivery of a frame to user space: the time from the call that sends the frame to its arrival, and from
 //! there to the thread that picks it up.
 //!
-//! ```text near end (sends, spins)                    far end (waits in the way to be measured) send
-//! ──────────────────────► XDP ─ interrupt, wake-up ─► pick-up send to XDP            XDP to pick-up          │
-//! turnaround pick-up ◄─── XDP ◄───────────────────────────────────────── send back: XDP to pick-up      back: send to
-//! XDP ``` The frame carries its time stamps, all of `CLOCK_MONOTONIC`, so the parts of each frame's path add up to its
-//! round trip. The frames travel over a veth pair in a lab that the probe creates, or through a port whose frames come
-//! back by themselves (a loopback plug, a reflector). With a port, there are only the first two parts of the path.
+//! ```text
+//!   near end (sends, spins)                    far end (waits in the way to be measured)
+//!    send ──────────────────────► XDP ─ interrupt, wake-up ─► pick-up
+//!                 send to XDP            XDP to pick-up          │ turnaround
+//!    pick-up ◄─── XDP ◄───────────────────────────────────────── send
+//!       back: XDP to pick-up      back: send to XDP
+//! ```
+//! The frame carries its time stamps, all of `CLOCK_MONOTONIC`, so the parts of each frame's path add up to its round
+//! trip. The frames travel over a veth pair in a lab that the probe creates, or through a port whose frames come back
+//! by themselves (a loopback plug, a reflector). With a port, there are only the first two parts of the path.
 //!
-//! On veth the receiver's NAPI runs on the sender's CPU. So the *right* CPU for the receiver is the sender's (no
-//! interrupt to another CPU is needed), and every other CPU is a *wrong* one.
+//! On veth the receiver's NAPI runs on the sender's CPU. So the *right* CPU for the receiver is the sender's CPU,
+//! because then no interrupt to another CPU is needed. Every other CPU is a *wrong* one.
 
 mod end;
 mod frame;

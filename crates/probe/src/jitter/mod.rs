@@ -1,8 +1,13 @@
 //! Measures gaps in a loop that never sleeps: when the CPU was taken away from it, for how long, and by what.
 //!
-//! ```text measuring thread, CPU n                 the calling thread, other CPUs read clock ─► count the round ─┐ ▲
-//! gap: record,    │ └─────────────────────────┘ disturbance ───────────► explain it from the events of CPU n ``` A
-//! *disturbance* is one gap, or several with less than 5 us between them. In a storm of interrupts, no single gap is
+//! ```text
+//!   measuring thread, CPU n                 the calling thread, other CPUs
+//!     read clock ─► count the round ─┐
+//!          ▲         gap: record,    │
+//!          └─────────────────────────┘
+//!                    disturbance ───────────► explain it from the events of CPU n
+//! ```
+//! A *disturbance* is one gap, or several with less than 5 us between them. In a storm of interrupts, no single gap is
 //! long, but together they leave the loop no time.
 //!
 //! The time for counting one pass of the loop belongs to the next pass, so no gap is missed: gaps and work add up to

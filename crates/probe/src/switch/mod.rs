@@ -1,11 +1,14 @@
 //! Measures the time to hand over from one thread to another: from the call that wakes the other thread to the first
 //! clock reading in that thread.
 //!
-//! ```text A   pause, stamp, wake ─┐  block ·························► woken: stamp, pause, wake … B   ···· blocked
-//! ·······└► woken: stamp │ pause, stamp, wake ─┘ ``` On one CPU this is a context switch: the waker's call, its own
-//! blocking, and the other thread's return. On two CPUs it is a wake-up across CPUs: the waker's call, an interrupt to
-//! the other CPU (unless that CPU polls), its exit from an idle state, and the return. The pause lets the other thread
-//! block before it is woken. Without the pause, a call that never blocked would count as a switch.
+//! ```text
+//!   A   pause, stamp, wake ─┐  block ·························► woken: stamp, pause, wake …
+//!   B   ···· blocked ·······└► woken: stamp │ pause, stamp, wake ─┘
+//! ```
+//! On one CPU this is a context switch: the waker's call, its own blocking, and the other thread's return. On two CPUs
+//! it is a wake-up across CPUs: the waker's call, an interrupt to the other CPU (unless that CPU polls), its exit from
+//! an idle state, and the return. The pause lets the other thread block before it is woken. Without the pause, a call
+//! that never blocked would count as a switch.
 //!
 //! The result is a distribution, while `perf bench sched pipe` and lmbench's lat_ctx give only the mean of a loop.
 
