@@ -14,8 +14,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2};
 
 use crate::knob::{Access, Error};
 
-/// A folder that belongs to the current user and into which nobody else can write. Opening it follows no symbolic
-/// links. Its files have mode 0600.
+/// A folder that belongs to the current user. Nobody else can write into it. Opening it follows no symbolic links. Its
+/// files have mode 0600.
 #[derive(Debug)]
 pub struct Vault {
     folder: OwnedFd,

@@ -42,7 +42,7 @@ pub struct TermComparison {
     pub a_ns: Option<f64>,
     /// Median of the quantity over the rounds of B, in nanoseconds; null without rounds.
     pub b_ns: Option<f64>,
-    /// Median of B divided by that of A; null if either set has fewer than six rounds.
+    /// `b_ns` divided by `a_ns`; null if either set has fewer than six rounds.
     pub ratio: Option<f64>,
     /// Lower end of the 95 % confidence interval of `ratio`; null if `ratio` is null.
     pub ratio_low: Option<f64>,

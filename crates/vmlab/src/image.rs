@@ -45,8 +45,8 @@ pub(super) fn build(base: &Base, modules: &[String], programs: &[PathBuf], folde
     Ok(archive.bytes())
 }
 
-/// Adds a program to /usr/bin with the shared objects that it needs. The guest's C library is that of this host,
-/// whatever its distribution.
+/// Adds a program to /usr/bin with the shared objects that it needs. The guest uses the C library of this host,
+/// whatever the host's distribution.
 fn add_program(program: &Path, folder: &Path, archive: &mut Archive) -> Result<(), Error> {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     archive.file(&format!("usr/bin/{name}"), 0o755, without_symbols(program, folder)?);

@@ -13,7 +13,7 @@ pub(super) const PSTATE_PORT: u16 = 0x4e0;
 const CPUS_MAX: usize = 16;
 const PSTATES_MAX: usize = 16;
 
-/// Maximum number of C-states: Linux has at most ten idle states, of which it defines the first one itself
+/// Maximum number of C-states: Linux has at most ten idle states, and it defines the first one itself
 /// (`CPUIDLE_STATE_MAX`, include/linux/cpuidle.h).
 const CSTATES_MAX: usize = 9;
 
@@ -30,7 +30,7 @@ const fn pstate(mhz: u64, mw: u64) -> Pstate {
     Pstate { frequency: Hertz::new(mhz * 1_000_000), power: Microwatts::new(mw * 1_000) }
 }
 
-/// Six states from 3.0 GHz down to 800 MHz, like those of a server processor.
+/// Six P-states from 3.0 GHz down to 800 MHz, as a server processor has.
 pub const PSTATES: [Pstate; 6] = [
     pstate(3000, 95_000),
     pstate(2600, 80_000),

@@ -105,7 +105,7 @@ impl Wire {
         let failed = |e| Error::system("receive a frame from the guest", e);
         let (began, mut frame) = (Instant::now(), vec![0; 65_536]);
         loop {
-            // A timeout of 0 would wait without end.
+            // A timeout of 0 would mean no timeout.
             let left = within.saturating_sub(began.elapsed()).max(Duration::from_micros(1));
             self.shared.socket.set_read_timeout(Some(left)).map_err(failed)?;
             match self.shared.socket.recv(&mut frame) {

@@ -43,7 +43,7 @@ pub(super) trait State: Serialize + DeserializeOwned {
 #[serde(deny_unknown_fields)]
 struct Contents<D> {
     pid: u32,
-    /// Field 22 of /proc/PID/stat (proc_pid_stat(5)).
+    /// Start time of the process: field 22 of /proc/PID/stat, in clock ticks after boot (proc_pid_stat(5)).
     start_ticks: u64,
     /// Inode number of the network namespace.
     network_namespace: u64,
@@ -74,9 +74,9 @@ struct To {
 #[derive(Debug)]
 pub(super) struct Running<D> {
     pub(super) pid: u32,
-    /// Inode number of its network namespace. `None` if it is that of this process.
+    /// Inode number of the instance's network namespace. `None` if this process is in the same namespace.
     pub(super) network_namespace: Option<u64>,
-    /// Time since the instance published, in ns.
+    /// Time since the instance last published its state, in ns.
     pub(super) silent_ns: u64,
     pub(super) document: D,
 }
@@ -125,7 +125,7 @@ impl To {
             document,
         };
         let text = serde_json::to_vec(&contents).map_err(io::Error::other)?;
-        // Of one that was killed while it wrote, and had our PID.
+        // Removes the temporary file of an earlier process with our PID that was killed while it wrote.
         self.folder.remove(&unnamed)?;
         let written = self.folder.make(&unnamed).and_then(|mut file| file.write_all(&text));
         let named = written.and_then(|()| self.folder.rename(&unnamed, &name));
@@ -140,7 +140,7 @@ impl To {
 impl<D> Drop for Published<D> {
     fn drop(&mut self) {
         if let Ok(to) = &self.to {
-            // If it stays, readers see that its process has gone.
+            // If the file stays, readers see that its process has ended.
             let _ = to.folder.remove(&name(to.process.pid));
         }
     }
@@ -163,7 +163,7 @@ pub(super) fn all<D: State>(folder: &Path) -> Result<(Vec<Running<D>>, Vec<Lefto
     for name in opened.names().map_err(failed)? {
         match read(&opened, &name) {
             Ok(contents) => found.push(running(contents, here)),
-            // It has ended since the folder was listed.
+            // The instance has ended since the folder was listed.
             Err(Unread::Gone) => {}
             Err(why) => {
                 leftovers.push(Leftover { path: folder.join(&name).display().to_string(), why: why.to_string() });
@@ -246,7 +246,7 @@ fn read<D: State>(folder: &Folder, file_name: &str) -> Result<Contents<D>, Unrea
 fn remove_left_behind<D: State>(folder: &Folder) {
     for name in folder.names().unwrap_or_default() {
         if matches!(read::<D>(folder, &name), Err(Unread::Ended(_))) {
-            // Another instance may have removed it just now.
+            // Another instance may have just removed the file.
             let _ = folder.remove(&name);
         }
     }
@@ -278,7 +278,7 @@ mod tests {
         const SHOWN_BY: &'static str = "apus changes status and apus top";
     }
 
-    /// A folder of a test's own, removed on drop.
+    /// The root folder of one test, removed on drop.
     struct Root(PathBuf);
 
     impl Root {
@@ -293,7 +293,7 @@ mod tests {
             names.collect()
         }
 
-        /// What is said of the only file, which belongs to no running instance.
+        /// The message about the only file, which belongs to no running instance.
         fn refused(&self) -> String {
             let (found, leftovers) = all::<Changes>(&self.0).unwrap();
             assert!(found.is_empty() && leftovers.len() == 1, "{found:?} {leftovers:?}");
@@ -350,12 +350,12 @@ mod tests {
     fn files_of_the_dead_are_ignored_and_removed_by_the_next() {
         let root = Root::new("dead");
         let mut published = Published::at(&root.0);
-        // The number lives, and its process is another one.
+        // A running process has this number, but it is another process.
         let mut dead = contents();
         dead.start_ticks += 1;
         put(&root, &name(dead.pid), &dead);
         assert!(root.refused().ends_with("has ended"), "{}", root.refused());
-        // The number has gone: no process has one above the kernel's limit of 2^22 (proc_sys_kernel(5), pid_max).
+        // No process has this number: it is above the kernel's limit of 2^22 (proc_sys_kernel(5), pid_max).
         dead.pid = (1 << 22) + 1;
         put(&root, &name(dead.pid), &dead);
         fs::write(root.0.join(format!(".{}", name(std::process::id()))), "half").unwrap();
@@ -415,7 +415,7 @@ mod tests {
     fn a_lasting_failure_is_told_once() {
         let root = Root::new("full");
         let mut published = Published::at(&root.0);
-        // In the way of the temporary name, which cannot be removed as a file.
+        // A folder with the name of the temporary file, which cannot be removed as a file.
         let in_the_way = root.0.join(format!(".{}", name(std::process::id())));
         fs::create_dir(&in_the_way).unwrap();
         let told = published.publish(&Changes { changes: 7 }).unwrap();

@@ -130,7 +130,7 @@ pub struct Cpu {
     pub cycles_per_packet: Option<u64>,
     /// Number of times that the policy requested another frequency for the CPU.
     pub wishes: u64,
-    /// What was observed in the last full second; `null` if nothing was.
+    /// What was observed in the last full second; `null` if nothing was observed.
     pub last_second: Option<LastSecond>,
     /// What the machine did instead of using the requested frequency (the value that it uses, or why it refused), or why
     /// the CPU's load cannot be read. `null` if neither is the case.
@@ -140,8 +140,8 @@ pub struct Cpu {
     /// Longest exit latency, in ns, of the idle states that the command allows the CPU; 0 if it allows none. `null` if
     /// the command does not limit idle states.
     pub idle_limit_ns: Option<u64>,
-    /// Why this limit is not in force: the machine refused it, or somebody else has changed it. `null` if it is in force,
-    /// or if there is none.
+    /// Why `idle_limit_ns` is not in force: the machine refused the limit, or somebody else has changed it. `null` if
+    /// the limit is in force, or if there is none.
     pub idle_trouble: Option<String>,
 }
 
@@ -188,15 +188,15 @@ pub struct Domain {
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct SharedSetting {
-    /// `turbo`, or `uncore` with the name of its domain, such as `uncore package_00_die_00`.
+    /// Name of the setting: `turbo`, or `uncore` with the name of its domain, such as `uncore package_00_die_00`.
     pub setting: String,
     /// Whether the setting is lowered now: turbo is off, or the uncore runs at its lowest frequency.
     pub lowered: bool,
-    /// Share of the time for which it was lowered.
+    /// Share of the command's run time, from 0 to 1, for which the setting was lowered.
     pub lowered_ratio: f64,
-    /// Number of times that it was changed.
+    /// Number of times that the command changed the setting.
     pub changes: u64,
-    /// Why the setting does not have the value that Apus wants; `null` if it has.
+    /// Why the setting does not have the value that Apus wants; `null` if it has the value.
     pub trouble: Option<String>,
 }
 
@@ -220,14 +220,14 @@ pub struct StatusDocument {
 pub struct Instance {
     /// Process ID.
     pub pid: u32,
-    /// Time since the instance last published its state, in ns. It does so every second.
+    /// Time since the instance last published its state, in ns. A running instance publishes its state every second.
     pub silent_ns: u64,
     /// The state that the instance published.
     pub document: Document,
 }
 
 impl Document {
-    /// Whether a CPU missed the goal, or one of its settings is no longer as Apus set it.
+    /// Whether a CPU missed the goal, or a setting does not have the value that Apus wants.
     pub fn has_findings(&self) -> bool {
         let missed = Name::of(&Verdict::Missed);
         let is_one = |cpu: &Cpu| {

@@ -24,12 +24,12 @@ pub struct Document {
     /// Name and version of this schema: `apus.probe/2`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The host on which the probe ran. Its scheduling class is that of the observing thread; the class of the
-    /// measuring threads is among the conditions of each measurement.
+    /// The host on which the probe ran. Its scheduling class is the class of the observing thread; the conditions of
+    /// each measurement contain the class of the measuring threads.
     pub host: HostState,
     /// The measurements, one for each measured case.
     pub measured: Vec<Measured>,
-    /// Energy of the whole measurement. The CPU time in it is that of the measuring process.
+    /// Energy of the whole measurement. The CPU time in it is the time of the measuring process.
     #[serde(default)]
     pub energy: Energy,
 }
@@ -67,7 +67,7 @@ pub struct Platform {
     pub measured: Vec<Measured>,
     /// What could not be measured on this host.
     pub missing: Vec<Missing>,
-    /// Energy of the whole measurement. The CPU time in it is that of the measuring process.
+    /// Energy of the whole measurement. The CPU time in it is the time of the measuring process.
     #[serde(default)]
     pub energy: Energy,
 }

@@ -92,7 +92,7 @@ pub struct Case {
     pub scenario: String,
     /// The description in the file; `null` if it has none.
     pub description: Option<String>,
-    /// Values given on the command line that replaced those of the file, by key.
+    /// Values from the command line that replaced values of the file, by key.
     pub instead: BTreeMap<String, String>,
     /// Name of the machine model that describes the processor and the kernel.
     pub machine: String,
@@ -264,7 +264,7 @@ pub struct Shared {
     pub cycles: u64,
     /// Number of times that a thread found the lock held by another.
     pub refused: u64,
-    /// Mean time in ns for which no thread held the lock (what the Metronome paper calls vacation); `null` if no thread
+    /// Mean time in ns for which no thread held the lock (called vacation in the Metronome paper); `null` if no thread
     /// ever took the lock.
     pub vacation_mean_ns: Option<u64>,
     /// Mean time in ns for which a thread held the lock; `null` if no thread ever took the lock.
@@ -345,7 +345,7 @@ pub struct IdleState {
 }
 
 impl Case {
-    /// Builds the document of a simulated scenario. `instead` holds the values that replaced those of its file.
+    /// Builds the document of a simulated scenario. `instead` contains the values that replaced values of its file.
     pub fn new(scenario: &Scenario, instead: BTreeMap<String, String>, outcome: &Outcome) -> Self {
         let (driver, wait) = match scenario.worker {
             Worker::User { wait, .. } => (Driver::User, Some(wait.into())),

@@ -36,10 +36,10 @@ pub struct Sweep {
     /// The measured blocks, in order: without, with, with, and without frequency changes.
     pub blocks: Vec<Block>,
     /// Longest latency in the blocks with frequency changes, in ns. Samples are left out if the tester or the forwarder
-    /// lost its CPU meanwhile.
+    /// lost its CPU at that time.
     pub changing_longest_ns: Reading<u64>,
     /// Longest latency in the blocks without frequency changes, in ns. Samples are left out if the tester or the
-    /// forwarder lost its CPU meanwhile.
+    /// forwarder lost its CPU at that time.
     pub steady_longest_ns: Reading<u64>,
     /// Results at each fixed frequency.
     pub levels: Vec<Level>,

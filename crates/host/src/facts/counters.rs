@@ -27,8 +27,8 @@ pub struct Counters {
     pub throttles: BTreeMap<u32, Throttles>,
     /// Number of system management interrupts since boot, by CPU (MSR 0x34).
     pub smis: Fact<BTreeMap<u32, u64>>,
-    /// Statistics by interface name: those in `/sys/class/net/X/statistics`, and those of the driver (`ethtool -S`)
-    /// with the prefix `ethtool.`.
+    /// Statistics by interface name: the kernel's statistics in `/sys/class/net/X/statistics`, and the driver's
+    /// statistics (`ethtool -S`) with the prefix `ethtool.`.
     pub links: BTreeMap<String, BTreeMap<String, u64>>,
     /// CPU time, page faults and context switches of each thread, by thread ID.
     pub tasks: BTreeMap<u32, TaskCounts>,

@@ -15,8 +15,8 @@ pub struct Cpus {
     pub online: Fact<CpuSet>,
     /// CPUs that may be added later (`possible`).
     pub possible: Fact<CpuSet>,
-    /// CPUs outside the scheduler's domains (`isolated`): those of `isolcpus=domain` and, from Linux 6.9 on, also those
-    /// of isolated cpuset partitions.
+    /// CPUs outside the scheduler's domains (`isolated`): the CPUs of `isolcpus=domain` and, from Linux 6.9 on, also
+    /// the CPUs of isolated cpuset partitions.
     pub isolated: Fact<CpuSet>,
     /// CPUs that may stop their tick (`nohz_full`). Empty if the kernel shows `(null)`.
     pub nohz_full: Fact<CpuSet>,

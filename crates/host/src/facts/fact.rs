@@ -252,7 +252,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Both values, or the first reason if one is missing. The source is that of the first fact.
+    /// Both values, or the first reason if one is missing. The source is the source of the first fact.
     pub fn zip<U>(self, other: Fact<U>) -> Fact<(T, U)> {
         match (self, other) {
             (Self::Known { value, source }, Fact::Known { value: second, .. }) => {

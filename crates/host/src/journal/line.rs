@@ -57,9 +57,9 @@ pub fn write(record: &Record, sequence: u64, chain: u32) -> Result<(String, u32)
 
 /// Reads a journal.
 ///
-/// A line's checksum continues that of the line before. After a bad line, the next one may continue either of two
-/// checksums: the one that the bad line states (if its text was damaged), or that of its text (if its checksum was
-/// damaged). A line after a missing line matches neither; the line after that one matches again.
+/// A line's checksum continues the checksum of the line before. After a bad line, the next line may continue either of
+/// two checksums: the one that the bad line states (if its text was damaged), or the one computed from its text (if its
+/// checksum was damaged). A line after a missing line matches neither; the line after that one matches again.
 pub fn read(octets: &[u8]) -> Read {
     let mut read = Read { records: Vec::new(), length: 0, chain: 0, rest: Rest::Nothing };
     let mut chains = vec![0];

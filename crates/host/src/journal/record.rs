@@ -35,7 +35,7 @@ pub enum Record {
         /// Number of the [`Intent`] record to which this record belongs.
         number: u32,
     },
-    /// The change of which this setting is a side effect is about to be rolled back. From now on, the setting's value
+    /// The change that had this setting as a side effect is about to be rolled back. From now on, the setting's value
     /// does not show whether Apus or someone else set it.
     InDoubt {
         /// Number of the [`Intent`] record to which this record belongs.
@@ -74,7 +74,7 @@ pub struct Begin {
     pub format: u32,
     /// The version of Apus.
     pub apus: String,
-    /// The name of the transaction: that of a profile or a command.
+    /// The name of the transaction: the name of a profile or a command.
     pub name: String,
     /// The command line that was typed.
     pub command: String,

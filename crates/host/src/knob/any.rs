@@ -15,7 +15,7 @@ use super::{
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident,)*) => {
         /// A setting of any kind. In JSON, the field `kind` contains the variant's name in snake case, and the other
-        /// fields are those of the variant's type.
+        /// fields are the fields of the variant's type.
         #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
         #[serde(tag = "kind", rename_all = "snake_case")]
         pub enum AnySetting {

@@ -191,8 +191,8 @@ fn is_name(text: &str) -> bool {
 
 /// Reads a profile's file without blocking. Returns an error for a file that is not a regular file or is too long.
 ///
-/// A profile that is found by name is applied although nobody has seen its path. So it must belong to root or to this
-/// user, and nobody else may be able to write to it.
+/// A profile that is found by name is applied without the user having seen its path. So it must belong to root or to
+/// this user, and nobody else may be able to write to it.
 fn read(path: &Path, by_name: bool) -> io::Result<(String, Id)> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;

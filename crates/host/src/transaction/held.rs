@@ -164,8 +164,8 @@ impl Deferred {
     }
 }
 
-/// Rolls back transactions whose process has ended, and removes transactions that a reboot undid, as each `apply` does
-/// first. Damaged transactions and those of another network namespace are left unchanged.
+/// Rolls back transactions whose process has ended, and removes transactions that a reboot undid. Each `apply` does the
+/// same first. Damaged transactions, and transactions of another network namespace, are left unchanged.
 pub fn take_back_abandoned(access: &Access, command: &str) -> Result<Vec<Recovered>, Error> {
     let Some(vault) = Vault::open(access)? else { return Ok(Vec::new()) };
     let _lock = Lock::take(&vault, command, PATIENCE)?;

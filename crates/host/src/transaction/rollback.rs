@@ -513,7 +513,7 @@ pub(super) fn take_back(access: &Access, entry: &Entry, theirs: Theirs) -> Outco
 }
 
 /// Rolls back without asking. A setting that someone else has changed in the meantime keeps its new value, and no
-/// change is removed from the journal. `command` and `patience` are those of [`Options`].
+/// change is removed from the journal. `command` and `patience` have the same meaning as in [`Options`].
 pub fn rollback_ours(
     access: &Access,
     which: Which,

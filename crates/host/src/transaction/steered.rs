@@ -47,7 +47,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// A target of which the controller changes only some fields.
+    /// Makes a target of only some fields of a setting.
     pub fn fields(setting: impl Into<AnySetting>, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { setting: setting.into(), fields: fields.into_iter().map(Into::into).collect() }
     }
@@ -176,8 +176,8 @@ impl Moved {
 impl Steered {
     /// Records the current values of `targets` durably. Changes nothing yet.
     ///
-    /// `name` names the transaction in `apus tune status`; `command` and `version` are those of the process. Returns an
-    /// error if a setting does not exist, could not be restored, or would outlive a reboot.
+    /// `name` names the transaction in `apus tune status`; `command` and `version` are the command line and the version
+    /// of this process. Returns an error if a setting does not exist, could not be restored, or would outlive a reboot.
     pub fn new(access: &Access, name: &str, targets: &[Target], command: &str, version: &str) -> Result<Self, Error> {
         for (place, Target { setting, .. }) in targets.iter().enumerate() {
             if setting.lasts() == Lasts::AcrossReboots {

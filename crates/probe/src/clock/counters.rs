@@ -33,7 +33,7 @@ pub(super) struct Comparison {
     rounds: Vec<[u64; 3]>,
 }
 
-/// Compares the counter of each CPU with that of the first; empty on an architecture without a counter.
+/// Compares the counter of each CPU with the counter of the first CPU. Empty on an architecture without a counter.
 pub(super) fn compare(cpus: &[usize], priority: Option<u8>) -> Result<Vec<Comparison>, Error> {
     if tsc().is_none() {
         return Ok(Vec::new());

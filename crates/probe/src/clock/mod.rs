@@ -53,8 +53,8 @@ const CLOCKS: [(&str, ClockId); 9] = [
 /// The probe `clock` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Clock {
-    /// CPUs whose time stamp counters are compared, each with that of the first CPU. The clocks are read on the first
-    /// CPU.
+    /// CPUs whose time stamp counters are compared, each with the counter of the first CPU. The clocks are read on the
+    /// first CPU.
     pub cpus: Vec<usize>,
     /// SCHED_FIFO priority of the measuring threads, 1 to 99. `None` measures in the normal class (SCHED_OTHER).
     pub priority: Option<u8>,

@@ -74,7 +74,7 @@ units::named! {
     pub enum How {
         /// All other states are disabled.
         Alone = "alone",
-        /// PM QoS limits the exit latency to that of the state; shallower states stay allowed.
+        /// PM QoS limits the exit latency to the state's exit latency; shallower states stay allowed.
         PmQos = "pm-qos",
     }
 }

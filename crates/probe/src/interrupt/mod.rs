@@ -81,7 +81,7 @@ pub enum Bed {
         interface: String,
         /// Receive queue on which the frames come back.
         queue: u32,
-        /// Network namespace of the interface, as `ip netns list` shows it; `None` for that of the process.
+        /// Network namespace of the interface, as `ip netns list` shows it; `None` means the namespace of this process.
         namespace: Option<String>,
         /// Destination MAC address of the frames.
         destination: [u8; 6],

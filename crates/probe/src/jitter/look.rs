@@ -112,7 +112,7 @@ impl Looker {
     }
 }
 
-/// Name of the measuring thread, by which sched_switch identifies it: the PIDs in sched_switch are those of the initial
+/// Name of the measuring thread, which identifies it in sched_switch. The PIDs there belong to the initial PID
 /// namespace, which a container does not know.
 pub(super) fn thread_name(cpu: usize) -> String {
     format!("apus-jitter-{cpu}")

@@ -25,7 +25,7 @@ pub(super) struct Steered {
     shared: BTreeMap<String, SharedSetting>,
 }
 
-/// A controlled CPU, with what its instance aims for.
+/// A controlled CPU, with the goal of its instance.
 #[derive(Debug)]
 struct Controlled {
     cpu: Cpu,
@@ -49,7 +49,7 @@ impl Steered {
         Self { cpus, domains, shared }
     }
 
-    /// A gauge with a value for each CPU that has one.
+    /// Writes a gauge with a value for each CPU that has one.
     fn gauge(
         &self,
         to: &mut DescriptorEncoder<'_>,
@@ -66,7 +66,7 @@ impl Steered {
         Ok(())
     }
 
-    /// A counter with a value for each CPU that has one.
+    /// Writes a counter with a value for each CPU that has one.
     fn counter(
         &self,
         to: &mut DescriptorEncoder<'_>,
@@ -104,7 +104,7 @@ impl Steered {
         Ok(())
     }
 
-    /// Whether each setting is as Apus wants it.
+    /// Writes whether each setting has the value that Apus wants.
     fn in_force(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut out = to.encode_descriptor(
             "apus_steered_setting_in_force",
@@ -124,7 +124,7 @@ impl Steered {
         Ok(())
     }
 
-    /// Turbo and the uncore frequency.
+    /// Writes the state of turbo and of the uncore frequency.
     fn shared(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "1 if a setting that many CPUs share (turbo, uncore) is lowered because no controlled CPU needs it";
         let mut out = to.encode_descriptor("apus_steered_shared_lowered", help, None, MetricType::Gauge)?;

@@ -1,4 +1,4 @@
-//! What running instances of `apus moderate` publish.
+//! The state that running instances of `apus moderate` publish.
 
 use std::path::Path;
 
@@ -40,7 +40,7 @@ mod tests {
     use crate::documents::VERSION;
     use crate::documents::moderate::{self, SCHEMA, Verdict};
 
-    /// A queue with 90,000 packets a second, an 80 us timer, and 12.3 us from reception to read.
+    /// A queue with 90,000 packets per second, a timer of 80 us, and 12.3 us from reception to read.
     pub(in crate::commands) fn queue(interface: &str, queue: u32) -> moderate::Queue {
         moderate::Queue {
             interface: interface.into(),

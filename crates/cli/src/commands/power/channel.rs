@@ -1,4 +1,4 @@
-//! The guest's end of a channel to the host, as commands use it: opened, and asked with a time limit.
+//! The guest's end of a channel to the host. Commands open it and send requests with a time limit for the answer.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -28,7 +28,7 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Opens a port, or the one that exists if none is named. `vcpu` is part of the name of DPDK's ports.
+    /// Opens `port`, or the port that exists if `port` is `None`. `vcpu` is part of the name of DPDK's ports.
     pub(super) fn open(port: Option<&Path>, vcpu: u16) -> Result<Self, Failure> {
         let path = match port {
             Some(path) => path.to_owned(),
@@ -91,7 +91,7 @@ fn open(path: &Path) -> Result<File, Failure> {
     host::guests::open_channel(path).map_err(failed)
 }
 
-/// A random number, which distinguishes the answers to this program from answers to others.
+/// A random number that distinguishes the answers to this program from answers to others.
 fn session() -> Result<u32, Failure> {
     let mut bytes = [0; 4];
     let read = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));

@@ -66,7 +66,7 @@ impl Sampler {
         self.before = now;
         let leftovers = leftovers.into_iter().map(|l| Leftover { path: l.path.display().to_string(), why: l.why });
         let mut leftovers: Vec<Leftover> = leftovers.collect();
-        // Who names an instance wants to see that one alone.
+        // A user who names an instance wants to see only that one.
         let (mut moderation, mut steering) = (Vec::new(), Vec::new());
         if self.filter.is_none() {
             let (found, more) = moderate::published::all(&self.moderation)?;
@@ -187,7 +187,7 @@ pub mod tests {
     use policy::wait::Belief;
     use units::Instant;
 
-    /// 10 % of a core for a packet each 500 us, of which 0.3 % will be late.
+    /// A choice that costs 10 % of a core for a packet every 500 us. An expected 0.3 % of the packets will be late.
     const CHOICE: telemetry::Choice = telemetry::Choice {
         at: Instant::from_nanos(0),
         kind: WaitKind::Sleep,
@@ -279,7 +279,7 @@ pub mod tests {
         }
     }
 
-    /// A document with one worker at 2,000 packets a second.
+    /// A document with one worker at 2,000 packets per second.
     pub fn document() -> Document {
         let worker = worker(&sample(2_000, 4_000), Some(&sample(1_000, 2_000)));
         Document {

@@ -63,7 +63,7 @@ impl Screen {
         let count = workers(document).count();
         let tables = controlled(document);
         let wanted: Vec<usize> = tables.iter().map(|table| table.lines.len() + BORDERS).collect();
-        // Half of the screen at most, if there are workers too.
+        // At most half of the screen, if there are workers too.
         let heights = heights(&wanted, body.height / if count == 0 { 1 } else { 2 });
         let below = Constraint::Length(heights.iter().sum());
         let [body, mut below] = Layout::vertical([Constraint::Min(0), below]).areas(body);
@@ -135,7 +135,7 @@ impl Screen {
         Paragraph::new(Text::from_iter(lines.into_iter().map(Line::from))).wrap(Wrap { trim: false })
     }
 
-    /// What a command controls, in at most `height` lines.
+    /// Renders what a command controls, in at most `height` lines.
     fn controlled(&self, table: Controlled, height: u16) -> Paragraph<'static> {
         let Controlled { command, mut lines } = table;
         let fitting = usize::from(height).saturating_sub(BORDERS);
@@ -211,7 +211,7 @@ impl Screen {
         let mut spans = vec![Span::raw("time ")];
         let (mut sum, mut drawn) = (0.0, 0);
         for ((_, share, mark), colour) in parts(&rate.time).into_iter().zip(COLOURS) {
-            // Rounded on the sum, so that the bar has the same length always.
+            // Rounds the running sum, so that the bar always has the same length.
             sum += share;
             let end = ((sum * cells as f64).round() as usize).min(cells);
             spans.push(Span::styled(mark.to_string().repeat(end - drawn), self.colour(colour)));
@@ -230,8 +230,8 @@ impl Screen {
     }
 }
 
-/// Divides `room` lines among tables: a table that wants no more than an equal part gets what it wants, and leaves the rest
-/// of its part to the others.
+/// Divides `room` lines among tables. A table that needs at most an equal share gets what it needs; the other tables
+/// share the rest.
 fn heights(wanted: &[usize], room: u16) -> Vec<u16> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|table| wanted[*table]);
@@ -244,7 +244,7 @@ fn heights(wanted: &[usize], room: u16) -> Vec<u16> {
     heights
 }
 
-/// Where a worker runs: `pid 4242  cpu 1  fifo:50`.
+/// The place where a worker runs: `pid 4242  cpu 1  fifo:50`.
 fn place(worker: &Worker) -> String {
     let cpu = worker.cpu.map_or_else(|| "any cpu".to_owned(), |cpu| format!("cpu {cpu}"));
     let class = match worker.priority {

@@ -200,7 +200,7 @@ fn moved(sockets: HashMap<u64, Followed>) -> Vec<SocketSeen> {
 fn work(seen: &Followed) -> u64 {
     let tcp = |info: TcpInfo| info.bytes_acked.unwrap_or(0) + info.bytes_received.unwrap_or(0);
     match (seen.first.tcp, seen.last.tcp) {
-        // The queues of a listening socket, which has no remote port, are those of its connections.
+        // A listening socket, which has no remote port, reports the queues of its connections.
         (Some(first), Some(last)) => {
             let moved = tcp(last).saturating_sub(tcp(first));
             let waits = u64::from(seen.last.rx_queue_bytes) + u64::from(seen.last.tx_queue_bytes);

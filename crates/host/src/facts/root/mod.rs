@@ -27,7 +27,7 @@ pub(super) const TABLE_LIMIT: usize = 64 << 20;
 
 /// The root of a host's files: the live host, a folder, or an archive in memory.
 ///
-/// Paths are those of the host; the leading slash is optional. No path leads out of a folder or an archive: links are
+/// Paths are the host's paths; the leading slash is optional. No path leads out of a folder or an archive: links are
 /// followed as if its root were `/`.
 #[derive(Debug)]
 pub struct Root {

@@ -48,7 +48,7 @@ impl CoalesceQueue {
     }
 }
 
-/// Returns an error for values with which the device would never interrupt.
+/// Returns an error for values that would keep the device from interrupting at all.
 fn check_wanted(what: &str, value: &Value) -> Result<(), Error> {
     for side in ["rx", "tx"] {
         let zero = |field: &str| value.field(&format!("{side}-{field}")) == Some("0");

@@ -40,8 +40,8 @@ pub(super) struct Network {
 /// exists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Whereabouts {
-    /// The transaction's network namespace is that of the calling thread, or none of its settings belongs to a network
-    /// namespace.
+    /// The transaction's network namespace is the calling thread's, or none of the transaction's settings belongs to a
+    /// network namespace.
     Here,
     /// The transaction's network namespace is another one, which exists or may exist.
     Elsewhere {
@@ -83,7 +83,7 @@ pub(super) fn network(access: &Access) -> Option<Network> {
 }
 
 impl Transaction {
-    /// Determines whether the transaction's network namespace is that of the calling thread, another one, or gone.
+    /// Determines whether the transaction's network namespace is the calling thread's, another one, or gone.
     pub fn whereabouts(&self, access: &Access) -> Whereabouts {
         let Some((then, now)) = self.another(access) else { return Whereabouts::Here };
         let name = then.name;
@@ -114,7 +114,7 @@ impl Transaction {
         }
     }
 
-    /// The transaction's namespace and that of this process, if the transaction has settings in another namespace.
+    /// The transaction's namespace and this process's namespace, if the transaction has settings in another namespace.
     fn another(&self, access: &Access) -> Option<(Network, Option<Network>)> {
         let begin = self.begin.as_ref()?;
         let then = Network {

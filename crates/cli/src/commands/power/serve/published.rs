@@ -1,4 +1,4 @@
-//! What running instances of `apus power serve` publish.
+//! The state that running instances of `apus power serve` publish.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Control over the frequencies and idle states of CPUs: of this machine, or of the host that runs this guest.
+//! Controls the frequencies and idle states of CPUs, through this machine's settings or through the host that runs this
+//! guest.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::documents::VERSION;
 /// How long restoring settings waits for another transaction to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What was taken under control, and must be given back at the end.
+/// The settings or requests under control, which must be restored or withdrawn at the end.
 pub(super) struct Controls {
     pub(super) idle: Option<IdleLimits>,
     pub(super) shared: SharedSettings,
@@ -27,9 +28,9 @@ pub(super) struct Controls {
 }
 
 enum Held {
-    /// Settings of this machine. `None`: nothing is changed (dry run).
+    /// Settings of this machine. `None` in a dry run, which changes nothing.
     Here(Option<Shared>),
-    /// Requests to the host, and whether there are any.
+    /// Requests to the host, and whether any request was made.
     Host(ThroughHost, bool),
 }
 
@@ -102,8 +103,8 @@ impl Controls {
         self.shared.second(need, steered.as_deref_mut());
     }
 
-    /// Restores all settings, or withdraws all requests. All actuators must be gone. `Some` says whether that succeeded;
-    /// `None` means that there was nothing to restore. `none_left` says that no CPU is controlled any more.
+    /// Restores all settings, or withdraws all requests. All actuators must have been dropped. `Some` says whether that
+    /// succeeded; `None` means that there was nothing to restore. `none_left` says that no CPU is controlled any more.
     pub(super) fn give_back(self, none_left: bool) -> Option<bool> {
         let steered = match self.held {
             Held::Host(host, has_asked) => return has_asked.then(|| host.withdraw()),

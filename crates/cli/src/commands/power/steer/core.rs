@@ -42,13 +42,14 @@ pub(super) struct Core {
     reason: Reason,
     phase: Phase,
     told: Option<InForce>,
-    /// What the machine did instead of using the requested frequency.
+    /// What the machine did instead of using the requested frequency. `None` if it uses the requested frequency.
     trouble: Option<String>,
     /// Why the load cannot be read.
     blind: Option<String>,
     /// The last problem that was printed.
     said: Option<String>,
-    /// The figures at the end of the last full second, and those of that second.
+    /// The counts at the end of the last full second, and the counts within that second. `None` until a second has
+    /// passed.
     second: (Figures, Option<Figures>),
 }
 
@@ -85,7 +86,7 @@ impl Core {
         self.machine.actuator()
     }
 
-    /// Ends a full second: its figures are those of the last second from now on.
+    /// Ends a full second. The counts since the previous call become the counts of the last full second.
     pub(super) fn end_second(&mut self) {
         let now = self.machine.controller().figures();
         let second = now.since(&self.second.0);
@@ -96,7 +97,7 @@ impl Core {
         let figures = self.second.1?;
         Some(LastSecond {
             span_ns: figures.span.as_nanos(),
-            // None if nothing was observed.
+            // `None` if nothing was observed.
             mean_frequency_hz: figures.mean_frequency()?.as_hertz(),
             busy_ratio: figures.busy_ppm().map(|ppm| ppm as f64 / 1e6),
             packets: figures.packets,
@@ -106,7 +107,7 @@ impl Core {
     }
 
     /// The results so far. `allowed_ppm` is the share of late packets that the goal allows, in ppm. `idle` is the limit
-    /// of the CPU's idle states in ns, and why it is not in force.
+    /// of the CPU's idle states in ns, and the reason if the limit is not in force.
     pub(super) fn document(&self, allowed_ppm: Option<u32>, idle: Option<(u64, Option<String>)>) -> Document {
         let pace = self.machine.controller();
         let (figures, in_force) = (pace.figures(), self.hand().in_force());
@@ -215,8 +216,8 @@ impl Core {
         }
     }
 
-    /// Forgets what is no longer so: a load that could be read again, and a frequency that is in force by now, because
-    /// the firmware allows it again or another CPU of the domain requested it.
+    /// Forgets problems that are over: the load can be read again, or the frequency is in force by now, because the
+    /// firmware allows it again or another CPU of the domain requested it.
     fn forget(&mut self, is_read: bool) {
         if is_read {
             self.blind = None;

@@ -1,4 +1,4 @@
-//! What sets the frequency of a CPU: this machine's kernel, or the host of this guest.
+//! Sets the frequency of a CPU through this machine's kernel, or through the host of this guest.
 
 use std::fs::File;
 
@@ -19,7 +19,7 @@ pub(super) enum Hand {
     Host(Box<Remote<File, Monotonic>>),
 }
 
-/// The CPUs that share a CPU's frequency, and how it is set.
+/// The CPUs that share the frequency of a CPU, and how the frequency is set.
 pub(super) struct Site {
     /// Number of the kernel's cpufreq policy, or of the vCPU.
     pub(super) domain: u32,

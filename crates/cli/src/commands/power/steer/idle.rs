@@ -11,7 +11,7 @@ pub(super) struct IdleLimits {
     limit: Nanos,
     /// Index of the first limit among the controlled settings.
     first: usize,
-    /// Each CPU, and why its limit is not in force.
+    /// Each CPU, and the reason if its limit is not in force.
     cpus: Vec<(u32, Option<String>)>,
 }
 
@@ -34,7 +34,7 @@ impl IdleLimits {
         Ok(limits)
     }
 
-    /// Limits that were requested from the host, each with the CPU and why it is not in force.
+    /// Makes limits that were requested from the host, each with the CPU and the reason if it is not in force.
     pub(super) fn requested(limit: Nanos, cpus: impl Iterator<Item = (u32, Option<String>)>) -> Self {
         let mut limits = Self { limit, first: 0, cpus: Vec::new() };
         for (number, (cpu, trouble)) in cpus.enumerate() {
@@ -48,7 +48,8 @@ impl IdleLimits {
     pub(super) fn look(&mut self, steered: &mut Steered) {
         for number in 0..self.cpus.len() {
             let trouble = match steered.look(self.first + number) {
-                // What the machine did with it stays as it was. What cannot be read now is not lost.
+                // The reason for a limit that is not in force stays the same. A limit that cannot be read now is not
+                // lost.
                 Ok(Look::Ours) | Err(_) => continue,
                 Ok(Look::LetGo { now }) => Some(overruled(&now)),
                 Ok(Look::Gone) => Some("the CPU is gone".to_owned()),
@@ -62,7 +63,7 @@ impl IdleLimits {
         }
     }
 
-    /// The limit in ns, and why it is not in force for the CPU with this index.
+    /// The limit in ns, and the reason if it is not in force for the CPU with this index.
     pub(super) fn of(&self, number: usize) -> (u64, Option<String>) {
         (self.limit.as_nanos(), self.cpus.get(number).and_then(|(_, trouble)| trouble.clone()))
     }
@@ -71,7 +72,7 @@ impl IdleLimits {
         if self.limit == Nanos::ZERO { ResumeLatency::Zero } else { ResumeLatency::AtMost(self.limit) }.value()
     }
 
-    /// Keeps why a limit is not in force, and prints it if that is new.
+    /// Stores the reason why a limit is not in force, and prints it if it is new.
     fn now(&mut self, number: usize, trouble: Option<String>) {
         let (cpu, before) = &mut self.cpus[number];
         if let Some(why) = trouble.as_ref().filter(|why| before.as_ref() != Some(why)) {
@@ -81,7 +82,7 @@ impl IdleLimits {
     }
 }
 
-/// Why a limit is not in force after it was set.
+/// The reason why a limit is not in force after it was set. `None` if it is in force.
 fn refused(moved: Moved) -> Option<String> {
     match moved {
         Moved::AsWanted { .. } => None,
@@ -101,7 +102,7 @@ fn overruled(now: &Value) -> String {
     }
 }
 
-/// `20us`, or `no limit`.
+/// Formats a limit: `20us`, or `no limit`.
 fn shown(value: &Value) -> String {
     match value.as_text().and_then(ResumeLatency::of_file) {
         Some(ResumeLatency::NoLimit) => "no limit".to_owned(),

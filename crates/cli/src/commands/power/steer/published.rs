@@ -1,4 +1,4 @@
-//! What running instances of `apus power steer` publish.
+//! The state that running instances of `apus power steer` publish.
 
 use std::path::Path;
 

@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
     fn steer(&mut self, signals: &Signals, next: Instant<Monotonic>, end: Option<Instant<Monotonic>>) -> Wake {
         let clock = MonotonicClock;
         let stop = end.map_or(next, |end| end.min(next));
-        // The loops also stop when none is left.
+        // The loops also stop when none of them is left.
         let wake = Cell::new(Wake::End);
         let wait = |due: Instant<Monotonic>| {
             let left = due.min(stop).since(clock.now()).unwrap_or(Nanos::ZERO);
@@ -167,7 +167,7 @@ impl<'a> Session<'a> {
         wake.get()
     }
 
-    /// What the CPUs need of the settings that they share.
+    /// Which shared settings the CPUs need now.
     fn need(&self) -> Need {
         let controlled = || self.cores.iter().filter(|core| !core.is_lost());
         Need { turbo: controlled().any(Core::needs_turbo), uncore: controlled().any(Core::has_work) }
@@ -182,12 +182,12 @@ impl<'a> Session<'a> {
         let mut document = self.document(lasted);
         let none_left = self.cores.iter().all(Core::is_lost);
         drop(self.cores);
-        // The loops are gone, and with them all other holders.
+        // The loops have ended, so nothing else holds the settings.
         document.restored = self.controls.give_back(none_left);
         document
     }
 
-    /// The state after this time. Nothing is restored yet.
+    /// The state after the time `lasted`, before anything is restored.
     fn document(&self, lasted: Nanos) -> Document {
         let allowed = match self.goal {
             Goal::Latency(goal) => Some(goal.quantile.above_ppm()),

@@ -14,9 +14,9 @@ use crate::documents::power_steer::SharedSetting as Document;
 /// What the controlled CPUs need now.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Need {
-    /// A frequency above the nominal one.
+    /// Whether a CPU needs a frequency above the nominal one.
     pub(super) turbo: bool,
-    /// Memory and caches at full speed, because a CPU has work.
+    /// Whether memory and caches must run at full speed, because a CPU has work.
     pub(super) uncore: bool,
 }
 
@@ -32,7 +32,7 @@ struct Shared {
     name: String,
     is_turbo: bool,
     setting: AnySetting,
-    /// Index among the controlled settings.
+    /// Index of the setting among the controlled settings.
     place: usize,
     full: Value,
     saving: Value,
@@ -45,7 +45,7 @@ struct Shared {
 }
 
 impl SharedSettings {
-    /// Finds the settings that were asked for. `first` is the index of the first one among the controlled settings.
+    /// Finds the settings that the user chose. `first` is the index of the first one among the controlled settings.
     pub(super) fn find(typed: &PowerSteer, access: &Access, first: usize) -> anyhow::Result<Self> {
         let mut found: Vec<(String, AnySetting, Value)> = Vec::new();
         if typed.turbo {
@@ -105,7 +105,7 @@ impl SharedSettings {
         self.all.iter().map(|one| Target::from(one.setting.clone()))
     }
 
-    /// Lowers or restores the settings; called once a second. Without `steered`, nothing is changed.
+    /// Lowers or restores the settings; called once per second. Without `steered`, nothing is changed.
     pub(super) fn second(&mut self, need: Need, mut steered: Option<&mut Steered>) {
         let now = MonotonicClock.now();
         for one in self.all.iter_mut().filter(|one| !one.is_lost) {
@@ -151,7 +151,7 @@ impl Shared {
                 self.lose(&format!("somebody else set it to {now}; Apus leaves it at this value"))
             }
             Ok(Look::Gone) => self.lose("it is gone"),
-            // What cannot be read now is not lost.
+            // A setting that cannot be read now is not lost.
             Ok(Look::Ours | Look::Fresh | Look::Away) | Err(_) => {}
         }
     }

@@ -22,7 +22,7 @@ pub(super) struct ThroughHost {
 }
 
 impl ThroughHost {
-    /// Opens the channel. `port` is the one to use; if it is `None`, the first that exists.
+    /// Opens the channel. `port` is the port to use; `None` means the first one that exists.
     pub(super) fn open(port: Option<&Path>, cpus: impl Iterator<Item = u32>) -> Result<Self, Failure> {
         let vcpus = cpus.map(|cpu| {
             u16::try_from(cpu).map_err(|_| {
@@ -57,7 +57,7 @@ impl ThroughHost {
         Ok(IdleLimits::requested(limit, cpus.zip(refused.into_iter().chain(std::iter::repeat(None)))))
     }
 
-    /// Withdraws all requests. Returns whether the host has confirmed that.
+    /// Withdraws all requests. Returns whether the host confirmed this.
     pub(super) fn withdraw(&self) -> bool {
         let each = |vcpu: &u16| match self.channel.ask(Ask::Release, *vcpu, PATIENCE) {
             Ok(answer) if answer.verdict.is_good() => true,
@@ -70,7 +70,7 @@ impl ThroughHost {
                 false
             }
         };
-        // Each one, also after a failure.
+        // Withdraws each request, even after a failure.
         self.vcpus.iter().map(each).fold(true, |all, one| all & one)
     }
 }
