@@ -27,7 +27,7 @@ pub struct Document {
     pub grid: Name<Grid>,
     /// First random seed of the simulation.
     pub seed: u64,
-    /// Number of seeds per case. They are consecutive, starting with the first seed.
+    /// Number of seeds per case. The seeds are consecutive and start with `seed`.
     pub seeds: u64,
     /// Simulated time before the measured window.
     pub warm_up_ns: u64,
@@ -156,7 +156,7 @@ pub struct Way {
     pub late_ppm: f64,
     /// 95 % confidence interval of `late_ppm` over the seeds; `null` with one seed.
     pub late_ppm_ci95: Option<(f64, f64)>,
-    /// Whether the mode met the goal. It did not (`no`) if any packet was lost.
+    /// Whether the mode met the goal; `no` if any packet was lost.
     pub held: Name<Held>,
     /// Delay in ns at the goal's quantile: the median over the seeds. Lost packets count as infinitely late. `null` if
     /// the quantile falls among lost packets, or if a run had too few packets.

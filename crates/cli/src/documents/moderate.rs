@@ -94,7 +94,7 @@ pub struct Queue {
     /// Number of packets whose delay was measured since the command began. Only times in which
     /// `arrival_to_reception_bound_ns` had a value count.
     pub judged: u64,
-    /// Number of the `judged` packets that may have been later than the goal. It is estimated, so it may have a
+    /// Number of the `judged` packets that may have been later than the goal. The number is estimated, so it may have a
     /// fraction.
     pub late: f64,
     /// Whether the goal was met.

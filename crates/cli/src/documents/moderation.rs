@@ -76,7 +76,7 @@ pub struct Queue {
     /// Number of packets whose delay was measured since the instance began to control the queue. Only times in which
     /// the time from arrival to reception had an upper bound count.
     pub judged: u64,
-    /// Number of the `judged` packets that may have been later than the goal. It is estimated, so it may have a
+    /// Number of the `judged` packets that may have been later than the goal. The number is estimated, so it may have a
     /// fraction.
     pub late: f64,
     /// Share of the `judged` packets that may have been later than the goal; `null` if none was measured.

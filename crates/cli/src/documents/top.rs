@@ -70,7 +70,7 @@ pub struct Worker {
     pub state: Option<Name<State>>,
     /// Time since the worker started, in ns.
     pub uptime_ns: u64,
-    /// Time since the worker last updated its telemetry, in ns. It is long while the worker waits.
+    /// Time since the worker last updated its telemetry, in ns. The time is long while the worker waits.
     pub silent_ns: u64,
     /// The worker's ports.
     pub ports: Vec<Port>,
@@ -87,8 +87,8 @@ pub struct Worker {
 /// A choice of the mode `adaptive`, and what it expected.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Choice {
-    /// Time since the choice, in ns. It is long while the worker is in the chosen wait, or receives frames without
-    /// comparing waits.
+    /// Time since the choice, in ns. The time is long while the worker is in the chosen wait, or receives frames
+    /// without comparing waits.
     pub age_ns: u64,
     /// The kind of wait.
     pub kind: Name<WaitKind>,

@@ -266,7 +266,8 @@ fn sysctl(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
         }
         // kernel/watchdog.c, proc_watchdog: sets both watchdogs at once.
         ["kernel", "watchdog"] => files(&["kernel/nmi_watchdog", "kernel/soft_watchdog"]),
-        // net/ipv4/tcp_cong.c, tcp_set_default_congestion_control: the default is allowed from then on.
+        // net/ipv4/tcp_cong.c, tcp_set_default_congestion_control: the new default is also added to the allowed
+        // algorithms.
         ["net", "ipv4", "tcp_congestion_control"] => files(&["net/ipv4/tcp_allowed_congestion_control"]),
         // net/ipv4/devinet.c, inet_forward_change and devinet_copy_dflt_conf; net/ipv6/addrconf.c,
         // addrconf_fixup_forwarding and addrconf_disable_ipv6: the kernel sets all interfaces too. A forwarding

@@ -235,7 +235,7 @@ impl Setting for Governor {
         limited(access, self.policy)
     }
 
-    /// The kernel sets a governor or refuses it; it never takes another one instead. Speeds are rounded.
+    /// The kernel sets a governor or refuses it; it never sets a different one instead. Speeds are rounded.
     fn is_taken(&self, wanted: &Value, now: &Value) -> bool {
         let governor = |value: &Value| value.as_text().and_then(|text| text.split(' ').next()).map(str::to_owned);
         governor(wanted) != governor(now)

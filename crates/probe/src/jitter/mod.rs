@@ -311,8 +311,8 @@ fn term(name: &str, spun: &Spun, run: Nanos, refused: Option<&str>) -> Term {
     Term::new(name, spun.gaps.series(refused), Some(arrivals(spun).series(refused)), Some(blocked))
 }
 
-/// Waits of hypothetical arrivals, one every [`ARRIVALS`], until the loop polls: in a gap of length g they are g, g -
-/// 1 us, g - 2 us and so on; outside gaps half a pass.
+/// Waiting times of hypothetical arrivals, one every [`ARRIVALS`], until the loop polls. In a gap of length g, they
+/// wait for g, g - 1 us, g - 2 us and so on; outside gaps, they wait for half a pass.
 fn arrivals(spun: &Spun) -> Recorder {
     let mut waits = Recorder::new();
     let round = spun.work.median().unwrap_or(Nanos::ZERO) / 2;

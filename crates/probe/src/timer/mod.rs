@@ -300,7 +300,8 @@ fn thread_name(cpu: usize) -> String {
 /// Measures the cost of an activation without waiting, with activations that are due at once.
 fn overhead(timer: &Timer) -> Vec<Overhead> {
     const N: u64 = 2_000;
-    /// Activations timed together, because on many hosts one takes less than the resolution of the clock.
+    /// Number of activations timed together, because on many hosts a single one takes less than the resolution of the
+    /// clock.
     const BATCH: u64 = 50;
     let control = Control::new(None);
     let reading = reading_the_clock("reading the clock after waking");

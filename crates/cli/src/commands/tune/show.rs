@@ -65,7 +65,7 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
     };
     let document = StatusDocument::of(&access, &known, None).with_effects(effects);
     terminal::print(typed.json, &document, |out| say::verify(&document, out))?;
-    // A profile that is gone (after a reboot, or a rollback by someone else) is no success.
+    // A profile that is no longer applied (after a reboot, or a rollback by someone else) does not count as success.
     if document.transactions.is_empty() {
         return Ok(Status::Findings);
     }

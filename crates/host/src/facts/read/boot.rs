@@ -7,7 +7,7 @@ const ENTRIES: &str = "boot/loader/entries";
 const MAX_ENTRIES: usize = 256;
 
 /// The command lines that boot the running kernel release, each with its file; all command lines if their releases are
-/// not known. If the boot loader's files are not readable or not recorded, the only fact says so.
+/// not known. If the boot loader's files are not readable or not recorded, the result is one fact with the reason.
 pub(super) fn command_lines(root: &Root, release: &Fact<String>) -> Vec<Fact<CommandLine>> {
     let entries = root.list(ENTRIES);
     let names = entries.value().into_iter().flatten().filter(|name| name.ends_with(".conf")).take(MAX_ENTRIES);

@@ -23,7 +23,7 @@ impl<'a> Context<'a> {
         self.root.kind() == Kind::Live
     }
 
-    /// Reads a file whose reading interrupts a CPU, unless that CPU must be spared.
+    /// Reads a file of a CPU, unless reading it would interrupt a CPU that must be spared.
     pub(crate) fn on<T>(&self, cpu: u32, path: &str, read: impl FnOnce(&Root, &str) -> Fact<T>) -> Fact<T> {
         if self.spared.contains(cpu) {
             return Fact::missing(Why::NotAsked, format!("/{path}").as_str());

@@ -31,7 +31,7 @@ const PATH_LIMIT: u64 = 8192;
 /// The largest number of notes; further notes are dropped.
 const MAX_NOTES: usize = 20;
 
-/// The paths that are kept: the first part below the host's root, and for some also the second.
+/// The folders whose files are kept: the first folder below the host's root, and for some entries also the second one.
 const KEPT: [&str; 10] =
     ["again", "apus-snapshot", "bundle", "commands", "denied", "msr", "proc", "sys", "tasks", "unasked"];
 const KEPT_BELOW: [(&str, &[&str]); 5] = [

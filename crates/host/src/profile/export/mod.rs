@@ -53,8 +53,8 @@ pub struct ExportedFile {
 }
 
 impl Resolved {
-    /// Exports the plan for another configuration tool. The result is valid for this machine: CPU policies and
-    /// registers, for example, are those of this machine.
+    /// Exports the plan for another configuration tool. The result is valid only for this machine, because it contains,
+    /// for example, this machine's CPU policies and registers.
     pub fn export(&self, access: &Access, summary: &str, format: Format) -> Result<Export, Error> {
         let summary = &one_line(summary);
         let mut named = self.clone();

@@ -1,5 +1,6 @@
-//! Masks what identifies a host or its owner in any text: hardware addresses in every notation, GUIDs, UUIDs and IDs of
-//! containers. In texts that people or programs write, it also masks network addresses, URLs, mail addresses and keys.
+//! Masks everything that identifies a host or its owner, in any text: hardware addresses in every notation, GUIDs,
+//! UUIDs and IDs of containers. In texts that people or programs write, it also masks network addresses, URLs, mail
+//! addresses and keys.
 //!
 //! The same text always gets the same replacement, and different texts get different ones, because names of interfaces
 //! and groups refer to each other.

@@ -1,10 +1,10 @@
 //! The network namespace in which a transaction was made, and whether that namespace still exists.
 //!
 //! From Linux 6.18 on, a namespace has a file handle, by which a process with CAP_SYS_ADMIN in the initial user
-//! namespace can find out whether the namespace still exists. Otherwise the namespace is searched for: it exists as
-//! long as a thread is in it, a file descriptor is open on it, or it is mounted (namespaces(7), "Namespace lifetime"):
-//! `ns/net` of every thread, `fd` of every process, and the mounts of type nsfs in every mount namespace (`ip netns
-//! add` makes one in /run/netns).
+//! namespace can find out whether the namespace still exists. Otherwise Apus searches for the namespace. A namespace
+//! exists while a thread is in it, a file descriptor is open on it, or it is mounted (namespaces(7), "Namespace
+//! lifetime"). So the search reads `ns/net` of every thread, `fd` of every process, and the mounts of type nsfs in
+//! every mount namespace (`ip netns add` makes one in /run/netns).
 //!
 //! **Limits** of the search. It does not find namespaces that only a socket or a device keeps alive, and descriptors in
 //! transit through a UNIX socket. In a PID namespace, or without CAP_SYS_PTRACE, threads of other users are hidden, and
