@@ -180,7 +180,7 @@ pub struct Said {
     pub verdict: Name<Verdict>,
     /// The subjects: a list of CPUs, or the first three names if there are many.
     pub subject: String,
-    /// What was found.
+    /// What the rule found on the subject, in words.
     pub found: String,
     /// Keys of the findings.
     pub findings: Vec<String>,
@@ -221,7 +221,7 @@ pub struct Finding {
     pub subject_kind: Name<Subject>,
     /// Name of the subject.
     pub subject: String,
-    /// What was found.
+    /// What the rule found on the subject, in words.
     pub found: String,
     /// The values on which the verdict rests.
     pub evidence: Vec<Evidence>,

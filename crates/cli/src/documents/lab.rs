@@ -18,7 +18,7 @@ pub struct Document {
     pub labs: Vec<Lab>,
 }
 
-/// One lab.
+/// A lab: connected network namespaces for tests.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Lab {
     /// Name of the lab.

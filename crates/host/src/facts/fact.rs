@@ -276,7 +276,7 @@ fn weight(why: &Why) -> u8 {
 }
 
 impl<T> Default for Fact<T> {
-    /// Not recorded, without a source.
+    /// A fact that was not recorded, without a source.
     fn default() -> Self {
         Self::not_recorded("nowhere")
     }

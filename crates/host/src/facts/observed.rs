@@ -26,7 +26,7 @@ pub struct Observed {
     pub napis_unknown: Option<String>,
 }
 
-/// One socket.
+/// A socket, as observed during an interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SocketSeen {
@@ -96,7 +96,7 @@ pub struct TcpSeen {
     pub receive_window_mean_bytes: Option<f64>,
 }
 
-/// One queueing discipline.
+/// A queueing discipline, as observed during an interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QdiscSeen {
@@ -118,7 +118,7 @@ pub struct QdiscSeen {
     pub tbf_bps: Option<u64>,
 }
 
-/// One NAPI instance.
+/// A NAPI instance, as observed during an interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NapiSeen {
@@ -130,9 +130,9 @@ pub struct NapiSeen {
     pub irq: Option<u32>,
     /// Number of the thread that polls the NAPI instance. `None` if softirqs do.
     pub thread: Option<u32>,
-    /// Packets received.
+    /// Number of packets that the NAPI instance received.
     pub packets: u64,
-    /// Polls.
+    /// Number of polls of the NAPI instance.
     pub polls: u64,
     /// Number of polls that used their whole budget, so that packets may have been left.
     pub full_polls: u64,

@@ -9,7 +9,7 @@ use crate::knob::{AnySetting, Value};
 /// settings that a controller moves.
 pub const FORMAT: u32 = 3;
 
-/// One record.
+/// One record of a journal, which is one line of its file.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {

@@ -51,7 +51,7 @@ pub enum Direction {
     Tx,
 }
 
-/// One queue. Receive and transmit queues are numbered separately, each from 0.
+/// A queue of an interface. Receive and transmit queues are numbered separately, each from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Queue {
     /// The number of the queue.

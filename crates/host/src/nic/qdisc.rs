@@ -21,7 +21,7 @@ const TCA_NETEM_JITTER64: u16 = 11;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
 
-/// One queueing discipline of an interface.
+/// A queueing discipline of an interface, with its counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Qdisc {
     /// Kind, such as `fq_codel`, `netem` or `tbf`.

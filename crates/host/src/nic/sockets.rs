@@ -32,7 +32,7 @@ units::named! {
     }
 }
 
-/// One socket.
+/// The state of one socket at the time of the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketState {
     /// Transport protocol of the socket.
