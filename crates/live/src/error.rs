@@ -1,16 +1,16 @@
-//! What can go wrong between the process and the machine. Each message says what to do next.
+//! The errors of this crate. Each message says what to do next.
 
 use std::io;
 
-/// An error of this crate. [`Error::lacks`] tells a missing prerequisite from wrong use.
+/// An error of this crate. [`Error::lacks`] tells a missing prerequisite from wrong input.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The machine, the kernel or the permissions lack something.
+    /// A prerequisite is missing on the machine, in the kernel or in the permissions.
     #[error("cannot {what}: {why}\nfix: {fix}")]
     Lacking {
         /// What was tried, worded to follow "cannot", such as "attach XDP to veth0".
         what: String,
-        /// The answer of the system.
+        /// The system's answer, or what is missing.
         why: String,
         /// What the user can do about it.
         fix: String,
@@ -18,7 +18,7 @@ pub enum Error {
     /// The request itself is wrong: a bad value, or a file that does not parse.
     #[error("{what}: {why}")]
     Invalid {
-        /// What the error is about, with its place: "routes.toml, line 3".
+        /// What the error is about, with its place, such as "routes.toml, line 3".
         what: String,
         /// What is wrong there, and what would be right.
         why: String,
@@ -34,7 +34,7 @@ pub enum Error {
     /// A system operation failed, and no specific remedy is known.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried, as it follows "cannot": "open trace.pcap".
+        /// What was tried, worded to follow "cannot", such as "open trace.pcap".
         what: String,
         /// The system's error.
         source: io::Error,
@@ -51,7 +51,7 @@ impl From<pcap::Error> for Error {
 }
 
 impl Error {
-    /// Returns true if the environment lacks something (exit status 3), false if the request was wrong (2).
+    /// Whether the machine lacks something (exit status 3), rather than the user gave wrong input (exit status 2).
     pub fn lacks(&self) -> bool {
         !matches!(self, Self::Invalid { .. })
     }

@@ -1,10 +1,10 @@
-//! An instance: ports, an application, a mode, and one worker for each of its CPUs.
+//! An instance: a set of ports, an application, a waiting mode, and one or more workers.
 //!
 //! ```text
 //!   InstanceConfig ─► Instance::start ─► (running: telemetry, signals) ─► Instance::finish ─► Outcome
 //! ```
 //! All ports are opened before the first worker starts, so that anything missing is reported at once. When the workers
-//! are dropped, the sockets close, the XDP program is detached and changed settings are restored.
+//! are dropped, the sockets are closed, the XDP program is detached and changed settings are restored.
 
 use std::path::PathBuf;
 use std::thread::JoinHandle;
@@ -27,7 +27,7 @@ use crate::record::Recording;
 use crate::telemetry::{Identity, Reader, Snapshot, Telemetry, Usage};
 use crate::worker::{Finish, Stop, Worker};
 
-/// What to run.
+/// Configuration of an instance.
 #[derive(Clone, Debug)]
 pub struct InstanceConfig {
     /// The instance's name, under which other programs find its telemetry.
@@ -38,29 +38,31 @@ pub struct InstanceConfig {
     pub sockets: SocketConfig,
     /// The application that handles each frame.
     pub app: AppConfig,
-    /// How the workers wait. [`Instance::start`] computes the loss bound of `adaptive` (the longest wait in which no
-    /// ring overflows) and fills it in.
+    /// The waiting mode of the workers. [`Instance::start`] computes and sets the loss bound of `adaptive`, which
+    /// limits waits so that no ring overflows.
     pub mode: Mode,
-    /// What waits cost on this machine, measured before. `None`: `adaptive` learns it while it runs. Other modes ignore
-    /// it.
+    /// How late waits end on this machine, measured earlier. If `None`, `adaptive` learns it while it runs. Other modes
+    /// ignore it.
     pub costs: Option<WakeCosts>,
-    /// The highest rate at which packets may arrive at one queue. `None` means the line rate.
+    /// The highest rate at which packets may arrive at one queue; the user states it. `None` means the shortest frames
+    /// at the line rate.
     pub peak_rate: Option<PacketRate>,
-    /// One entry per worker: its CPU and its scheduling class.
+    /// CPU and scheduling class of each worker, one entry per worker.
     pub workers: Vec<Scheduling>,
-    /// Number of frame slots in each worker's pool. `None` means as many as the worker's rings can hold, plus a burst.
+    /// Number of frame slots in each worker's pool. `None` means as many as the worker's rings can hold, plus four
+    /// bursts.
     pub pool_frames: Option<u32>,
     /// Size of a frame slot, in bytes.
     pub frame_size: u32,
     /// Whether to ask for huge pages for the frame slots.
     pub huge_pages: bool,
-    /// Whether to keep all memory of the process in RAM.
+    /// Whether to lock all memory of the process in RAM.
     pub lock_memory: bool,
-    /// The directory in which telemetry files are made.
+    /// The directory in which telemetry files are created.
     pub telemetry_root: PathBuf,
-    /// Number of decisions to record per worker. `None` records nothing.
+    /// Maximum number of decisions of the wait policy to record per worker. `None` records nothing.
     pub record: Option<usize>,
-    /// The wrappers around the devices, which inject faults, log calls or capture frames.
+    /// Wrappers around the devices, which inject faults, log calls or capture frames.
     pub wrappers: Wrappers,
 }
 
@@ -106,7 +108,7 @@ pub struct WorkerEnd {
     pub counts: Option<Snapshot>,
     /// The CPU time of the worker's thread. `None` if the kernel does not report it.
     pub usage: Option<Usage>,
-    /// The recorded decisions, in the format of a record file. `None` if nothing was to be recorded.
+    /// The recorded decisions, in the format of a record file. `None` if no recording was requested.
     pub record: Option<Vec<u8>>,
 }
 
@@ -125,8 +127,8 @@ impl Instance {
             reports.push(port.report());
             ports.push(port);
         }
-        // Not before the ports: who lacks the privilege for these learns that first, as it is enough to
-        // lock memory too. Nothing of what is locked is in use yet.
+        // Locks memory only after opening the ports: a user without privileges must see the error of the ports first,
+        // because the privileges for these also suffice to lock memory. None of the locked memory is in use yet.
         if config.lock_memory {
             os::lock_memory()?;
         }
@@ -181,17 +183,17 @@ impl Instance {
         &self.ports
     }
 
-    /// The mode in use, with its loss bound (see [`InstanceConfig::mode`]) filled in.
+    /// The mode in use, with its loss bound (see [`InstanceConfig::mode`]) set.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// What each worker has counted so far.
+    /// The current counters of each worker.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         self.readers.iter().map(Reader::snapshot).collect()
     }
 
-    /// The handle by which any thread can ask the workers to stop.
+    /// A handle with which any thread can ask the workers to stop.
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
@@ -252,7 +254,7 @@ fn with_loss_bound(mode: Mode, ports: &[PortReport]) -> Mode {
     }
 }
 
-/// Opens the devices of one worker, and the pool that they share.
+/// Creates the pool of one worker, and opens the worker's devices, which share it.
 fn open_devices(
     config: &InstanceConfig,
     ports: &[Box<dyn OpenPort>],
@@ -278,7 +280,7 @@ fn open_devices(
     Ok((devices, pool))
 }
 
-/// The whole body of a worker's thread.
+/// The body of a worker's thread.
 #[allow(clippy::too_many_arguments)] // the parts of one worker, each used once
 fn work<A: App>(
     app: A,
@@ -305,7 +307,7 @@ fn work<A: App>(
     }
 }
 
-#[allow(clippy::too_many_arguments)] // as above
+#[allow(clippy::too_many_arguments)] // see `work`
 fn drive<A: App, P: WaitPolicy<Monotonic>>(
     app: A,
     devices: Vec<Box<dyn Device>>,
@@ -321,7 +323,7 @@ fn drive<A: App, P: WaitPolicy<Monotonic>>(
         os::place_this_thread(scheduling)?;
         telemetry.runs_here()?;
         let worker = Worker::new(devices, pool, app, policy, LinuxCpu, telemetry, stop)?;
-        // Before the first frame is looked at.
+        // Drop privileges before the first frame is handled.
         os::give_up_privileges()?;
         Ok(worker)
     };

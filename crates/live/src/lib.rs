@@ -1,11 +1,11 @@
-//! The loop that moves packets: it combines a policy, devices and a clock.
+//! The packet loop: it combines a wait policy, devices and a clock.
 //!
-//! **Law:** this crate decides nothing. [`policy`] decides what to wait for, and for how long. This crate carries out
-//! the decision, reports the result and counts. `unsafe` appears only in files named `sys.rs`.
+//! **Rule:** this crate decides nothing. The crate [`policy`] decides how to wait, and for how long. This crate carries
+//! out the decision, reports the result to the policy, and counts. `unsafe` appears only in files named `sys.rs`.
 //!
-//! Where to start: [`worker`] is the loop. It moves frames between [`device::Device`]s, of which [`device::afxdp`] is
-//! the important one. [`app::App`] is what it does to each frame, [`pool`] holds the frames' memory, and [`telemetry`]
-//! shows other programs what it does while it runs.
+//! Where to start: [`worker`] is the loop. It moves frames between [`device::Device`]s; the most important one is in
+//! [`device::afxdp`]. An [`app::App`] handles each frame, [`pool`] has the memory of the frames, and [`telemetry`]
+//! shows other programs the counters of a running worker.
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

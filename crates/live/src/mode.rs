@@ -1,4 +1,4 @@
-//! The text form of a mode and of known wait costs in record files.
+//! The form of a waiting mode and of known wait costs in record files.
 
 use policy::LossBound;
 pub use policy::wait::Mode;
@@ -68,7 +68,7 @@ impl ModeText {
     }
 }
 
-/// [`WakeCosts`] in the form of a record file. A replay needs them, because the policy started from them.
+/// [`WakeCosts`] in the form of a record file. A replay needs the costs, because the policy started with them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostsText {
@@ -93,7 +93,7 @@ struct LatenessText {
     p75_ns: u64,
     p90_ns: u64,
     p99_ns: u64,
-    /// The 99.9th percentile. If the file lacks this field, because it was written by an older version, p99 is used.
+    /// The 99.9th percentile. A file of an older version lacks this field; then the 99th percentile is used.
     #[serde(default)]
     p999_ns: u64,
 }

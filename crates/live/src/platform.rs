@@ -1,7 +1,8 @@
-//! What waits cost on a platform, from the profile that `apus probe all -o FILE` writes.
+//! Reads the costs of waits on a platform from the profile that `apus probe all -o FILE` writes.
 //!
-//! The crate `probe` owns the document, and `apus run` reads it through `probe`'s types. Here only the few fields are read
-//! that [`WakeCosts`] needs, so that libapus does not bring the probes along. A test in `cli` compares the two readers.
+//! The crate `probe` defines the document, and `apus run` reads it with `probe`'s types. This module reads only the few
+//! fields that [`WakeCosts`] needs, so that libapus need not include the probes. A test in `cli` compares the two
+//! readers.
 
 use policy::wait::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use serde::Deserialize;
@@ -40,18 +41,19 @@ struct Counts {
     overflow: u64,
 }
 
-/// Stands for a sample above a histogram's range, in nanoseconds: where the range of `probe`'s histograms ends.
+/// Value for samples above a histogram's range, in ns: the end of the range of `probe`'s histograms.
 const BEYOND: u64 = 4_000_000_000;
 
-/// Extracts the costs from the text of a profile: timers by clock_nanosleep, by their interval, and frames picked up after
-/// poll(2). Distributions with too few samples for a p99 are left out, so that the policy learns them.
+/// Extracts the costs from the text of a profile: the lateness of clock_nanosleep timers for each interval, and of
+/// waits in poll(2) that a frame ends. Distributions with too few samples for a p99 are left out; the policy then
+/// learns them.
 pub fn costs(text: &str) -> Result<WakeCosts, String> {
     let profile: Profile = serde_json::from_str(text).map_err(|why| format!("it is no profile: {why}"))?;
     if !(profile.schema.starts_with("apus.platform/") || profile.schema.starts_with("apus.probe/")) {
         return Err(format!("it is a document {:?}, not apus.platform or apus.probe", profile.schema));
     }
     let mut timed = Vec::new();
-    // Of other probes, and of other ways to wait, the detail has no such entry.
+    // Results of other probes and of other kinds of waits have no such entry in `detail`.
     let timers = profile.measured.iter().map(|of| (of, &of.detail["timer"]));
     for (of, detail) in timers.filter(|(_, detail)| detail["wait"] == "clock_nanosleep") {
         let interval = detail["interval_ns"].as_u64().ok_or("a timer result has no interval_ns")?;
@@ -66,7 +68,7 @@ pub fn costs(text: &str) -> Result<WakeCosts, String> {
         return Err(format!("it has timer results for {} intervals, but at most {LENGTHS} are supported", timed.len()));
     }
     timed.sort_by_key(|cost| cost.length);
-    // Across CPUs where that was measured: frames come from elsewhere as a rule.
+    // Prefers the result across CPUs, if it was measured, because frames usually come from another CPU.
     let blocked = |variant: &str| {
         let of = profile.measured.iter().find(|of| of.probe == "interrupt" && of.variant.starts_with(variant))?;
         of.terms.iter().find(|term| term.name == "XDP to pick-up")
@@ -88,7 +90,7 @@ fn lateness(of: &Distribution) -> Result<Option<Lateness>, String> {
     if !counts.is_sorted_by(|a, b| a.0 < b.0) {
         return Err("the values of a histogram are not in ascending order".into());
     }
-    // In 128 bits: a file may claim any number of samples.
+    // In 128 bits, because a file may contain any number of samples.
     let total: u128 = counts.iter().map(|(_, n)| u128::from(*n)).sum::<u128>() + u128::from(of.histogram.overflow);
     let at = |per_mille: u128| {
         let (rank, mut seen) = ((total * per_mille).div_ceil(1_000), 0);

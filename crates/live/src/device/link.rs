@@ -1,4 +1,4 @@
-//! The state of a kernel interface, for devices that frames reach through one.
+//! The link state of a kernel interface, for devices that use one.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -7,8 +7,8 @@ use rustix::net::{AddressFamily, SocketType, netdevice};
 use super::{Health, afxdp};
 use crate::Error;
 
-/// A kernel interface, in the network namespace in which this value was made. The calling thread may be in another one
-/// later.
+/// A kernel interface in the network namespace in which this value was created, even if the thread changes its
+/// namespace later.
 #[derive(Debug)]
 pub struct Link {
     name: String,
@@ -17,14 +17,14 @@ pub struct Link {
 }
 
 impl Link {
-    /// The interface with this index, in the calling thread's network namespace. Errors name the port as `name`.
+    /// The interface with the index `index` in the calling thread's network namespace. Errors call the port `name`.
     pub fn new(name: impl Into<String>, index: u32) -> Result<Self, Error> {
         let control = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
             .map_err(|e| Error::system("open a socket to query interfaces", e))?;
         Ok(Self { name: name.into(), index, control })
     }
 
-    /// Whether the interface exists and is up.
+    /// Whether the interface is up or down; an error if it no longer exists.
     pub fn health(&self) -> Result<Health, Error> {
         let Self { name, index, control } = self;
         let lost = |e| Error::PortLost { port: name.clone(), why: format!("the interface was deleted or moved ({e})") };

@@ -1,6 +1,7 @@
-//! The ports between which the loop moves frames.
+//! Devices: the ports between which a worker moves frames.
 //!
-//! [`Device`] is deliberately small. Faults, traces and captures are devices that wrap devices.
+//! The trait [`Device`] is deliberately small. Fault injection, traces and captures are devices that wrap another
+//! device.
 
 pub mod afxdp;
 pub mod capture;
@@ -16,50 +17,51 @@ use std::os::fd::BorrowedFd;
 use crate::Error;
 use crate::pool::{Frame, Pool};
 
-/// A port with one or more queues. Every call names its queue; queues are numbered from 0.
+/// A port with one or more queues. Queues are numbered from 0.
 ///
-/// A worker calls `rx` → (work) → `tx` on every queue. Then it starts again, or it calls `arm` → `rx`, blocks on the
-/// [`wait_handle`](Device::wait_handle)s, and calls `disarm`.
+/// A worker calls `rx`, handles the frames, and calls `tx`, on every queue. Then it starts again, or it blocks: it
+/// calls `arm`, calls `rx` once more, blocks on the [`wait_handle`](Device::wait_handle)s, and calls `disarm`.
 pub trait Device: Send {
-    /// The port's name: that of its network interface, or a substitute.
+    /// The port's name: the name of its network interface, or a substitute.
     fn name(&self) -> &str;
 
     /// Number of queues. It never changes.
     fn queues(&self) -> usize;
 
-    /// Appends up to `room` received frames to `out`. Returns how many.
+    /// Appends up to `room` received frames to `out`. Returns the number of frames.
     ///
-    /// Never blocks. If the device lacks free slots for later frames, it takes them from `pool`.
+    /// Never blocks. If the device needs free slots for later frames, it takes them from `pool`.
     fn rx(&mut self, queue: usize, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize;
 
-    /// Sends frames from the front of `frames`. Returns how many it took; their slots return to `pool` once they are
-    /// sent. Frames that it did not take stay in `frames`, and the caller drops them or tries again.
+    /// Sends frames from the front of `frames`. Returns the number of frames accepted; their slots return to `pool`
+    /// when they have been sent. Frames that were not accepted stay in `frames`, and the caller drops them or tries
+    /// again.
     fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize;
 
     /// Number of frames known to wait in the receive ring.
     fn backlog(&self, queue: usize) -> usize;
 
-    /// Makes the next frame on this queue turn the wait handle readable, until [`disarm`](Device::disarm).
+    /// From now on until [`disarm`](Device::disarm), a received frame on this queue makes its wait handle readable.
     fn arm(&mut self, queue: usize) -> Result<(), Error>;
 
-    /// Undoes `arm`.
+    /// Ends the effect of [`arm`](Device::arm).
     fn disarm(&mut self, queue: usize);
 
-    /// The handle that poll(2) reports as readable when frames wait. `None` if this device cannot wake anyone: then a
-    /// worker sleeps for at most [`crate::worker::UNWAKEABLE`] instead of blocking.
+    /// The handle that poll(2) reports as readable when frames wait. `None` if the device cannot wake a worker: then
+    /// the worker sleeps for at most [`crate::worker::UNWAKEABLE`] instead of blocking.
     fn wait_handle(&self, queue: usize) -> Option<BorrowedFd<'_>>;
 
     /// Whether the port still works. Called a few times per second, and after a wait handle failed.
     fn health(&mut self) -> Result<Health, Error>;
 
-    /// The device's own counters for this queue, since it was opened.
+    /// The device's own counters for this queue, from the time at which it was opened.
     fn statistics(&mut self, queue: usize) -> Statistics;
 
     /// What the device supports. A field that is `None` may become known later.
     fn capabilities(&self) -> Capabilities;
 }
 
-/// A boxed device is a device too, so that wrappers work for any device from the command line.
+/// A boxed device is also a device, so that wrappers work for a device chosen at run time.
 impl<D: Device + ?Sized> Device for Box<D> {
     fn name(&self) -> &str {
         (**self).name()
@@ -97,14 +99,15 @@ impl<D: Device + ?Sized> Device for Box<D> {
 }
 
 units::named! {
-    /// The state of a port that still exists. A port that is gone is an [`Error::PortLost`].
+    /// The state of a port that still exists. For a port that has disappeared, [`Device::health`] returns
+    /// [`Error::PortLost`].
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Health {
         /// Frames pass in both directions.
         Up = "up",
         /// The link is down: no frames arrive, and sent frames are lost. It may come up again.
         Down = "down",
-        /// The device has reached its end (a capture file was played).
+        /// The device has reached its end, such as a capture file that has been played.
         Finished = "finished",
     }
 }
@@ -116,26 +119,28 @@ pub struct Statistics {
     pub rx_ring_full: u64,
     /// Received frames that were lost because no slot was free.
     pub rx_no_buffer: u64,
-    /// Received frames that were lost for another reason (too long for a slot, malformed descriptor).
+    /// Received frames that were lost for another reason, such as a frame too long for a slot or a malformed
+    /// descriptor.
     pub rx_invalid: u64,
     /// Frames to be sent that the kernel refused as malformed.
     pub tx_invalid: u64,
-    /// Frames to be sent that the driver accepted and then dropped (its queue full, no carrier).
+    /// Frames to be sent that the driver accepted and then dropped, for example because its queue was full or there was
+    /// no carrier.
     pub tx_dropped: u64,
 }
 
 /// What a device supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Capabilities {
-    /// Whether frames carry their time of arrival.
+    /// Whether received frames have an arrival timestamp.
     pub stamps_arrival: bool,
     /// Whether the driver receives directly into the pool.
     pub zero_copy: bool,
-    /// Whether a frame can end a block.
+    /// Whether an arriving frame can wake a blocked worker.
     pub wakes: bool,
     /// Whether busy polling has an effect. `None` if it was not requested or is not known yet.
     pub busy_poll: Option<bool>,
-    /// Number of descriptors in the receive ring: how many frames can wait before one is lost.
+    /// Number of descriptors in the receive ring: the number of frames that can wait before one is lost.
     pub rx_descriptors: u32,
     /// The longest frame that the device can send or receive, in bytes.
     pub longest_frame: u32,

@@ -15,38 +15,39 @@ use crate::Error;
 use crate::device::{Capabilities, Device, Health, Statistics};
 use crate::pool::{Frame, Pool};
 
-/// Descriptors it says it has: as a memory device, for the same reason
-/// (DPDK lib/ethdev/rte_ethdev.h, `RTE_ETH_DEV_FALLBACK_RX_RINGSIZE`). None of them can overflow.
+/// Number of descriptors that the device reports. It is DPDK's default for drivers without a preference
+/// (lib/ethdev/rte_ethdev.h, `RTE_ETH_DEV_FALLBACK_RX_RINGSIZE`), as in a memory device. The device has no ring that
+/// could overflow.
 const DESCRIPTORS: u32 = 512;
 
 /// When the frames of a capture file arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Timing {
-    /// As fast as the worker takes them.
+    /// As fast as the worker receives them.
     Asap,
-    /// At the recorded intervals: each frame arrives as long after the first `rx` as it was recorded after the first
-    /// frame.
+    /// At the recorded intervals, counted from the first `rx` call.
     Recorded,
 }
 
-/// Which file to play, and what to do with the frames that are sent.
+/// The file to play, and what to do with the frames that are sent.
 #[derive(Clone, Debug)]
 pub struct PcapPlay {
     /// The file from which the frames come.
     pub input: PathBuf,
     /// When the frames arrive.
     pub timing: Timing,
-    /// Whether to start again at the end of the file, without limit. With [`Timing::Recorded`] a round lasts one mean
-    /// gap longer than the recording.
+    /// Whether to play the file again and again. With [`Timing::Recorded`], a pause of one mean gap follows the last
+    /// frame of each round.
     pub repeat: bool,
     /// The file to which sent frames are written, in nanosecond format. `None` discards them.
     pub output: Option<PathBuf>,
-    /// Added to the times in the output to make them count from 1970: the real-time clock less the monotonic clock.
+    /// The difference between the real-time clock and the monotonic clock. It is added to all times, so that the times
+    /// in the output count from 1970.
     pub clock_to_realtime: Nanos,
 }
 
 impl PcapPlay {
-    /// Plays `input` once, as fast as the worker takes the frames, and discards sent frames.
+    /// Plays `input` once, as fast as the worker receives the frames, and discards sent frames.
     pub fn new(input: impl Into<PathBuf>) -> Self {
         let input = input.into();
         Self { input, timing: Timing::Asap, repeat: false, output: None, clock_to_realtime: Nanos::ZERO }
@@ -63,9 +64,9 @@ impl PcapPlay {
 ///     └─── damaged file, failed read or write ──► Failed: health() says why, each time
 /// ```
 ///
-/// It reads and writes on the worker's core, through buffers of 1 MiB, and loses no frame. To record at full speed,
-/// wrap another device in [`Capturing`](crate::device::capture::Capturing) instead. The frames are on disk after the
-/// next call of `health`, or when the device is dropped.
+/// The device reads and writes files on the worker's core, through buffers of 1 MiB, and loses no frame. To record at
+/// full speed, wrap another device in [`Capturing`](crate::device::capture::Capturing) instead. Sent frames are written
+/// to the output file at the next call of `health`, or when the device is dropped.
 #[derive(Debug)]
 pub struct PcapDevice<C> {
     name: String,
@@ -74,11 +75,11 @@ pub struct PcapDevice<C> {
     reader: PcapReader<BufReader<File>>,
     writer: Option<PcapWriter<BufWriter<File>>>,
     state: State,
-    /// When the current round's first record is due; set by the first `rx`.
+    /// Time at which the first record of the current round is due. The first `rx` sets it.
     start: Option<Instant<Monotonic>>,
-    /// Records of this round, up to the one read ahead.
+    /// Number of records read in this round, including the one read ahead.
     in_round: u64,
-    /// Set by `arm` to go off when the next record is due.
+    /// Timer that `arm` sets to expire when the next record is due.
     timer: OwnedFd,
     statistics: Statistics,
 }
@@ -119,7 +120,7 @@ impl<C: Fn() -> Instant<Monotonic> + Send> PcapDevice<C> {
         Ok(Self { name, clock, play, reader, writer, state, start: None, in_round: 1, timer, statistics })
     }
 
-    /// When the record read ahead is due; before the first `rx`, or as fast as taken: at once.
+    /// Time at which the record read ahead is due: at once before the first `rx`, and with [`Timing::Asap`].
     fn due(&self) -> Instant<Monotonic> {
         match (self.play.timing, self.start) {
             (Timing::Recorded, Some(start)) => start + self.reader.record().offset,
@@ -127,7 +128,7 @@ impl<C: Fn() -> Instant<Monotonic> + Send> PcapDevice<C> {
         }
     }
 
-    /// Reads the next record ahead, from the start again if so configured.
+    /// Reads the next record ahead. At the end of the file, starts again if `repeat` is set.
     fn advance(&mut self) -> Result<State, Error> {
         let last = self.reader.record().offset;
         if self.reader.advance()? {
@@ -152,7 +153,8 @@ impl<C: Fn() -> Instant<Monotonic> + Send> PcapDevice<C> {
         Ok(if self.reader.advance()? { State::Ready } else { State::Finished })
     }
 
-    /// Receives the record read ahead, if there is a slot for it; whether it left the file.
+    /// Receives the record read ahead. Returns `false` if there is no free slot for it. A record that does not fit into
+    /// a slot is counted and discarded.
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, arrived: Option<Instant<Monotonic>>) -> bool {
         let record = self.reader.record();
         let Some(mut frame) = pool.take() else { return false };
@@ -170,7 +172,7 @@ impl<C: Fn() -> Instant<Monotonic> + Send> PcapDevice<C> {
     }
 
     fn set_timer(&self, after: Nanos) {
-        // 0 would stop it; what is due goes off after 1 ns.
+        // A time of 0 would stop the timer. If the record is already due, the timer expires after 1 ns.
         let nanos = after.as_nanos().max(1);
         let it_value = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
         self.apply_timer(it_value);
@@ -178,7 +180,7 @@ impl<C: Fn() -> Instant<Monotonic> + Send> PcapDevice<C> {
 
     fn apply_timer(&self, it_value: Timespec) {
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // It fails for a bad descriptor or a bad time only (timerfd_settime(2)), and both are good.
+        // Fails only for an invalid descriptor or time (timerfd_settime(2)); both are valid.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value });
     }
 }
@@ -233,7 +235,7 @@ impl<C: Fn() -> Instant<Monotonic> + Send> Device for PcapDevice<C> {
         taken
     }
 
-    /// 1 if the next record can be had: how many more could is known to the file only.
+    /// 1 if the next record is due, otherwise 0. Later records have not been read yet.
     fn backlog(&self, _queue: usize) -> usize {
         let due = matches!(self.state, State::Ready)
             && (self.play.timing == Timing::Asap || self.start.is_none() || self.due() <= (self.clock)());
@@ -241,7 +243,8 @@ impl<C: Fn() -> Instant<Monotonic> + Send> Device for PcapDevice<C> {
     }
 
     fn arm(&mut self, _queue: usize) -> Result<(), Error> {
-        // Finished or failed: readable at once, so that the worker looks at its health.
+        // If the device has finished or failed, the handle becomes readable at once, so that the worker checks its
+        // health.
         let wait = match self.play.timing {
             Timing::Recorded if matches!(self.state, State::Ready) => self.due().since((self.clock)()),
             _ => None,
@@ -303,7 +306,7 @@ mod tests {
     }
 
     impl Bed {
-        /// Records of 1, 2, … octets at these microseconds.
+        /// Makes a capture with records of 1, 2, … bytes at these times in us.
         fn new(test: &str, at_us: &[u64]) -> (Self, PcapPlay) {
             let folder = std::env::temp_dir().join(format!("apus-pcap-{test}-{}", std::process::id()));
             std::fs::create_dir_all(&folder).unwrap();
@@ -322,7 +325,7 @@ mod tests {
             PcapDevice::open(play, move || Instant::from_nanos(now.load(Ordering::Relaxed))).unwrap()
         }
 
-        /// Lengths of what comes at this many microseconds after the start.
+        /// Receives frames at `us` us after the start. Returns their lengths.
         fn at(&mut self, us: u64, device: &mut impl Device, room: usize) -> Vec<usize> {
             self.now.store(START + us * 1000, Ordering::Relaxed);
             device.rx(0, &mut self.pool, &mut self.out, room);

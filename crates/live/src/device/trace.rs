@@ -1,4 +1,4 @@
-//! A wrapper that remembers the latest calls of a device.
+//! A wrapper around a device, which logs the latest calls of the device.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -28,12 +28,12 @@ pub enum What {
     Rx {
         /// Number of frames received.
         frames: usize,
-        /// Number of polls of this queue since the last `Rx` event that found nothing.
+        /// Number of polls of this queue that found no frames since the last `Rx` event.
         after_empty: u64,
     },
     /// Frames were sent.
     Tx {
-        /// Number of frames that the device took.
+        /// Number of frames that the device accepted.
         taken: usize,
         /// Number of frames that the worker offered.
         offered: usize,
@@ -45,11 +45,11 @@ pub enum What {
     },
     /// The queue was disarmed.
     Disarm,
-    /// The health of the port changed. `None`: the check of the health failed.
+    /// The health of the port changed. `None` if the check of the health failed.
     Health(Option<Health>),
 }
 
-/// Writes for example `@17000ns q0 rx 3 after 12 empty`.
+/// Writes an event as text, such as `@17000ns q0 rx 3 after 12 empty`.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "@{}ns ", self.at.as_nanos())?;
@@ -77,7 +77,7 @@ impl fmt::Display for Event {
 struct Log {
     events: Vec<Event>,
     capacity: usize,
-    /// Number of all events so far. Once the ring is full, the oldest lies at this index modulo the capacity.
+    /// Total number of events so far. When the ring is full, the oldest event is at this index modulo the capacity.
     total: usize,
 }
 
@@ -92,7 +92,7 @@ impl Log {
     }
 }
 
-/// Reads the log of a [`Traced`], while it is in use and afterwards.
+/// Reads the log of a [`Traced`] device, while the device is in use and afterwards.
 #[derive(Clone, Debug)]
 pub struct TraceLog(Arc<Mutex<Log>>);
 
@@ -122,22 +122,22 @@ impl TraceLog {
     }
 }
 
-/// Wraps a device and logs every call to it with the time of clock `C`.
+/// A device whose calls are logged, with the time of the clock `C`.
 ///
-/// Polls that find nothing are only counted, and health is logged only when it changes. Each event costs a clock
-/// reading and an uncontended lock. Nothing is allocated after the start.
+/// Polls that find no frames are only counted, and health is logged only when it changes. Each event costs a clock
+/// reading and an uncontended lock. All memory is allocated at the start.
 #[derive(Debug)]
 pub struct Traced<D, C> {
     inner: D,
     clock: C,
     log: TraceLog,
-    /// For each queue, the number of polls since the last one that found frames.
+    /// For each queue, the number of polls since the last poll that found frames.
     empty: Vec<u64>,
     health: Option<Option<Health>>,
 }
 
 impl<D: Device, C: Fn() -> Instant<Monotonic> + Send> Traced<D, C> {
-    /// Wraps `inner` and remembers the latest `capacity` events (at least one).
+    /// Wraps `inner` and keeps the latest `capacity` events (at least one).
     pub fn new(inner: D, clock: C, capacity: usize) -> (Self, TraceLog) {
         let capacity = capacity.max(1);
         let log = TraceLog(Arc::new(Mutex::new(Log { events: Vec::with_capacity(capacity), capacity, total: 0 })));

@@ -1,4 +1,4 @@
-//! A file descriptor that a device makes readable when it has something to report.
+//! A file descriptor that a device makes readable to wake a worker.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,7 +11,7 @@ use crate::Error;
 pub(super) struct Wakeup(OwnedFd);
 
 impl Wakeup {
-    /// Makes a flag that is initially `set`.
+    /// Creates a flag. It is set initially if `set` is true.
     pub(super) fn new(set: bool) -> Result<Self, Error> {
         eventfd(u32::from(set), EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map(Self)

@@ -1,5 +1,5 @@
-//! What a worker's thread needs from the operating system: its CPU, its scheduling class, locked memory, termination
-//! signals, and word to the service manager.
+//! Functions of the operating system that an instance needs: pinning to a CPU, scheduling class, locked memory,
+//! privileges, termination signals, and messages to the service manager.
 
 pub mod notify;
 mod sys;
@@ -13,22 +13,22 @@ use units::{BitRate, Instant, Monotonic, Nanos};
 
 use crate::Error;
 
-/// The current time on `CLOCK_MONOTONIC`, by libc.
+/// The current time on `CLOCK_MONOTONIC`, read through libc.
 pub fn monotonic() -> Instant<Monotonic> {
     sys::monotonic()
 }
 
-/// How a worker's thread is to run.
+/// CPU and scheduling class of a worker's thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Scheduling {
     /// The CPU to which the thread is pinned. `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
-    /// Priority in the `SCHED_FIFO` class, 1 to 99. `None` stays in the normal class.
+    /// Priority in the `SCHED_FIFO` class, 1-99. `None` leaves the thread in the normal class.
     pub fifo: Option<u8>,
 }
 
-/// Pins the calling thread, sets its scheduling class, and sets its timer slack to 1 ns. By default, 50 us are added to
-/// every timed wait of the normal class (prctl(2), `PR_SET_TIMERSLACK`).
+/// Pins the calling thread, sets its scheduling class, and sets its timer slack to 1 ns. The default slack lets the
+/// kernel delay every timed wait in the normal class by up to 50 us (prctl(2), `PR_SET_TIMERSLACK`).
 pub fn place_this_thread(scheduling: Scheduling) -> Result<(), Error> {
     if let Some(cpu) = scheduling.cpu {
         let mut set = CpuSet::new();
@@ -49,14 +49,14 @@ pub fn place_this_thread(scheduling: Scheduling) -> Result<(), Error> {
         .map_err(|e| Error::system("set the timer slack to 1 ns", e))
 }
 
-/// Sets the timer slack of the calling thread, at least 1 ns (prctl(2), `PR_SET_TIMERSLACK`). The kernel adds it to
-/// timed waits of the normal class; real-time classes ignore it.
+/// Sets the timer slack of the calling thread, at least 1 ns (prctl(2), `PR_SET_TIMERSLACK`). The kernel may delay
+/// timed waits in the normal class by this time; the real-time classes ignore it.
 pub fn set_timer_slack(slack: Nanos) -> Result<(), Error> {
     rustix::thread::set_current_timer_slack(NonZeroU64::new(slack.as_nanos().max(1)))
         .map_err(|e| Error::system(format!("set the timer slack to {slack}"), e))
 }
 
-/// Restricts the calling thread, and all threads that it starts from now on, to `cpus`.
+/// Restricts the calling thread, and all threads that it starts later, to `cpus`.
 pub fn allow_cpus(cpus: &[usize]) -> Result<(), Error> {
     let mut set = CpuSet::new();
     for cpu in cpus {
@@ -80,8 +80,8 @@ fn no_such_cpu(cpu: usize, why: &str) -> Error {
 
 /// Keeps all present and future memory of the process in RAM, because a page fault in the loop makes a packet late.
 ///
-/// Raises the limit on locked memory if it is allowed to. Once privileges are dropped, that limit would bound every
-/// later allocation.
+/// Raises the limit on locked memory if the process is allowed to. Otherwise, after privileges are dropped, this limit
+/// would restrict every later allocation.
 pub fn lock_memory() -> Result<(), Error> {
     use rustix::mm::{MlockAllFlags, mlockall};
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
@@ -93,7 +93,8 @@ pub fn lock_memory() -> Result<(), Error> {
 }
 
 /// The capabilities (capabilities(7)) that a process still needs after its ports are open. Normally there are none. If
-/// all memory is locked and its limit could not be raised, CAP_IPC_LOCK is needed, because allocations fail without it.
+/// the limit on locked memory could not be raised, the process needs CAP_IPC_LOCK: with locked memory, allocations
+/// would fail without it.
 pub fn lasting_capabilities() -> CapabilitySet {
     match getrlimit(Resource::Memlock).current {
         None => CapabilitySet::empty(),
@@ -101,9 +102,9 @@ pub fn lasting_capabilities() -> CapabilitySet {
     }
 }
 
-/// Permanently drops all other capabilities of the calling thread, and those that a program started by it could gain.
-/// An attacker who takes over this thread through a frame then has the rights of an ordinary program of this user (of
-/// user 0 if that user started it).
+/// Permanently drops all capabilities of the calling thread except [`lasting_capabilities`], and all those that a
+/// program started by it could gain. If an attacker takes over the thread through a malicious frame, he then has only
+/// the rights of an ordinary program of the same user (user 0 if started by root).
 pub fn give_up_privileges() -> Result<(), Error> {
     let failed = |e: rustix::io::Errno| Error::system("drop capabilities", e);
     let keep = lasting_capabilities() & capabilities(None).map_err(failed)?.permitted;
@@ -123,18 +124,19 @@ pub struct InterfaceFacts {
     pub mtu: u32,
 }
 
-/// Bytes of a frame before its payload: an Ethernet header with a VLAN tag (IEEE 802.3, clause 3; IEEE 802.1Q, 9.6).
+/// Number of bytes before the payload of a frame: an Ethernet header with a VLAN tag (IEEE 802.3, clause 3; IEEE
+/// 802.1Q, 9.6).
 const HEADER: u32 = 14 + 4;
 
 impl InterfaceFacts {
-    /// Length of the longest frame that the interface carries, in bytes: with a VLAN tag, without its check sequence.
+    /// Length of the longest frame that the interface carries, in bytes, with a VLAN tag and without check sequence.
     pub fn longest_frame(&self) -> u32 {
         self.mtu.saturating_add(HEADER)
     }
 }
 
-/// Reads the facts with ioctls (netdevice(7), and `ETHTOOL_GSET` of include/uapi/linux/ethtool.h). Unlike
-/// /sys/class/net, they answer for the calling thread's network namespace.
+/// Queries an interface with ioctls (netdevice(7), and `ETHTOOL_GSET` of include/uapi/linux/ethtool.h). Unlike
+/// /sys/class/net, they always refer to the calling thread's network namespace.
 pub fn interface_facts(name: &str) -> Result<InterfaceFacts, Error> {
     sys::interface_facts(name).map_err(|e| Error::Lacking {
         what: format!("query interface {name}"),
@@ -144,9 +146,9 @@ pub fn interface_facts(name: &str) -> Result<InterfaceFacts, Error> {
 }
 
 /// Blocks the termination signals (SIGINT, SIGTERM, SIGHUP, SIGQUIT) in the whole process, so that one thread can wait
-/// for them and the workers run undisturbed.
+/// for them and they do not interrupt the workers.
 ///
-/// Create it before any thread is started, because threads inherit the signal mask.
+/// Create this value before any thread is started, because threads inherit the signal mask.
 #[derive(Debug)]
 pub struct Signals(());
 
@@ -157,12 +159,13 @@ impl Signals {
         Ok(Self(()))
     }
 
-    /// Waits for one of the signals and returns its number. `None` after `timeout`.
+    /// Waits for one of the signals and returns its number. `None` if none arrives within `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<i32> {
         sys::wait_termination(timeout)
     }
 
-    /// Starts a child process with the usual signal mask. Otherwise it would inherit the blocked signals.
+    /// Starts a child process with the termination signals unblocked. Otherwise the child would inherit the blocked
+    /// signals.
     pub fn spawn(command: &mut std::process::Command) -> std::io::Result<std::process::Child> {
         sys::spawn_unblocked(command)
     }

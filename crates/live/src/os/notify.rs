@@ -1,10 +1,10 @@
-//! Tells the service manager how the process is doing: the protocol of sd_notify(3), spoken directly.
+//! Reports the state of the process to the service manager. Implements the protocol of sd_notify(3) without libsystemd.
 //!
 //! ```text
 //!   READY=1 ──► WATCHDOG=1 … ──► RELOADING=1, MONOTONIC_USEC=… ──► READY=1 ──► … ──► STOPPING=1
 //! ```
-//! systemd names a datagram socket in `NOTIFY_SOCKET`. Without that variable nobody listens, and every message is a
-//! success that does nothing.
+//! systemd passes the name of a datagram socket in `NOTIFY_SOCKET`. Without this variable, there is no service manager,
+//! and every message is silently discarded.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// The service manager, or nobody.
+/// The connection to the service manager, if there is one.
 #[derive(Debug)]
 pub struct ServiceManager {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -23,10 +23,11 @@ pub struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// The service manager that the environment names: `NOTIFY_SOCKET`, and `WATCHDOG_USEC` and `WATCHDOG_PID` of
-    /// sd_watchdog_enabled(3).
+    /// Connects to the service manager that the environment variables name: `NOTIFY_SOCKET`, and `WATCHDOG_USEC` and
+    /// `WATCHDOG_PID` of sd_watchdog_enabled(3).
     ///
-    /// Fails if the socket's name is neither a path nor `@` with an abstract name, or if no socket can be made.
+    /// Fails if the socket's name is neither a path nor `@` followed by an abstract name, or if no socket can be
+    /// created.
     pub fn of_environment() -> Result<Self, Error> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         Self::new(variable("NOTIFY_SOCKET"), variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"))
@@ -37,7 +38,7 @@ impl ServiceManager {
         let what = || format!("reach the service manager at {}", name.display());
         let to = address(&name).map_err(|e| Error::system(what(), e))?;
         let socket = UnixDatagram::unbound().map_err(|e| Error::system(what(), e))?;
-        // A service manager that reads nothing must not stop the steering.
+        // A service manager that reads no messages must not block this process.
         socket.set_nonblocking(true).map_err(|e| Error::system(what(), e))?;
         let number = |text: OsString| text.to_str().and_then(|text| text.parse::<u64>().ok());
         let is_ours = pid.is_none_or(|pid| number(pid) == Some(u64::from(std::process::id())));
@@ -45,19 +46,19 @@ impl ServiceManager {
         Ok(Self { socket: Some((socket, to)), watchdog: watchdog.map(Duration::from_micros) })
     }
 
-    /// Whether a service manager listens.
+    /// Whether there is a service manager.
     pub fn listens(&self) -> bool {
         self.socket.is_some()
     }
 
-    /// The longest time allowed between two calls of [`alive`](Self::alive) (`WatchdogSec=` of the unit). If it passes
-    /// without a call, the service manager ends the process. `None` if the service manager does not watch.
-    /// sd_watchdog_enabled(3) recommends to call at half of this time.
+    /// The longest time allowed between two calls of [`alive`](Self::alive) (`WatchdogSec=` of the unit). After this
+    /// time without a call, the service manager ends the process. `None` if the unit has no watchdog.
+    /// sd_watchdog_enabled(3) recommends to call `alive` every half of this time.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// Reports that the process has started, or has finished reloading. `status` is a line for people.
+    /// Reports that the process has started, or has finished reloading. `systemctl status` shows the line `status`.
     pub fn ready(&self, status: &str) -> Result<(), Error> {
         self.send(&format!("READY=1\nSTATUS={}", line(status)))
     }
@@ -69,13 +70,13 @@ impl ServiceManager {
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={usecs}"))
     }
 
-    /// Reports that the process has begun to end.
+    /// Reports that the process is about to end.
     pub fn stopping(&self) -> Result<(), Error> {
         self.send("STOPPING=1")
     }
 
-    /// Reports that the process is alive. Call it at least once in every [`watchdog`](Self::watchdog) time. `status`
-    /// says what the process does, in a line that `systemctl status` shows.
+    /// Reports that the process is alive. Must be called at least once in every [`watchdog`](Self::watchdog) time.
+    /// `systemctl status` shows the line `status`, which says what the process is doing.
     pub fn alive(&self, status: &str) -> Result<(), Error> {
         self.send(&format!("WATCHDOG=1\nSTATUS={}", line(status)))
     }
@@ -87,7 +88,7 @@ impl ServiceManager {
     }
 }
 
-/// A path, or `@` and an abstract name.
+/// Parses the name of a socket: a path, or `@` followed by an abstract name.
 fn address(name: &OsStr) -> io::Result<SocketAddr> {
     match name.as_bytes() {
         [b'/', ..] => SocketAddr::from_pathname(name),
@@ -96,7 +97,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     }
 }
 
-/// A text without line ends, which separate the assignments of a message.
+/// Replaces line ends in a text by spaces, because line ends separate the assignments of a message.
 fn line(text: &str) -> String {
     text.replace(['\n', '\r', '\0'], " ")
 }
@@ -146,7 +147,7 @@ mod tests {
         let name = format!("apus-notify-full-{}", std::process::id());
         let _socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         let manager = manager(&format!("@{name}"), None, None);
-        // The queue of a socket has net.unix.max_dgram_qlen messages, by default 10 or 512.
+        // The queue of a socket has room for net.unix.max_dgram_qlen messages, by default 10 or 512.
         assert!((0..100_000).any(|_| manager.alive("x").is_err()));
     }
 

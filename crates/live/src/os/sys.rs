@@ -72,7 +72,8 @@ pub(super) fn spawn_unblocked(command: &mut Command) -> io::Result<Child> {
 
 /// Value from include/uapi/linux/sockios.h.
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
-/// Value from include/uapi/linux/ethtool.h. Every driver that knows its speed still answers this request.
+/// Value from include/uapi/linux/ethtool.h. The request is deprecated, but every driver that knows its speed still
+/// answers it.
 const ETHTOOL_GSET: u32 = 1;
 
 /// Layout of `struct ethtool_cmd`, include/uapi/linux/ethtool.h.

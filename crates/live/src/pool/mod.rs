@@ -1,8 +1,8 @@
-//! The memory that holds the frames.
+//! The memory of the frames.
 //!
-//! Each worker owns one pool. All its devices receive into the pool and send from it, so forwarding copies nothing. A
-//! [`Frame`] is the right to use one slot. It cannot be copied, so each slot has one holder at a time: the free list, a
-//! device's ring, or the worker.
+//! Each worker owns one pool. All devices of the worker receive into the pool and send from it, so forwarding copies no
+//! data. A [`Frame`] is the right to use one slot of the pool. It cannot be copied, so each slot has a single owner at
+//! any time: the free list, a device's ring, or the worker.
 //!
 //! ```text
 //!   slot = frame_size bytes, aligned to it
@@ -19,7 +19,7 @@ use units::{Instant, Monotonic};
 use crate::Error;
 use sys::{Area, Mapping};
 
-/// Number of bytes kept free in front of a frame's data. Source: `XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h.
+/// Number of bytes that are kept free before a frame's data. Source: `XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h.
 pub const HEADROOM: usize = 256;
 
 /// Size of the largest slot, in bytes.
@@ -27,15 +27,15 @@ pub const LARGEST_SLOT: u32 = 65_536;
 
 /// Size of a cache line in bytes, on x86-64 and most of arm64.
 const CACHE_LINE: u64 = 64;
-/// The largest offset by which [`Pool::take_many`] moves the data within a slot, as a mask: 16 cache lines.
+/// Mask of the offsets by which [`Pool::take_many`] moves the data within a slot: 0 to 15 cache lines.
 const SPREAD: u64 = 15 * CACHE_LINE;
 
-/// The right to use one slot of a [`Pool`], and the position of the data in it.
+/// The right to use one slot of a [`Pool`], with the position of the data in the slot.
 #[derive(Debug)]
 pub struct Frame {
     addr: u64,
     len: u32,
-    /// Whether the frame was made by [`Pool::receive`].
+    /// Whether [`Pool::receive`] created the frame.
     was_lent: bool,
     arrived: u64,
 }
@@ -54,16 +54,16 @@ impl Frame {
     pub fn set_arrived(&mut self, at: Instant<Monotonic>) {
         self.arrived = at.as_nanos();
     }
-    /// Offset of the data from the pool's start.
+    /// Offset of the data from the start of the pool, in bytes.
     pub fn offset(&self) -> usize {
         self.addr as usize
     }
-    /// Whether the frame was made by [`Pool::receive`], for a device of another crate. Then, outside the frame's data,
-    /// only that device has written to the slot since it was lent.
+    /// Whether [`Pool::receive`] created the frame, for a device of another crate. Then only that device has written to
+    /// the rest of the slot since it was lent.
     pub fn was_lent(&self) -> bool {
         self.was_lent
     }
-    /// Offset of the data from the pool's start, as in AF_XDP descriptors.
+    /// Offset of the data from the start of the pool, as in AF_XDP descriptors.
     pub(crate) fn addr(&self) -> u64 {
         self.addr
     }
@@ -77,12 +77,12 @@ pub struct PoolConfig {
     /// Size of a slot in bytes: a power of two, at least 2048. AF_XDP uses slots above 4096 as several chunks (see
     /// [`XskContext`](crate::device::afxdp::XskContext)).
     pub frame_size: u32,
-    /// Whether to ask for 2 MiB huge pages.
+    /// Whether to map the pool with 2 MiB huge pages.
     pub huge_pages: bool,
 }
 
-/// The smallest slot that holds a frame of `longest` bytes (without its check sequence) behind the headroom, in bytes: a
-/// power of two, and at least 2048. A [`Pool`] has slots of at most [`LARGEST_SLOT`].
+/// Size in bytes of the smallest slot that has room for a frame of `longest` bytes (without its check sequence) after
+/// the headroom. It is a power of two, and at least 2048. The slots of a [`Pool`] have at most [`LARGEST_SLOT`] bytes.
 pub fn slot_for(longest: u32) -> u32 {
     longest.saturating_add(HEADROOM as u32).checked_next_power_of_two().unwrap_or(1 << 31).max(2048)
 }
@@ -93,25 +93,25 @@ impl Default for PoolConfig {
     }
 }
 
-/// Slots for frames, in one memory mapping.
+/// A pool of frame slots, in one memory mapping.
 #[derive(Debug)]
 pub struct Pool {
     area: Area,
     frame_size: u32,
     frames: u32,
     free: Vec<u64>,
-    /// For each slot, the last arrival timestamp that was read from it.
+    /// For each slot, the arrival timestamp that was last read from it.
     stamps: Vec<u32>,
-    /// A bit for each slot: whether [`lend`](Self::lend) or [`lend_frame`](Self::lend_frame) gave it out.
+    /// A bit for each slot: whether it is lent by [`lend`](Self::lend) or [`lend_frame`](Self::lend_frame).
     lent: Box<[u64]>,
 }
 
-/// The memory of a pool, for a driver that receives into it. It stays mapped as long as this value exists.
+/// The memory of a pool, for a driver that receives into it. The memory stays mapped while this value exists.
 #[derive(Clone, Debug)]
 pub struct PoolMemory(Arc<Mapping>);
 
 impl PoolMemory {
-    /// Start and length of the mapping. The slots follow each other without gaps.
+    /// Start and length of the mapping. There are no gaps between the slots.
     pub fn range(&self) -> (*mut u8, usize) {
         self.0.range()
     }
@@ -141,7 +141,7 @@ impl Pool {
         Ok(Self { area, frame_size, frames, free, stamps: vec![0; frames as usize], lent })
     }
 
-    /// Takes a slot from the free list. Its frame has no data yet. `None` if no slot is free.
+    /// Takes a slot from the free list, as a frame without data. `None` if no slot is free.
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
         let slot = self.free.pop()?;
@@ -154,14 +154,15 @@ impl Pool {
         self.give_addr(frame.addr);
     }
 
-    /// Appends up to `n` free slots to `out`, each with `len` bytes of data (whatever the slot held before). Returns
-    /// how many: fewer than `n` if fewer are free, and none if a slot has no room for `len`.
+    /// Appends up to `n` frames in free slots to `out`. Each has `len` bytes of data, with whatever was in the slot
+    /// before. Returns the number of frames: fewer than `n` if fewer slots are free, and 0 if a slot has no room for
+    /// `len`.
     ///
-    /// If a slot has room to spare, its data start in one of 16 cache lines, always the same one. With one offset for
-    /// all slots, the headers of a batch would share two of the 64 sets of a level 1 cache and evict each other (64
-    /// sets of 64 bytes: Intel SDM vol. 2, CPUID leaf 04H). DPDK spreads objects over memory channels in a similar way
-    /// (Mempool Library, "Memory Alignment Constraints"). Spread out, a macswap took 3.4 ns per frame instead of 4.5
-    /// (benches/memory.rs, batches of 32, 12 interleaved pairs).
+    /// If slots have enough room, the data start at one of 16 offsets, in steps of a cache line; the offset of a slot
+    /// is fixed. With the same offset in all slots, the headers of a batch would share two of the 64 sets of a level 1
+    /// cache and evict each other (64 sets of 64 bytes: Intel SDM vol. 2, CPUID leaf 04H). DPDK spreads objects over
+    /// memory channels in a similar way (Mempool Library, "Memory Alignment Constraints"). With these offsets, a
+    /// macswap took 3.4 ns per frame instead of 4.5 ns (benches/memory.rs, batches of 32, 12 interleaved pairs).
     #[inline]
     pub(crate) fn take_many(&mut self, n: usize, len: u32, out: &mut Vec<Frame>) -> usize {
         if len as usize > self.longest_frame() {
@@ -171,7 +172,7 @@ impl Pool {
         let shift = self.frame_size.trailing_zeros() - CACHE_LINE.trailing_zeros();
         let rest = self.free.len().saturating_sub(n);
         let taken = self.free.len() - rest;
-        // One reservation and no check a frame: the length of a drain is known.
+        // The length of a drain is known, so `extend` reserves memory once and checks nothing per frame.
         out.extend(self.free.drain(rest..).map(|slot| {
             let addr = slot + HEADROOM as u64 + (slot >> shift & spread);
             Frame { addr, len, was_lent: false, arrived: 0 }
@@ -187,22 +188,22 @@ impl Pool {
         self.free.extend(frames.drain(..).map(|frame| frame.addr & slot));
     }
 
-    /// Returns the slot that contains `addr` to the free list, for devices whose rings contain addresses.
+    /// Returns the slot that contains the address `addr` to the free list, for devices whose rings contain addresses.
     #[inline]
     pub(crate) fn give_addr(&mut self, addr: u64) {
         debug_assert!(self.free.len() < self.frames as usize, "a slot was given back twice");
         self.free.push(addr & !u64::from(self.frame_size - 1));
     }
 
-    /// Takes a slot from the free list as a plain address, for devices whose rings contain addresses.
+    /// Takes a slot from the free list and returns its address, for devices whose rings contain addresses.
     #[inline]
     pub(crate) fn take_addr(&mut self) -> Option<u64> {
         self.free.pop()
     }
 
-    /// The frame at `addr`, as named by a device's ring. `None` if it does not lie within one slot.
+    /// Creates a frame from an address and length in a device's ring. `None` if the data do not lie within one slot.
     ///
-    /// The slot must not be on the free list; it was in the device's ring.
+    /// The slot must come from the device's ring, and must not be on the free list.
     #[inline]
     pub(crate) fn frame_at(&self, addr: u64, len: u32) -> Option<Frame> {
         let slot_end = (addr | u64::from(self.frame_size - 1)).saturating_add(1);
@@ -213,8 +214,8 @@ impl Pool {
     /// Takes a slot from the free list for a device of another crate, and returns the slot's offset from the pool's
     /// start. `None` if no slot is free.
     ///
-    /// The slot stays lent until [`take_back`](Self::take_back) or [`receive`](Self::receive) names it. The pool hands
-    /// out no other right to it until then, so the device may let hardware write to it.
+    /// The slot stays lent until [`take_back`](Self::take_back) or [`receive`](Self::receive) is called for it. Until
+    /// then, nobody else can use the slot, so the device may let hardware write to it.
     #[inline]
     pub fn lend(&mut self) -> Option<usize> {
         let slot = self.free.pop()?;
@@ -222,15 +223,16 @@ impl Pool {
         Some(slot as usize)
     }
 
-    /// Lends the slot of a frame, for example to be sent. Returns the offset of its data from the pool's start.
+    /// Lends the slot of a frame to a device, for example to send the frame. Returns the offset of the data from the
+    /// start of the pool.
     #[inline]
     pub fn lend_frame(&mut self, frame: Frame) -> usize {
         self.mark_lent(frame.addr);
         frame.addr as usize
     }
 
-    /// Returns the lent slot that contains the offset `at` to the free list. Returns false, and changes nothing, if no
-    /// lent slot does.
+    /// Returns the lent slot that contains the offset `at` to the free list. Returns false, and changes nothing, if
+    /// there is no such lent slot.
     #[inline]
     pub fn take_back(&mut self, at: usize) -> bool {
         let lent = self.unmark_lent(at as u64);
@@ -240,8 +242,8 @@ impl Pool {
         lent
     }
 
-    /// Makes a frame of `len` bytes at the offset `at` in a lent slot. `None`, and nothing changes, if the slot is not
-    /// lent or the data would not lie within it.
+    /// Creates a frame of `len` bytes at the offset `at` in a lent slot, which is then no longer lent. Returns `None`,
+    /// and changes nothing, if the slot is not lent or the data would not lie within it.
     #[inline]
     pub fn receive(&mut self, at: usize, len: u32) -> Option<Frame> {
         let frame = self.frame_at(at as u64, len)?;
@@ -258,13 +260,14 @@ impl Pool {
         PoolMemory(self.area.mapping())
     }
 
-    /// Whether `memory` is this pool's. A device checks it: a frame of another pool names another slot here.
+    /// Whether `memory` is the memory of this pool. A device checks this, because a frame of another pool would refer
+    /// to a wrong slot.
     #[inline]
     pub fn uses(&self, memory: &PoolMemory) -> bool {
         std::ptr::eq(memory.range().0, self.area.as_ptr())
     }
 
-    /// The bit of the slot that contains `addr`: word and mask.
+    /// The bit in `lent` of the slot that contains `addr`, as word index and mask.
     #[inline]
     fn lent_bit(&self, addr: u64) -> (usize, u64) {
         let slot = addr >> self.frame_size.trailing_zeros();
@@ -298,8 +301,9 @@ impl Pool {
         self.area.slice_mut(frame.addr as usize, frame.len as usize)
     }
 
-    /// The 4 bytes in front of the data, in which the XDP program leaves the arrival timestamp. `None` if they have not
-    /// changed since they were last read for this slot: two frames cannot arrive in one slot at the same time.
+    /// The arrival timestamp, which the XDP program writes to the 4 bytes before the data. `None` if it is the same as
+    /// the one last read from this slot: two frames cannot arrive in a slot at the same time, so this frame has no
+    /// timestamp.
     #[inline]
     pub(crate) fn new_stamp(&mut self, frame: &Frame) -> Option<u32> {
         let start = (frame.addr as usize).checked_sub(4)?;
@@ -308,13 +312,13 @@ impl Pool {
         (std::mem::replace(last, stamp) != stamp).then_some(stamp)
     }
 
-    /// Writes the arrival timestamp to the same place.
+    /// Writes an arrival timestamp before the data, as the XDP program does.
     #[cfg(test)]
     pub(crate) fn write_stamp(&mut self, frame: &Frame, stamp: u32) {
         self.area.slice_mut(frame.addr as usize - 4, 4).copy_from_slice(&stamp.to_ne_bytes());
     }
 
-    /// Sets the length of the data. Bytes beyond the old length keep whatever value they had.
+    /// Sets the length of the data. Bytes after the old length have whatever values were in the slot.
     ///
     /// Returns whether the slot has enough room.
     pub fn set_len(&self, frame: &mut Frame, len: usize) -> bool {
@@ -326,7 +330,7 @@ impl Pool {
         fits
     }
 
-    /// The longest frame that fits behind the headroom, in bytes.
+    /// Length of the longest frame that fits into a slot after the headroom, in bytes.
     pub fn longest_frame(&self) -> usize {
         self.frame_size as usize - HEADROOM
     }
@@ -342,7 +346,7 @@ impl Pool {
     pub fn free(&self) -> usize {
         self.free.len()
     }
-    /// Start and size of the mapping, for a kernel that will receive into it.
+    /// Start and size of the mapping, to register it with the kernel.
     pub(crate) fn area(&self) -> (*mut u8, usize) {
         (self.area.as_ptr(), self.area.len())
     }
@@ -380,7 +384,7 @@ mod tests {
         let mut pool = Pool::new(PoolConfig { frames: 70, ..PoolConfig::default() }).unwrap();
         let slots: Vec<usize> = std::iter::from_fn(|| pool.lend()).collect();
         assert_eq!((slots.len(), pool.lent(), pool.free()), (70, 70, 0));
-        // Not within one slot, outside of the pool, or no slot at all: nothing changes.
+        // If the data are not within one slot or are outside the pool, nothing changes.
         for (at, len) in [(slots[3] + 2000, 60), (70 * 2048, 1), (usize::MAX, 1)] {
             assert!(pool.receive(at, len).is_none(), "{at} {len}");
         }

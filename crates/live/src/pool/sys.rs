@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// A private anonymous mapping with all pages touched, as its one user sees it.
+/// A private anonymous mapping with all pages touched. Only its owner has access to the bytes.
 #[derive(Debug)]
 pub(super) struct Area {
-    // Beside `mapping`, so that the loop follows one pointer less.
+    // A copy of the start in `mapping`, so that the loop follows one pointer less.
     start: NonNull<u8>,
     len: usize,
     mapping: Arc<Mapping>,
 }
 
-/// The mapping itself. It is unmapped when its last user is dropped.
+/// The mapping itself. It is unmapped when the last reference is dropped.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,

@@ -1,4 +1,4 @@
-//! AF_XDP as a backend: the queues of a network interface, distributed over the workers.
+//! The AF_XDP backend: distributes the queues of a network interface over the workers.
 
 use crate::Error;
 use crate::app::PortInfo;
@@ -43,7 +43,7 @@ impl OpenPort for Open {
             kind: PortKind::AfXdp,
             driver: Some(DriverReport {
                 xdp_mode: Some(self.interface.mode()),
-                zero_copy: false, // known when the sockets are open: see `learn`
+                zero_copy: false, // known only when the sockets are open: see `learn`
                 queues: self.interface.queues().to_vec(),
                 dpdk_driver: None,
                 wakes: None,
@@ -71,7 +71,7 @@ impl OpenPort for Open {
 }
 
 impl Open {
-    /// The queues of one worker: those whose position, modulo the number of workers, is the worker's number.
+    /// The queues of one worker: every n-th queue, starting with the worker's number, where n is the number of workers.
     fn share(&self, worker: usize) -> Vec<u32> {
         self.interface.queues().iter().copied().skip(worker).step_by(self.workers).collect()
     }

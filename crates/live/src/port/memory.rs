@@ -1,4 +1,4 @@
-//! Memory as a backend: an endless supply of one frame. Every worker has its own.
+//! The memory backend: a port that delivers the same frame again and again. Every worker has its own source.
 
 use crate::Error;
 use crate::app::PortInfo;
@@ -7,14 +7,14 @@ use crate::device::Device;
 use crate::device::memory::MemoryDevice;
 use crate::port::{Backend, OpenPort, Opening, PeakRate, PortKind, PortReport, SLOTS_WITHOUT_KERNEL, Share};
 
-/// What a memory port supplies.
+/// Configuration of a memory port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryConfig {
-    /// The frame as the worker sees it, without its check sequence.
+    /// The frame to deliver, without its check sequence.
     pub frame: Vec<u8>,
     /// The port's MAC address.
     pub mac: [u8; 6],
-    /// Number of frames after which the supply ends, per worker. `None` means that it never ends.
+    /// Number of frames per worker after which the port is finished. `None` means that it never ends.
     pub frames: Option<u64>,
 }
 

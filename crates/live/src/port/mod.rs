@@ -1,5 +1,5 @@
-//! The ports of an instance: the user's choice ([`Backend`]), the opened port ([`OpenPort`]) with its properties
-//! ([`PortReport`]), and one device per worker.
+//! The ports of an instance. A [`Backend`] is a port as the user chose it, an [`OpenPort`] is the opened port with its
+//! properties ([`PortReport`]), from which each worker gets one device.
 //!
 //! ```text
 //!   Backend ──open, once──► OpenPort ──device, per worker──► Device, in its wrappers
@@ -32,40 +32,41 @@ pub use memory::MemoryConfig;
 /// Size of the shortest Ethernet frame in bytes, with its check sequence (IEEE 802.3-2018, 3.2.7). If only a line rate
 /// is known, the peak packet rate assumes this size.
 const SHORTEST_FRAME: u64 = 64;
-/// Line rate that is assumed if a port's driver reports none. [`PeakRateSource`] then says so.
+/// Line rate that is assumed if a port's driver reports none; the [`PeakRateSource`] is then `Assumed`.
 pub const ASSUMED_SPEED: BitRate = BitRate::new(10_000_000_000);
-/// Frame slots per queue for a port without kernel rings. Such a device reports as many descriptors.
+/// Number of frame slots per queue of a port without kernel rings. Its device reports the same number of descriptors.
 const SLOTS_WITHOUT_KERNEL: u32 = 512;
 
-/// A port as the user chose it, not yet open. An instance creates its devices from it.
+/// A port as the user chose it, before it is opened.
 ///
 /// [`InterfaceConfig`](crate::device::afxdp::InterfaceConfig), [`MemoryConfig`] and
 /// [`PcapPlay`](crate::device::pcap::PcapPlay) are the backends of this crate. Another crate can bring its own: nothing
 /// here matches on the kind.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Opens the port once, for all workers. Anything that is missing is reported here, before a worker starts.
+    /// Opens the port, once for all workers. Must report all missing prerequisites, so that errors occur before a
+    /// worker starts.
     fn open(&self, opening: &Opening<'_>) -> Result<Box<dyn OpenPort>, Error>;
 }
 
 /// A port of an instance: any [`Backend`].
 pub type PortConfig = Arc<dyn Backend>;
 
-/// The context in which a backend opens a port.
+/// The settings with which a backend opens a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Opening<'a> {
     /// The port's number, from 0.
     pub number: usize,
-    /// Number of workers. Each gets one device of the port.
+    /// Number of workers. Each worker gets one device of the port.
     pub workers: usize,
     /// Settings of AF_XDP sockets. Other backends only use the ring sizes.
     pub sockets: &'a SocketConfig,
-    /// The highest packet rate of a queue, if the user stated it.
+    /// The highest packet rate of a queue that the user stated; `None` if the user stated none.
     pub peak_rate: Option<PacketRate>,
 }
 
 impl Opening<'_> {
-    /// The peak rate of a port on which frames can be lost: the one that the user stated, or else that of the shortest
-    /// frames at the line rate.
+    /// The peak rate of a port on which frames can be lost: the rate that the user stated, otherwise the rate of the
+    /// shortest frames at the line rate `speed`, or at [`ASSUMED_SPEED`] if `speed` is `None`.
     pub fn peak(&self, speed: Option<BitRate>) -> PeakRate {
         let of = |speed: BitRate, from| PeakRate { rate: speed.frames_of(SHORTEST_FRAME), from };
         self.stated_peak().unwrap_or(match speed {
@@ -74,7 +75,8 @@ impl Opening<'_> {
         })
     }
 
-    /// The peak rate that the user stated, for a port whose sender waits for the receiver.
+    /// The peak rate that the user stated, if any. For a port whose sender waits for the receiver, so that no frames
+    /// can be lost.
     pub fn stated_peak(&self) -> Option<PeakRate> {
         self.peak_rate.map(|rate| PeakRate { rate, from: PeakRateSource::Given })
     }
@@ -85,10 +87,11 @@ pub trait OpenPort: fmt::Debug {
     /// The properties that the application needs, such as the MAC address.
     fn info(&self) -> PortInfo;
 
-    /// The port's properties. [`learn`](OpenPort::learn) adds those that only an open device knows.
+    /// The port's properties. [`learn`](OpenPort::learn) later adds those that are known only after a device was
+    /// opened.
     fn report(&self) -> PortReport;
 
-    /// Number of frame slots that the device of worker number `worker` can hold.
+    /// Number of frame slots that the device of the worker `worker` can hold.
     fn slots(&self, worker: usize) -> u32;
 
     /// The smallest slot that the port can use, in bytes.
@@ -96,14 +99,14 @@ pub trait OpenPort: fmt::Debug {
         PoolConfig::default().frame_size
     }
 
-    /// Opens the device of worker number `worker`.
+    /// Opens the device of the worker number `worker`.
     fn device(&self, worker: usize, share: &mut Share<'_>) -> Result<Box<dyn Device>, Error>;
 
-    /// Fills in the properties that only an open device knows.
+    /// Completes `report` with the properties that only an open device knows.
     fn learn(&self, _device: &dyn Device, _report: &mut PortReport) {}
 }
 
-/// What the devices of one worker share.
+/// Resources that the devices of one worker share.
 #[derive(Debug)]
 pub struct Share<'a> {
     /// The worker's pool. All its devices receive into it and send from it.
@@ -112,13 +115,13 @@ pub struct Share<'a> {
 }
 
 impl<'a> Share<'a> {
-    /// Creates the share of a worker. At first it has only the pool.
+    /// Creates the shared resources of a worker. At first, they consist only of the pool.
     pub fn new(pool: &'a mut Pool) -> Self {
         Self { pool, contexts: Vec::new() }
     }
 
-    /// Returns the pool, and the context that the worker's devices of one backend share, such as an AF_XDP UMEM or a
-    /// DPDK mempool. The first device creates it.
+    /// Returns the pool and a backend's context, such as an AF_XDP UMEM or a DPDK mempool, which all devices of this
+    /// backend in the worker share. The first device creates the context with `make`.
     pub fn context<T: 'static>(
         &mut self,
         make: impl FnOnce(&mut Pool) -> Result<T, Error>,
@@ -142,7 +145,7 @@ impl<'a> Share<'a> {
 /// The properties of an opened port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortReport {
-    /// The interface's name, `memory-N`, the file's path, or what the backend calls the port.
+    /// Name of the port: the interface's name, `memory-N`, the file's path, or a name that another backend chose.
     pub name: String,
     /// The kind of port.
     pub kind: PortKind,
@@ -150,19 +153,19 @@ pub struct PortReport {
     pub driver: Option<DriverReport>,
     /// Number of receive descriptors per queue.
     pub rx_descriptors: u32,
-    /// The peak packet rate from which the loss bound (see
-    /// [`InstanceConfig::mode`](crate::instance::InstanceConfig::mode)) is computed. `None` if nothing can be lost,
+    /// The peak packet rate, from which the loss bound (see
+    /// [`InstanceConfig::mode`](crate::instance::InstanceConfig::mode)) is computed. `None` if no frames can be lost,
     /// because the sender waits for the receiver.
     pub peak: Option<PeakRate>,
 }
 
 units::named! {
-    /// The kind of a port, as named in JSON documents. It does not determine how the port works; the backend does.
+    /// The kind of a port, for JSON documents only. The backend determines how the port works.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum PortKind {
         /// A network interface, opened through AF_XDP.
         AfXdp = "af_xdp",
-        /// An endless supply of one frame.
+        /// A port in memory that delivers the same frame again and again.
         Memory = "memory",
         /// A capture file.
         Pcap = "pcap",
@@ -174,7 +177,7 @@ units::named! {
 /// The properties of a driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DriverReport {
-    /// Where the XDP program runs. `None` if the port needs none.
+    /// Where the XDP program runs. `None` if the port uses no XDP program.
     pub xdp_mode: Option<XdpMode>,
     /// Whether the driver receives directly into the worker's pool.
     pub zero_copy: bool,
@@ -182,7 +185,8 @@ pub struct DriverReport {
     pub queues: Vec<u32>,
     /// The DPDK driver's name. `None` for a driver of the kernel.
     pub dpdk_driver: Option<String>,
-    /// Whether the port has receive interrupts, which end a block. `None` until its device is open.
+    /// Whether the port has receive interrupts, which can wake a blocked worker. `None` until the port's device is
+    /// open.
     pub wakes: Option<bool>,
 }
 
@@ -208,15 +212,15 @@ units::named! {
     }
 }
 
-/// The wrappers around each device, from the inside to the outside: faults, trace, capture.
+/// The wrappers around each device. The innermost is fault injection, then follow trace and capture.
 #[derive(Clone, Debug, Default)]
 pub struct Wrappers {
     /// The faults to inject. `None` injects none.
     pub fault: Option<FaultPlan>,
-    /// Number of latest calls to remember per device. `None` remembers none.
+    /// Number of latest calls to log per device. `None` logs none.
     pub trace: Option<usize>,
-    /// The file to which all frames are written. If there are several devices, each has its own: `FILE-WORKER-PORT`.
-    /// `None` captures nothing.
+    /// The file to which all frames are written. If there are several devices, each writes its own file
+    /// `FILE-WORKER-PORT`. `None` captures nothing.
     pub capture: Option<PathBuf>,
 }
 
@@ -227,16 +231,16 @@ pub struct WrapperReport {
     pub worker: usize,
     /// The port's number, from 0.
     pub port: usize,
-    /// The injected faults. `None` if none were requested.
+    /// The counters of injected faults. `None` if no faults were requested.
     pub fault: Option<FaultMeter>,
-    /// The remembered calls. `None` if none were requested.
+    /// The logged calls. `None` if no log was requested.
     pub trace: Option<TraceLog>,
     /// The capture file and its counters. `None` if no capture was requested.
     pub capture: Option<(PathBuf, CaptureMeter)>,
 }
 
 impl Wrappers {
-    /// Puts the requested wrappers around a device. `alone` says that it is the only device.
+    /// Puts the requested wrappers around a device. `alone` is true if the instance has only this device.
     pub(crate) fn wrap(
         &self,
         mut device: Box<dyn Device>,
@@ -245,7 +249,7 @@ impl Wrappers {
     ) -> Result<(Box<dyn Device>, WrapperReport), Error> {
         let mut report = WrapperReport { worker, port, fault: None, trace: None, capture: None };
         if let Some(mut plan) = self.fault {
-            // Two devices with the same seed would fail in step.
+            // Each device gets a different seed: with the same seed, all devices would have the same faults.
             plan.seed = plan.seed.wrapping_add((worker as u64) << 32 | port as u64);
             let (faulty, meter) = Faulty::new(device, plan)?;
             (device, report.fault) = (Box::new(faulty), Some(meter));
@@ -274,8 +278,8 @@ fn monotonic() -> Instant<Monotonic> {
     LinuxCpu.now()
 }
 
-/// The real-time clock less the monotonic clock. Added to a time of the monotonic clock, it gives nanoseconds since
-/// 1970.
+/// The difference between the real-time clock and the monotonic clock. Added to a time of the monotonic clock, it gives
+/// the time since 1970.
 pub fn clock_to_realtime() -> Nanos {
     let now = clock_gettime(ClockId::Realtime);
     let realtime = Nanos::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);

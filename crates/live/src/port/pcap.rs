@@ -1,4 +1,4 @@
-//! A capture file as a backend. One worker receives its frames.
+//! The capture-file backend. Only one worker can receive the frames of a file.
 
 use units::{Instant, Monotonic};
 
@@ -30,7 +30,7 @@ impl Backend for PcapPlay {
 
 impl OpenPort for Open {
     fn info(&self) -> PortInfo {
-        // Locally administered (IEEE 802-2014, 8.4), "apus" and the port's number.
+        // A locally administered address (IEEE 802-2014, 8.4): "apus" and the port's number.
         let mac = [0x02, b'a', b'p', b'u', b's', self.number as u8];
         PortInfo { name: self.play.input.display().to_string(), mac: Mac::new(mac) }
     }

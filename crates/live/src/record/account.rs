@@ -1,21 +1,21 @@
-//! Arrivals and costs of a recorded run: the input for computing its least possible CPU time.
+//! Arrivals and costs of a recorded run, from which the lowest possible CPU time of the run can be computed.
 
 use policy::wait::{Observation, WaitKind};
 use units::{Monotonic, Nanos};
 
-/// The median cost of an octave of batch sizes is used from this many batches on.
+/// Smallest number of batches in an octave of batch sizes for which their median cost is used.
 const ENOUGH: usize = 8;
-/// Number of octaves of batch sizes: up to 2^15 frames.
+/// Number of octaves of batch sizes. The last one starts at 2^15 frames.
 const OCTAVES: usize = 16;
 
-/// Frames that arrived between two timestamps.
+/// Frames of a poll that arrived between two timestamps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Came {
     /// The earliest time at which one of the frames may have arrived, in nanoseconds of the monotonic clock.
     pub first: u64,
     /// The latest time at which one of the frames may have arrived, in nanoseconds of the monotonic clock.
     pub last: u64,
-    /// Number of frames of the poll.
+    /// Number of these frames.
     pub frames: u64,
 }
 
@@ -24,31 +24,32 @@ pub struct Came {
 pub struct Account {
     /// Times of the first and the last recorded decision, in nanoseconds of the monotonic clock.
     pub window: (u64, u64),
-    /// The arrivals, in the order of [`Came::first`].
+    /// The arrivals, sorted by [`Came::first`].
     pub came: Vec<Came>,
-    /// CPU time: all time outside sleeps and blocks, plus the cost of the sleeps and blocks.
+    /// CPU time of the run: all time outside sleeps and blocks, plus the CPU time of the sleeps and blocks.
     pub cpu: Nanos,
-    /// CPU time of a wait that gives up the core: the median over sleeps or that over blocks, whichever is lower.
+    /// CPU time of a wait that gives up the core: the median over all sleeps or the median over all blocks, whichever
+    /// is lower.
     pub wake: Nanos,
-    /// CPU time of a frame, as the median over the batch sizes at which a frame costs least.
+    /// CPU time per frame: the median for the octave of batch sizes at which a frame costs least.
     pub frame: Nanos,
 }
 
-/// Why no [`Account`] can be made of a record.
+/// Why no [`Account`] can be computed from a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoAccount {
-    /// No frame arrived, so there is nothing to account for.
+    /// No frame arrived.
     #[error("no frame arrived")]
     NoFrames,
-    /// The device gives no timestamps, so the loop does not know when frames arrived.
+    /// The device has no arrival timestamps, so it is unknown when frames arrived.
     #[error("the device recorded no arrival times")]
     NoStamps,
-    /// No wait's cost was measured.
+    /// The cost of no wait was measured.
     #[error("the record contains no sleep or block whose cost was measured")]
     NoPrices,
 }
 
-/// Adds up an account, decision by decision.
+/// Computes an account from the decisions, one by one.
 #[derive(Debug, Default)]
 pub(super) struct Sum {
     window: Option<(u64, u64)>,
@@ -56,14 +57,14 @@ pub(super) struct Sum {
     stamped: bool,
     /// Time outside sleeps and blocks, in nanoseconds.
     awake: u64,
-    /// For sleeps and for blocks: the measured costs, and the number of waits without a measurement.
+    /// For sleeps and for blocks: the measured costs in ns, and the number of waits without a measurement.
     spent: [(Vec<u64>, u64); 2],
-    /// Cost per frame, by octave of batch size.
+    /// CPU time per frame in ns, by octave of batch size.
     frames: [Vec<u64>; OCTAVES],
 }
 
 impl Sum {
-    /// Adds what a decision observed.
+    /// Adds the observation of a decision.
     pub fn see(&mut self, seen: &Observation<'_, Monotonic>) {
         let now = seen.now.as_nanos();
         let (began, before) = *self.window.get_or_insert((now, now));
@@ -74,7 +75,7 @@ impl Sum {
                 WaitKind::Block => Some(1),
                 WaitKind::Poll | WaitKind::Pause => None,
             };
-            // The first decision's wait lies before the account.
+            // The wait before the first decision is not part of the account.
             if let Some(kind) = kind
                 && ended.began.as_nanos() >= before
             {
@@ -97,10 +98,10 @@ impl Sum {
         }
         for (received, arrivals) in arrivals().filter(|(received, _)| *received > 0) {
             let (first, last) = (arrivals.first.as_nanos(), arrivals.last.as_nanos());
-            // Old records call frames without a stamp stamped when they were picked up.
+            // In old records, frames without a timestamp have the time of the pick-up as their timestamp.
             self.stamped |= arrivals.stamped && first != arrivals.picked_up.as_nanos();
             self.came.push(Came { first, last: first, frames: 1 });
-            // Of those between the first and the last it is known only that they are.
+            // Of the frames between the first and the last one, only the number is known.
             if received > 2 {
                 self.came.push(Came { first, last, frames: u64::from(received) - 2 });
             }
@@ -118,7 +119,7 @@ impl Sum {
         }
         let medians = self.spent.each_mut().map(|(spent, _)| median(spent));
         let wake = medians.into_iter().flatten().min().ok_or(NoAccount::NoPrices)?;
-        // A wait that was not measured is taken to cost what others of its kind do.
+        // Assume that a wait without a measurement costs the median of its kind.
         let paid = self
             .spent
             .iter()
@@ -133,7 +134,7 @@ impl Sum {
     }
 }
 
-/// The lower median.
+/// The lower median of the values; `None` if there are none.
 fn median(values: &mut [u64]) -> Option<u64> {
     let middle = values.len().checked_sub(1)? / 2;
     Some(*values.select_nth_unstable(middle).1)
@@ -150,7 +151,8 @@ mod tests {
         Instant::from_nanos(ns)
     }
 
-    /// A decision at `now` after `wait` (began, ended, spent), with frames from `first` to `last` taken at `taken`.
+    /// Adds a decision at `now` after a wait (began, ended, spent), with frames (number, first and last arrival, time
+    /// of the pick-up).
     fn see(sum: &mut Sum, now: u64, wait: Option<(u64, u64, Option<u64>)>, frames: Option<(u32, u64, u64, u64)>) {
         let ended = wait.map(|(began, ended, spent)| Ended {
             action: Action::SleepUntil(at(ended)),
@@ -174,12 +176,12 @@ mod tests {
     fn time_outside_waits_and_what_they_cost() {
         let mut sum = Sum::default();
         see(&mut sum, 1_000, Some((0, 900, Some(77))), None);
-        // 100 awake, a sleep of 800 that cost 30, 100 with the poll.
+        // 100 ns awake, a sleep of 800 ns that cost 30 ns, and 100 ns for the poll.
         see(&mut sum, 2_000, Some((1_100, 1_900, Some(30))), Some((1, 1_500, 1_500, 1_950)));
         see(&mut sum, 3_000, Some((2_000, 2_900, Some(50))), Some((5, 2_100, 2_600, 2_950)));
-        // Not measured: as the median, 30.
+        // The wait was not measured, so it costs the median, 30 ns.
         see(&mut sum, 4_000, Some((3_000, 4_000, None)), None);
-        // Polls on.
+        // The worker polls again without a wait.
         see(&mut sum, 4_100, None, None);
         let account = sum.finish().unwrap();
         assert_eq!(account.window, (1_000, 4_100));

@@ -12,8 +12,8 @@ use crate::pool::Pool;
 
 use super::config::ZeroCopy;
 
-/// The largest UMEM chunk that the kernel accepts, in bytes: a page. Source: net/xdp/xdp_umem.c, `xdp_umem_reg`
-/// (`chunk_size > PAGE_SIZE` is EINVAL; this holds on 6.18, also with huge pages).
+/// The largest UMEM chunk that the kernel accepts, in bytes: a page. Source: net/xdp/xdp_umem.c, `xdp_umem_reg`:
+/// `chunk_size > PAGE_SIZE` gives EINVAL, on Linux 6.18 also with huge pages.
 const LARGEST_CHUNK: u32 = 4096;
 
 /// Lets all AF_XDP sockets of one worker receive into one pool and send from it.
@@ -21,9 +21,9 @@ const LARGEST_CHUNK: u32 = 4096;
 /// The first socket registers the pool as UMEM. The others bind with `XDP_SHARED_UMEM` to any socket that still exists
 /// (kernel documentation, networking/af_xdp, "XDP_SHARED_UMEM bind flag").
 ///
-/// If the pool's slots are larger than 4096 bytes, each slot is several chunks of the UMEM. A jumbo frame arrives in
-/// several slots and is put together in the first one. A frame to be sent leaves its one slot as several descriptors
-/// (networking/af_xdp, "Multi-Buffer Support").
+/// If the pool's slots are larger than 4096 bytes, each slot consists of several chunks of the UMEM. A received jumbo
+/// frame arrives in several slots and is joined in the first one. A frame to be sent is in one slot, but takes several
+/// descriptors (networking/af_xdp, "Multi-Buffer Support").
 #[derive(Debug)]
 pub struct XskContext {
     sockets: Vec<Weak<OwnedFd>>,
@@ -31,12 +31,12 @@ pub struct XskContext {
     frame_size: u32,
 }
 
-/// Size of the arrival timestamp in bytes. The data of received frames start this much later, so that the timestamp and
-/// a shortest frame (60 bytes without its check sequence) share a cache line.
+/// Size of the arrival timestamp in bytes. The data of received frames start after it, so that the timestamp and a
+/// shortest frame (60 bytes without its check sequence) share a cache line.
 const STAMP: u32 = 4;
 
 impl XskContext {
-    /// Makes a context for the devices of the worker that owns `pool`.
+    /// Creates a context for the devices of the worker that owns `pool`.
     pub fn new(pool: &Pool) -> Self {
         let (start, len) = pool.area();
         Self { sockets: Vec::new(), area: (start as usize, len), frame_size: pool.frame_size() }
@@ -61,7 +61,7 @@ impl XskContext {
         self.frame_size > LARGEST_CHUNK
     }
 
-    /// A socket whose UMEM can be shared. `None` if the next socket must register it.
+    /// A socket whose UMEM the next socket can share. `None` if the next socket must register the pool.
     pub(super) fn live(&mut self) -> Option<Arc<OwnedFd>> {
         self.sockets.retain(|socket| socket.strong_count() > 0);
         self.sockets.iter().rev().find_map(|socket| socket.upgrade())
@@ -86,7 +86,7 @@ impl XskContext {
         })
     }
 
-    /// Binds `socket`, which has its own UMEM or shares that of `shared`.
+    /// Binds `socket`. It shares the UMEM of `shared`, or has registered its own if `shared` is `None`.
     pub(super) fn bind(
         &mut self,
         socket: &Arc<OwnedFd>,
@@ -95,7 +95,8 @@ impl XskContext {
         (zero_copy, need_wakeup): (ZeroCopy, bool),
     ) -> Result<(), Errno> {
         match shared {
-            // Flags cannot be given: mode and need_wakeup are those of the UMEM (net/xdp/xsk.c, xsk_bind).
+            // No other flags are allowed: copy mode and need_wakeup are those of the shared UMEM (net/xdp/xsk.c,
+            // xsk_bind).
             Some(shared) => {
                 let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, ifindex, queue);
                 let addr = SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: shared.as_fd() };

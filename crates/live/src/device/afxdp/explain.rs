@@ -11,7 +11,7 @@ use crate::pool::HEADROOM;
 
 use super::config::XdpMode;
 
-/// The system's error number at the innermost level of `e`. `None` if it has none.
+/// The system's error number in `e` or in the errors that caused it. `None` if there is none.
 pub(super) fn errno_of(e: &(dyn StdError + 'static)) -> Option<Errno> {
     let mut at = Some(e);
     while let Some(e) = at {
@@ -23,7 +23,8 @@ pub(super) fn errno_of(e: &(dyn StdError + 'static)) -> Option<Errno> {
     None
 }
 
-/// The messages of the whole chain. A library's outermost message often says only "a system call failed".
+/// The messages of an error and of all its causes. A library's outermost message often says only "a system call
+/// failed".
 fn whole(e: &(dyn StdError + 'static)) -> String {
     let mut text = e.to_string();
     let mut at = e.source();
@@ -38,8 +39,8 @@ fn whole(e: &(dyn StdError + 'static)) -> String {
 }
 
 fn no_permission(what: String, why: String) -> Error {
-    // CAP_PERFMON: the program compares packet pointers, which the verifier allows nobody else. CAP_IPC_LOCK: for the
-    // memory that is locked, and that of the sockets.
+    // CAP_PERFMON: the XDP program compares packet pointers, which the verifier allows only with this capability.
+    // CAP_IPC_LOCK: for locked memory and the memory of the sockets.
     let fix =
         "run as root, or grant the capabilities CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON and CAP_IPC_LOCK (setcap cap_net_admin,cap_net_raw,cap_bpf,cap_perfmon,cap_ipc_lock+ep on the binary)"
             .into();
@@ -47,7 +48,7 @@ fn no_permission(what: String, why: String) -> Error {
 }
 
 pub(super) fn unknown_interface(name: &str, e: Errno) -> Error {
-    // /proc/thread-self/net/dev is of the thread's own namespace, unlike /sys/class/net.
+    // /proc/thread-self/net/dev shows the thread's own namespace, unlike /sys/class/net.
     let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     let mut names: Vec<_> = table.lines().filter_map(|line| line.split_once(':')).map(|(n, _)| n.trim()).collect();
     names.sort_unstable();
@@ -109,15 +110,15 @@ pub(super) fn attach(name: &str, ifindex: u32, mode: XdpMode, e: &(dyn StdError 
     }
 }
 
-/// The processes that hold an XDP link to the interface, for example "apus (pid 17)".
+/// The processes that hold an XDP link to the interface, such as "apus (pid 17)".
 fn holders(ifindex: u32) -> Vec<String> {
     let mine = fs::read_link("/proc/thread-self/ns/net").ok();
     let mut found = Vec::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = process.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
         let path = process.path();
-        // An interface's number means something only in its namespace. A process may hold links of
-        // another one than its own, as we do when a thread of ours changed it.
+        // An interface's number is only valid in its namespace, so look only at processes in our namespace. Our own
+        // process always counts: one of its threads may have changed the namespace.
         let same = pid == std::process::id() || fs::read_link(path.join("ns/net")).ok() == mine;
         let of_ours = |info: &str| {
             let number = info.lines().find_map(|l| l.strip_prefix("ifindex:")).and_then(|n| n.trim().parse().ok());
@@ -145,14 +146,14 @@ pub(super) fn socket(e: Errno) -> Error {
     }
 }
 
-/// How a socket was to be bound.
+/// The requested properties of a socket that could not be bound.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bound {
-    /// Zero copy was forced.
+    /// Whether zero copy was forced.
     pub zero_copy: bool,
-    /// The socket was to share the UMEM of another one.
+    /// Whether the socket was to share the UMEM of another socket.
     pub shared: bool,
-    /// A frame was to take several descriptors.
+    /// Whether a frame was to take several descriptors.
     pub multi_buffer: bool,
 }
 
@@ -169,7 +170,7 @@ pub(super) fn bind(name: &str, queue: u32, how: Bound, e: Errno) -> Error {
         Errno::NETDOWN => {
             Error::Lacking { what, why: "the interface is down".into(), fix: format!("ip link set dev {name} up") }
         }
-        // Before Linux 6.6, xsk_bind (net/xdp/xsk.c) knows no XDP_USE_SG.
+        // Before Linux 6.6, xsk_bind (net/xdp/xsk.c) does not support XDP_USE_SG.
         Errno::INVAL if how.multi_buffer && !how.shared => Error::Lacking {
             what,
             why: "a frame larger than a page takes several AF_XDP buffers, which this kernel does not support".into(),

@@ -1,8 +1,8 @@
-//! The index arithmetic of a ring that two sides share: which side may access which entries.
+//! The index arithmetic of a ring that Apus and the kernel share: it decides which side may access which entries.
 //!
-//! This is safe code over atomics, so tests can run it on plain memory. Indices increase freely over `u32` and wrap. An
-//! entry's place is `index & (entries - 1)`, where `entries` is a power of two. Source: include/uapi/linux/if_xdp.h;
-//! net/xdp/xsk_queue.h, "The structure of the shared state".
+//! This is safe code on atomics, so tests can run it on plain memory. Indices increase without limit and wrap at 2^32.
+//! The place of an entry is `index & (entries - 1)`, where `entries` is a power of two. Source:
+//! include/uapi/linux/if_xdp.h; net/xdp/xsk_queue.h, "The structure of the shared state".
 //!
 //! ```text
 //!   producer: wait for free ──(Acquire consumer)──► write entries ──(Release producer)──►
@@ -11,11 +11,11 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The producing side, for the fill ring and the TX ring.
+/// The producer's side of a ring: Apus's side of the fill ring and the TX ring.
 #[derive(Debug)]
 pub(super) struct Producer {
     entries: u32,
-    /// Number of entries written, published or not.
+    /// Index of the next entry to write. It includes entries written but not published yet.
     next: u32,
     /// The other side's index when it was last read.
     consumed: u32,
@@ -28,7 +28,8 @@ impl Producer {
         Self { entries, next: producer.load(Ordering::Relaxed), consumed: consumer.load(Ordering::Acquire) }
     }
 
-    /// Number of entries that may be written. Reads the other side's index if fewer than `wanted` are known.
+    /// Number of entries that may be written. Reads the kernel's index only if fewer than `wanted` are known to be
+    /// free.
     #[inline]
     pub(super) fn free(&mut self, wanted: u32, consumer: &AtomicU32) -> u32 {
         let known = self.entries - self.next.wrapping_sub(self.consumed);
@@ -47,13 +48,13 @@ impl Producer {
         place
     }
 
-    /// Hands all claimed entries to the other side.
+    /// Publishes all claimed entries to the other side.
     #[inline]
     pub(super) fn publish(&self, producer: &AtomicU32) {
         producer.store(self.next, Ordering::Release);
     }
 
-    /// Number of entries that the other side has not taken yet.
+    /// Number of published entries that the other side has not consumed yet.
     #[inline]
     pub(super) fn pending(&mut self, consumer: &AtomicU32) -> u32 {
         self.consumed = consumer.load(Ordering::Acquire);
@@ -61,11 +62,11 @@ impl Producer {
     }
 }
 
-/// The consuming side, for the RX ring and the completion ring.
+/// The consumer's side of a ring: Apus's side of the RX ring and the completion ring.
 #[derive(Debug)]
 pub(super) struct Consumer {
     entries: u32,
-    /// Number of entries read, released or not.
+    /// Index of the next entry to read. It includes entries read but not released yet.
     next: u32,
     /// The other side's index when it was last read.
     produced: u32,
@@ -78,7 +79,7 @@ impl Consumer {
         Self { entries, next: consumer.load(Ordering::Relaxed), produced: producer.load(Ordering::Acquire) }
     }
 
-    /// Number of entries that may be read. Reads the other side's index if fewer than `wanted` are known.
+    /// Number of entries that may be read. Reads the kernel's index only if fewer than `wanted` are known to be filled.
     #[inline]
     pub(super) fn filled(&mut self, wanted: u32, producer: &AtomicU32) -> u32 {
         let known = self.produced.wrapping_sub(self.next);
@@ -89,13 +90,13 @@ impl Consumer {
         self.produced.wrapping_sub(self.next)
     }
 
-    /// Number of entries that may be read now. Does not store the index that it reads.
+    /// Number of entries that may be read now. Leaves the stored index unchanged.
     #[inline]
     pub(super) fn backlog(&self, producer: &AtomicU32) -> u32 {
         producer.load(Ordering::Relaxed).wrapping_sub(self.next)
     }
 
-    /// The place of the entry `ahead` of the next one, for prefetching.
+    /// The place of the entry that is `ahead` entries after the next one, for prefetching.
     #[inline]
     pub(super) fn place(&self, ahead: u32) -> u32 {
         self.next.wrapping_add(ahead) & (self.entries - 1)
@@ -151,7 +152,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the two sides do, each value comes out once, in order; also across 2^32.
+        /// Whatever the two sides do, each value comes out once and in order, also when the indices wrap at 2^32.
         #[test]
         fn nothing_is_lost_or_duplicated(log2 in 0u32..6, below_wrap in 0u32..100, steps in steps()) {
             let mut shared = Shared::new(log2, 0u32.wrapping_sub(below_wrap));
@@ -167,7 +168,8 @@ mod tests {
                             put += 1;
                         }
                         producer.publish(&shared.producer);
-                        // It had to write all, unless the ring is full: no stale index holds it back.
+                        // All entries must be written unless the ring is full: a stale index must not limit the
+                        // producer.
                         prop_assert!(n == wanted || put - got == shared.entries.len() as u64);
                     }
                     Step::Consume(wanted) => {

@@ -20,10 +20,10 @@ use super::sys;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/xdp.bpf.o");
 
-/// An interface with Apus's XDP program on it. A clone shares the attachment. The program is detached when the last
-/// clone is dropped; each device holds a clone.
+/// An interface to which Apus's XDP program is attached. Clones share the attachment, and each device holds a clone.
+/// The program is detached when the last clone is dropped.
 ///
-/// The attachment belongs to the network namespace of the thread that made it.
+/// The attachment belongs to the network namespace of the thread that attached the program.
 #[derive(Clone)]
 pub struct Interface {
     shared: Arc<Shared>,
@@ -32,9 +32,10 @@ pub struct Interface {
 /// The XDP program's counters, summed over all CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProgramCounts {
-    /// Frames handed to a socket. The socket may still have had no room: see the device's statistics.
+    /// Frames redirected to a socket. Some of them may still be lost because the socket had no room: see the device's
+    /// statistics.
     pub redirected: u64,
-    /// Frames left to the kernel's stack.
+    /// Frames passed to the kernel's network stack.
     pub passed: u64,
     /// Frames redirected without an arrival timestamp, because the driver left no room for it.
     pub unstamped: u64,
@@ -49,9 +50,9 @@ struct Shared {
     link: Link,
     sockets: Mutex<XskMap<MapData>>,
     counts: PerCpuArray<MapData, u64>,
-    // The kernel detaches the program with the link's last descriptor, so also when the process dies.
+    // The kernel detaches the program when the last descriptor of this link is closed, so also when the process dies.
     _link: FdLink,
-    // The kernel ends the promiscuous mode with this socket.
+    // The kernel ends the promiscuous mode when this socket is closed.
     _promiscuous: Option<OwnedFd>,
     _program: Mutex<Ebpf>,
 }
@@ -64,7 +65,7 @@ impl std::fmt::Debug for Interface {
 }
 
 impl Interface {
-    /// Loads the program and attaches it.
+    /// Loads the XDP program and attaches it to the interface.
     pub fn attach(config: &InterfaceConfig) -> Result<Self, Error> {
         config.check()?;
         let name = &config.name;
@@ -118,11 +119,11 @@ impl Interface {
     pub fn queues(&self) -> &[u32] {
         &self.shared.queues
     }
-    /// Native or generic: the requested mode, or the one that `Auto` selected.
+    /// `Native` or `Generic`: the requested mode, or the mode that `Auto` selected.
     pub fn mode(&self) -> XdpMode {
         self.shared.mode
     }
-    /// What the program has counted so far.
+    /// The counters of the program.
     pub fn counts(&self) -> Result<ProgramCounts, Error> {
         let read = |i: u32| {
             let values = self.shared.counts.get(&i, 0);
@@ -164,12 +165,12 @@ impl Interface {
     }
 
     pub(super) fn remove(&self, queue: u32) {
-        // The kernel removes a closed socket by itself; this only does it earlier.
+        // The kernel would remove a closed socket by itself, only later.
         let _ = self.sockets().unset(queue);
     }
 }
 
-/// The network namespace of the calling thread, as its link names it: `net:[4026531840]`.
+/// The network namespace of the calling thread, as in its link in /proc, such as `net:[4026531840]`.
 pub(super) fn namespace() -> Result<String, Error> {
     let link = std::fs::read_link("/proc/thread-self/ns/net")
         .map_err(|e| Error::system("read /proc/thread-self/ns/net", e))?;
@@ -217,7 +218,7 @@ fn attach(program: &mut Ebpf, name: &str, ifindex: u32, mode: XdpMode) -> Result
         match attach_as(program, ifindex, *mode) {
             Ok(link) => return Ok((link, *mode)),
             Err(e) => {
-                // Another program, or no permission: generic mode would change nothing.
+                // If another program is attached or permission is missing, generic mode would fail too.
                 let final_word =
                     matches!(errno_of(&*e), Some(Errno::BUSY | Errno::EXIST | Errno::PERM | Errno::ACCESS));
                 let e = explain::attach(name, ifindex, *mode, &*e);
@@ -231,7 +232,8 @@ fn attach(program: &mut Ebpf, name: &str, ifindex: u32, mode: XdpMode) -> Result
     Err(first_failure.unwrap_or_else(|| Error::system("attach XDP", Errno::INVAL)))
 }
 
-/// A socket that keeps an interface of this thread's namespace promiscuous. It has no protocol, so it receives no frames.
+/// Makes an interface in this thread's namespace promiscuous while the returned socket is open. The socket has no
+/// protocol, so it receives no frames.
 fn promiscuous(name: &str, ifindex: u32) -> Result<OwnedFd, Error> {
     let failed = |e: std::io::Error| Error::system(format!("make {name} promiscuous"), e);
     let socket = rustix::net::socket(AddressFamily::PACKET, SocketType::DGRAM, None).map_err(|e| failed(e.into()))?;
@@ -244,6 +246,6 @@ fn attach_as(program: &mut Ebpf, ifindex: u32, mode: XdpMode) -> Result<FdLink, 
     let flags = if mode == XdpMode::Generic { AyaMode::Skb } else { AyaMode::Driver };
     let link = xdp.attach_to_if_index(ifindex, flags)?;
     let link = xdp.take_link(link)?;
-    // aya attaches over netlink where BPF links are refused; that would outlive a killed process.
+    // If the kernel refuses BPF links, aya attaches over netlink; such an attachment would outlive a killed process.
     FdLink::try_from(link).map_err(|_| "the kernel refused a BPF link (it needs Linux 5.9)".into())
 }

@@ -1,8 +1,8 @@
 //! Ports over AF_XDP, the backend for real traffic.
 //!
-//! [`Interface`] is the XDP program on an interface. It is attached once and shared by the workers that serve its
-//! queues. [`AfXdpDevice`] is some of the interface's queues, owned by one worker. [`XskContext`] makes all devices of
-//! one worker use the worker's pool, so that forwarding between them copies nothing.
+//! An [`Interface`] is a network interface with the XDP program attached to it. The workers that serve its queues share
+//! it. An [`AfXdpDevice`] is a set of the interface's queues that one worker owns. An [`XskContext`] lets all devices
+//! of a worker use the worker's pool, so that forwarding between them copies no data.
 //!
 //! ```text
 //!   worker 0: Pool, XskContext ─ AfXdpDevice(eth0: queue 0) ─┐
@@ -45,18 +45,18 @@ pub(super) use sys::interface_flags;
 use busy::BusyPoll;
 use queue::Queue;
 
-/// Number of attempts to bind a socket while its queue is busy. The kernel frees a closed socket's queue about 10 ms
-/// later, so a restart can find it busy.
+/// Number of attempts to bind a socket while its queue is busy. The kernel frees the queue of a closed socket only
+/// about 10 ms later, so after a restart the queue can still be busy.
 const BIND_TRIES: u32 = 50;
 const BIND_PAUSE: Duration = Duration::from_millis(20);
 
-/// Some queues of an interface, for one worker.
+/// A set of queues of an interface, for one worker.
 ///
-/// Dropping the device closes its sockets, and the pool loses the slots in them. So drop the pool too, or call
-/// [`close`](Self::close).
+/// Dropping the device closes its sockets, and the slots in their rings are lost to the pool. So drop the pool as well,
+/// or call [`close`](Self::close) instead.
 #[derive(Debug)]
 pub struct AfXdpDevice {
-    // Before `interface`, so that the sockets close before the program goes.
+    // Declared before `interface`, so that the sockets are closed before the program is detached.
     queues: Vec<Queue>,
     interface: Interface,
     longest_frame: u32,
@@ -65,7 +65,7 @@ pub struct AfXdpDevice {
 impl AfXdpDevice {
     /// Opens one socket for each of `queues`. They must be among the queues of `interface`.
     ///
-    /// Call it in the network namespace in which `interface` was attached.
+    /// The calling thread must be in the network namespace in which `interface` was attached.
     pub fn open(
         interface: &Interface,
         queues: &[u32],
@@ -127,7 +127,7 @@ impl AfXdpDevice {
         }
     }
 
-    /// Binds the socket and lets frames reach it.
+    /// Binds the socket and directs the frames of its queue to it.
     fn start(
         &self,
         queue: &mut Queue,
@@ -157,7 +157,7 @@ impl AfXdpDevice {
             }
         }
         let options = sockopt::xdp_options(fd).map_err(|e| Error::system("read XDP_OPTIONS", e))?;
-        queue.zero_copy = !options.is_empty(); // the only option is XDP_OPTIONS_ZEROCOPY
+        queue.zero_copy = !options.is_empty(); // XDP_OPTIONS_ZEROCOPY is the only option
         let missed = match zero_copy {
             ZeroCopy::Force if !queue.zero_copy => Some(("copies, as the ports opened before it do", "open it first")),
             ZeroCopy::Off if queue.zero_copy => {
@@ -175,8 +175,8 @@ impl AfXdpDevice {
         self.interface.insert(queue.id, fd)
     }
 
-    /// Closes the sockets and returns the slots in them to `pool`. Returns the number of slots that could not be
-    /// recovered (zero-copy: the driver still has them).
+    /// Closes the sockets and returns their slots to `pool`. Returns the number of slots that could not be recovered;
+    /// with zero copy, the driver may still use some.
     pub fn close(mut self, pool: &mut Pool) -> usize {
         let mut lost = 0;
         for mut queue in self.queues.drain(..) {
@@ -193,7 +193,7 @@ impl AfXdpDevice {
         &self.interface
     }
 
-    /// Where the slots of a queue are.
+    /// Number of slots in each ring of a queue.
     pub fn occupancy(&mut self, queue: usize) -> Occupancy {
         self.queues[queue].occupancy()
     }
@@ -230,8 +230,8 @@ impl Device for AfXdpDevice {
         self.queues[queue].backlog()
     }
 
-    /// Arms nothing, because poll(2) on an AF_XDP socket is level-triggered. It handles what a sleep would delay:
-    /// unsent frames, and a driver that waits for slots.
+    /// Needs to arm nothing, because poll(2) on an AF_XDP socket is level-triggered. But sends frames that are still
+    /// unsent, and wakes a driver that waits for slots, because the worker may now block.
     fn arm(&mut self, queue: usize) -> Result<(), Error> {
         let queue = &mut self.queues[queue];
         queue.arm();
@@ -243,8 +243,8 @@ impl Device for AfXdpDevice {
 
     fn disarm(&mut self, _queue: usize) {}
 
-    /// Readable when frames wait. **A deleted interface does not make it readable** (net/xdp/xsk.c, `xsk_poll` returns
-    /// nothing for an unbound socket). So block with a timeout, and check `health`.
+    /// The handle is readable when received frames wait. **It does not become readable if the interface is deleted**
+    /// (net/xdp/xsk.c, `xsk_poll` returns nothing for an unbound socket). So block with a timeout, and check `health`.
     fn wait_handle(&self, queue: usize) -> Option<BorrowedFd<'_>> {
         Some(self.queues[queue].fd())
     }
@@ -253,7 +253,7 @@ impl Device for AfXdpDevice {
         let health = self.interface.health()?;
         for queue in &mut self.queues {
             queue.gone = false;
-            // Set when the interface is unregistered (net/xdp/xsk.c, `xsk_notifier`).
+            // The kernel sets this error when the interface is unregistered (net/xdp/xsk.c, `xsk_notifier`).
             if let Ok(Err(Errno::NETDOWN)) = sockopt::socket_error(queue.fd()) {
                 let why = "the interface was deleted".into();
                 return Err(Error::PortLost { port: self.interface.name().to_owned(), why });

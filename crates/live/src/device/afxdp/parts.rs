@@ -1,24 +1,24 @@
-//! Converts descriptors to frames: reads the arrival timestamp and joins the parts of a jumbo frame.
+//! Helpers that convert descriptors to frames: they read arrival timestamps and join the parts of a jumbo frame.
 
 use units::{Instant, Monotonic};
 
 use crate::pool::{Frame, Pool};
 
-/// What has been received of a frame that arrives in several descriptors.
+/// The received parts of a frame that arrives in several descriptors.
 #[derive(Debug)]
 pub(super) enum Partial {
     None,
     /// The parts joined so far.
     Frame(Frame),
-    /// The frame is longer than a slot. Its remaining parts are discarded too.
+    /// The frame is longer than a slot. Its remaining parts must be discarded.
     Discard,
 }
 
-/// Unit of the timestamp in nanoseconds, as a shift: `STAMP_SHIFT` of bpf/xdp.bpf.c.
+/// The unit of the timestamp is 2^`STAMP_SHIFT` ns = 16 ns, as in bpf/xdp.bpf.c.
 const STAMP_SHIFT: u32 = 4;
 
-/// Converts timestamps to times. A timestamp is the low 32 bits of a count of 16 ns. The conversion needs a time that
-/// is at most 34 s away: the last converted timestamp, or the last reading of the clock.
+/// Converts timestamps to times. A timestamp has the low 32 bits of the time in units of 16 ns. The upper bits come
+/// from a reference time that is at most 34 s away: the last converted timestamp, or the last clock reading.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamps {
     near: Instant<Monotonic>,
@@ -29,15 +29,16 @@ impl Stamps {
         Self { near: now }
     }
 
-    /// Notes the current time. Must be called every few seconds while no frames arrive.
+    /// Updates the reference time. Must be called every few seconds while no frames arrive.
     pub(super) fn see(&mut self, now: Instant<Monotonic>) {
         self.near = now;
     }
 
-    /// Reads the arrival timestamp in front of the data. It is ignored if it is the one that the slot had before.
+    /// Reads the arrival timestamp before the data, and sets the frame's arrival time. Ignores a timestamp equal to the
+    /// previous one in this slot: then the current frame has none.
     ///
-    /// Nothing is written there. So the cache line stays with the CPU that writes timestamps; on veth this is the
-    /// sender's.
+    /// The timestamp is not cleared, so that its cache line stays with the CPU that writes timestamps; on veth, that is
+    /// the sender's CPU.
     #[inline]
     pub(super) fn read(&mut self, pool: &mut Pool, frame: &mut Frame) {
         let Some(stamp) = pool.new_stamp(frame) else { return };
@@ -50,7 +51,7 @@ impl Stamps {
     }
 }
 
-/// Copies `part` to the end of `whole`. Returns `false` if its slot has no room.
+/// Copies `part` to the end of `whole`. Returns `false` if the slot of `whole` has no room.
 pub(super) fn append(pool: &mut Pool, whole: &mut Frame, part: &Frame) -> bool {
     let mut copy = [0u8; 4096];
     let (before, len) = (whole.len(), part.len());
@@ -87,7 +88,7 @@ mod tests {
     #[test]
     fn a_stamp_finds_its_time_across_the_wrap() {
         let mut pool = Pool::new(PoolConfig { frames: 1, ..PoolConfig::default() }).unwrap();
-        let wrap = 5u64 << 36; // the 32 bits of 16 ns start anew here
+        let wrap = 5u64 << 36; // here the 32-bit timestamp wraps
         for (seen, at) in [(wrap - 1_600, wrap + 32_000), (wrap + 1_600, wrap - 32_000), (wrap, wrap + 34_000_000_000)]
         {
             let mut stamps = Stamps::new(Instant::from_nanos(seen));

@@ -1,4 +1,4 @@
-//! One AF_XDP socket: the four rings of one queue, and the slots in them.
+//! One AF_XDP socket, with the four rings of its queue and the slots in them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -22,36 +22,36 @@ use super::parts::{Partial, Stamps, append};
 use super::refusals::{OnRefusal, Refusals};
 use super::sys::{Desc, RingMemory, prefetch};
 
-/// The shortest frame that is sent, in bytes: an Ethernet header. The kernel may refuse shorter ones without ever
-/// completing them (net/xdp/xsk_queue.h, `xskq_cons_read_desc`), and their slots would be lost.
+/// Length of the shortest frame that is sent, in bytes: an Ethernet header. The kernel may refuse shorter frames
+/// without ever completing them (net/xdp/xsk_queue.h, `xskq_cons_read_desc`), and their slots would be lost.
 const SHORTEST_FRAME: usize = 14;
 
-/// The fill ring is refilled once it lacks this many slots.
+/// The fill ring is refilled when it lacks at least this many slots.
 const REFILL: u32 = 64;
 
 /// Number of descriptors to prefetch ahead of the current one.
 const AHEAD: u32 = 4;
 
-/// Where the slots of one queue are, according to the rings. Each slot of a pool is on its free list, with the worker,
-/// or in one of these.
+/// Number of slots in each ring of a queue. Every slot of a pool is on its free list, in use by the worker, or counted
+/// here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Occupancy {
-    /// Slots into which the kernel can receive.
+    /// Free slots in the fill ring, into which the kernel can receive.
     pub fill: u32,
-    /// Slots with received frames that the worker has not picked up.
+    /// Slots with received frames that the worker has not picked up yet.
     pub rx: u32,
     /// Slots with frames to be sent.
     pub tx: u32,
-    /// Slots with the driver or on the wire.
+    /// Slots whose frames the driver is sending.
     pub in_flight: u32,
-    /// Slots whose frames were sent and that the worker has not taken back.
+    /// Slots whose frames were sent, and which the worker has not reclaimed yet.
     pub completion: u32,
     /// Slots with parts of a jumbo frame that is not complete yet.
     pub partial: u32,
 }
 
 impl Occupancy {
-    /// The sum of all slots of the queue.
+    /// Total number of slots in the queue.
     pub fn slots(&self) -> u32 {
         self.fill + self.rx + self.tx + self.in_flight + self.completion + self.partial
     }
@@ -75,28 +75,28 @@ pub(super) struct Queue {
     pub(super) busy_poll: BusyPoll,
     /// Size of a chunk of the UMEM in bytes. It is smaller than a slot if a frame can take several descriptors.
     chunk: u32,
-    /// The shift that converts an address to its slot's number.
+    /// Shifting an address right by this number of bits gives the number of its slot.
     slot_shift: u32,
-    /// For each slot, the number of its descriptors that this queue has given to the kernel and not got back. It shows
-    /// when a jumbo frame has been sent completely, and which slots to take back at the end.
+    /// For each slot, the number of its descriptors that the kernel has and has not returned yet. It shows when a jumbo
+    /// frame has been sent completely, and which slots to reclaim when the queue is closed.
     held: Box<[u8]>,
-    /// Number of descriptors given for sending and not returned yet.
+    /// Number of descriptors that were given to the kernel for sending and have not been returned yet.
     out: u32,
-    /// Whether the last kick left frames in the TX ring.
+    /// Whether the last kick (the system call that makes the kernel send) left frames in the TX ring.
     unsent: bool,
     refusals: Refusals,
     partial: Partial,
     stamps: Stamps,
-    /// The kernel reported that the device is gone.
+    /// Whether the kernel reported that the interface is down or gone.
     pub(super) gone: bool,
     own: Statistics,
     kernel: XdpStatistics,
-    /// Whether a refill since the last reading of the statistics found the pool empty.
+    /// Whether the pool was empty at a refill since the statistics were last read.
     starved: bool,
 }
 
 impl Queue {
-    /// Sizes and maps the rings of a socket that is not bound yet, and fills the fill ring.
+    /// Sets the sizes of the rings of a socket that is not bound yet, maps the rings, and fills the fill ring.
     pub(super) fn new(
         id: u32,
         fd: Arc<OwnedFd>,
@@ -190,12 +190,12 @@ impl Queue {
         out.len() - before
     }
 
-    /// Converts a descriptor to a frame, or to a part of one.
+    /// Converts a received descriptor to a frame, or to a part of a jumbo frame.
     #[inline]
     fn accept(&mut self, desc: Desc, pool: &mut Pool, out: &mut Vec<Frame>) {
         let slot = self.slot(desc.addr);
         let Some(mut frame) = pool.frame_at(desc.addr, desc.len).filter(|_| self.held.get(slot) == Some(&1)) else {
-            self.own.rx_invalid += 1; // the kernel named a slot that it did not have
+            self.own.rx_invalid += 1; // the kernel returned a slot that it did not have
             return;
         };
         self.held[slot] = 0;
@@ -229,7 +229,7 @@ impl Queue {
         }
     }
 
-    /// Refills the fill ring once it lacks a batch.
+    /// Refills the fill ring if it lacks at least a batch of slots.
     fn refill(&mut self, pool: &mut Pool) {
         let batch = REFILL.min(self.sizes.fill / 2);
         let room = self.fill_at.free(batch, self.fill.consumer());
@@ -284,7 +284,7 @@ impl Queue {
         taken
     }
 
-    /// Number of descriptors for a frame: one per chunk that contains a part of it.
+    /// Number of descriptors for a frame: one for each chunk that contains a part of it.
     #[inline]
     fn parts(&self, frame: &Frame) -> u32 {
         let chunk = u64::from(self.chunk);
@@ -306,7 +306,7 @@ impl Queue {
         }
     }
 
-    /// Takes back the slots of sent frames.
+    /// Returns the slots of sent frames to the pool.
     pub(super) fn reclaim(&mut self, pool: &mut Pool) {
         let done = self.completion_at.filled(self.sizes.completion, self.completion.producer());
         for _ in 0..done {
@@ -319,7 +319,7 @@ impl Queue {
                     pool.give_addr(addr);
                 }
                 Some(held) if *held > 1 => *held -= 1,
-                // A slot that the kernel did not have: it cannot come back twice.
+                // The kernel returned a slot that it did not have. Ignore it, so that no slot is in the pool twice.
                 _ => self.own.tx_invalid += 1,
             }
         }
@@ -328,7 +328,7 @@ impl Queue {
         }
     }
 
-    /// Kicks the kernel to send what is in the TX ring, unless the driver has just refused a frame.
+    /// Makes the kernel send the frames in the TX ring, unless the driver has just refused a frame.
     #[inline]
     fn kick_if_time(&mut self) {
         if self.refusals.is_over() {
@@ -336,17 +336,17 @@ impl Queue {
         }
     }
 
-    /// Makes the kernel send what is in the TX ring. Frames that the driver refuses are lost.
+    /// Makes the kernel send the frames in the TX ring now. Frames that the driver refuses are lost.
     pub(super) fn flush(&mut self) {
         self.kick(OnRefusal::GoOn);
     }
 
-    /// Kicks the kernel until the TX ring is empty. In copy mode this call does the sending: 32 frames at a time, then
-    /// EAGAIN (net/xdp/xsk.c, `__xsk_generic_xmit`, TX_BATCH_SIZE). If a call sends nothing, the loop ends, and the
-    /// rest is sent with the next `rx` or `tx`.
+    /// Kicks the kernel (calls send(2)) until the TX ring is empty. In copy mode, each call sends up to 32 frames and
+    /// then returns EAGAIN (net/xdp/xsk.c, `__xsk_generic_xmit`, TX_BATCH_SIZE). If a call sends nothing, the loop
+    /// ends, and the remaining frames are sent with the next `rx` or `tx`.
     fn kick(&mut self, on_refusal: OnRefusal) {
         if self.need_wakeup && !self.tx.needs_wakeup() {
-            self.unsent = false; // the driver is at it
+            self.unsent = false; // the driver is already sending
             return;
         }
         let mut pending = self.tx_at.pending(self.tx.consumer());
@@ -354,8 +354,8 @@ impl Queue {
             match rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT) {
                 Ok(_) => self.refusals.end(),
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
-                // One frame was taken and then dropped by the driver (`__xsk_generic_xmit`: "SKB
-                // completed but not sent"). The next would meet the same full queue.
+                // The driver dropped one frame (`__xsk_generic_xmit`: "SKB completed but not sent"). The next frame
+                // would find the same queue full.
                 Err(Errno::BUSY) if !self.zero_copy => {
                     self.own.tx_dropped += 1;
                     if on_refusal == OnRefusal::Pause {
@@ -363,8 +363,8 @@ impl Queue {
                         break;
                     }
                 }
-                Err(Errno::BUSY) => {} // the driver is already at it
-                // Down, or not bound any more; `health` tells which.
+                Err(Errno::BUSY) => {} // the driver is already sending
+                // The interface is down or no longer bound; `health` finds out which.
                 Err(_) => {
                     self.gone = true;
                     break;
@@ -372,21 +372,22 @@ impl Queue {
             }
             let left = self.tx_at.pending(self.tx.consumer());
             if left == pending || self.zero_copy {
-                break; // no progress, or the driver's work from here
+                break; // no progress, or the driver does the rest
             }
             pending = left;
         }
         self.unsent = self.tx_at.pending(self.tx.consumer()) > 0 && !self.zero_copy;
     }
 
-    /// Lets the driver receive: wakes it, or with busy polling runs it in this call.
+    /// Makes the driver receive: wakes it, or with busy polling runs it within this call.
     fn poll_driver(&mut self) {
         if let Err(Errno::NETDOWN | Errno::NXIO) = rustix::net::recv(&self.fd, &mut [0u8; 0][..], RecvFlags::DONTWAIT) {
             self.gone = true;
         }
     }
 
-    /// Prepares for a block: from now on poll(2) on the socket wakes with the next frame.
+    /// Prepares for blocking: sends unsent frames, and wakes the driver if it waits for slots. Then poll(2) on the
+    /// socket returns with the next frame.
     pub(super) fn arm(&mut self) {
         if self.unsent {
             self.flush();
@@ -400,17 +401,17 @@ impl Queue {
         self.rx_at.backlog(self.rx.producer()) as usize
     }
 
-    /// Number of frames that can wait: the number of descriptors, or of slots to receive into if that is smaller.
+    /// Number of received frames that can wait: the size of the RX ring or of the fill ring, whichever is smaller.
     pub(super) fn rx_descriptors(&self) -> u32 {
         self.sizes.rx.min(self.sizes.fill)
     }
 
-    /// What was lost since the socket was opened. If the kernel does not answer, the last known values.
+    /// Numbers of frames lost since the socket was opened. If the kernel does not report them, the last known values.
     ///
-    /// In copy mode the kernel counts each frame that found the fill ring empty twice; the second time as dropped
-    /// (net/xdp/xsk.c, `__xsk_rcv`). If a refill found the pool empty, the pool was too small. Otherwise the worker did
-    /// not refill in time. With zero-copy the kernel counts the driver's attempts, not frames; the lost frames are then
-    /// in the driver's own counters (`ethtool -S`).
+    /// In copy mode, the kernel counts a frame that found the fill ring empty twice, the second time as dropped
+    /// (net/xdp/xsk.c, `__xsk_rcv`). If the pool was empty at a refill, the pool is too small; otherwise, the worker
+    /// did not refill the ring in time. With zero copy, the kernel counts attempts of the driver, not frames; the lost
+    /// frames are then in the driver's own counters (`ethtool -S`).
     pub(super) fn statistics(&mut self) -> Statistics {
         self.stamps.see(LinuxCpu.now());
         let Ok(kernel) = sockopt::xdp_statistics(&self.fd) else { return self.own };
@@ -446,14 +447,15 @@ impl Queue {
         }
     }
 
-    /// Closes the socket and takes back the slots that the kernel had. Returns the number of slots that the pool loses.
+    /// Closes the socket and reclaims the slots that the kernel has. Returns the number of slots that are lost to the
+    /// pool.
     ///
-    /// In copy mode the kernel is done with the slots when the last reference to the socket is gone, and that waits for
-    /// the frames in it (net/xdp/xsk.c, `xsk_unbind_dev`). With zero-copy the driver releases the slots at some later
-    /// time, so they cannot safely be used again.
+    /// In copy mode, the kernel no longer uses the slots after the last reference to the socket is closed, because
+    /// closing waits for the frames in it (net/xdp/xsk.c, `xsk_unbind_dev`). With zero copy, the driver releases the
+    /// slots at an unknown later time, so they cannot safely be reused.
     pub(super) fn close(self, pool: &mut Pool) -> usize {
         let Self { held, partial, slot_shift, zero_copy, fd, fill, completion, rx, tx, .. } = self;
-        drop((fill, completion, rx, tx, fd)); // a mapping is a reference too
+        drop((fill, completion, rx, tx, fd)); // a mapping is also a reference
         if let Partial::Frame(frame) = partial {
             pool.give(frame);
         }

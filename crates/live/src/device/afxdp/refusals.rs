@@ -1,31 +1,33 @@
 //! Pauses sending while the driver's queue is full, because each attempt would lose a frame.
 //!
-//! In copy mode the only sign of a full queue is that a frame is taken and dropped. On veth with deferred interrupts
-//! the peer empties its ring of 256 frames once per `gro_flush_timeout`. If a burst finds that ring full, each further
-//! frame would cost a system call and be lost. So the remaining frames stay in the TX ring instead.
+//! In copy mode, the only sign of a full queue is that the driver accepts a frame and drops it. On veth with deferred
+//! interrupts, the peer empties its ring of 256 frames only once per `gro_flush_timeout`. If a burst finds the peer's
+//! ring full, each further frame would cost a system call and be lost. So the remaining frames stay in the TX ring for
+//! a while.
 
 use units::{Instant, Monotonic, Nanos};
 
 use crate::cpu::{Cpu, LinuxCpu};
 
-/// The first pause: about the time that 16 frames take on veth.
+/// Length of the first pause: about the time in which veth forwards 16 frames.
 const SHORTEST: Nanos = Nanos::from_micros(10);
-/// The longest pause: less than half of a usual deferral (200 us), so that a burst can still be sent after the pause.
+/// Length of the longest pause: less than half of a usual interrupt deferral (200 us), so that a burst can still be
+/// sent after the pause.
 const LONGEST: Nanos = Nanos::from_micros(80);
 
 /// What to do when a frame is refused during a kick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum OnRefusal {
-    /// End this attempt to send, and make no other for a while.
+    /// End this attempt to send, and pause.
     Pause,
-    /// Continue: the remaining frames are sent now or lost.
+    /// Continue: each remaining frame is either sent now or lost.
     GoOn,
 }
 
-/// The pause after refusals by the driver. It doubles with each refusal in a row.
+/// The pause after the driver refused a frame. It doubles with each consecutive refusal.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// `None` if the last kick was not refused. Then the clock need not be read.
+    /// End of the pause. `None` if there was no refusal; then the clock need not be read.
     until: Option<Instant<Monotonic>>,
     last: Nanos,
 }
@@ -37,13 +39,13 @@ impl Refusals {
         self.until.is_none_or(|until| LinuxCpu.now() >= until)
     }
 
-    /// Notes that a frame was refused.
+    /// Records that the driver refused a frame, and starts a pause.
     pub(super) fn note(&mut self) {
         self.last = (self.last * 2).clamp(SHORTEST, LONGEST);
         self.until = Some(LinuxCpu.now() + self.last);
     }
 
-    /// Notes that frames were accepted.
+    /// Records that frames were accepted, and ends the pause.
     #[inline]
     pub(super) fn end(&mut self) {
         (self.until, self.last) = (None, Nanos::ZERO);

@@ -1,6 +1,6 @@
-//! The system calls that no safe crate offers, and the memory of the rings.
+//! System calls that no safe crate offers, and the shared memory of the rings.
 //!
-//! Structures, option numbers and mmap offsets: include/uapi/linux/if_xdp.h, through libc and rustix.
+//! Structures, option numbers and mmap offsets come from include/uapi/linux/if_xdp.h, through libc and rustix.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::XdpRingOffset;
 
-/// A type that may lie in a ring: plain numbers, for which any bit pattern is valid.
+/// A type of ring entries. It consists of plain numbers, for which any bit pattern is valid.
 pub(super) trait Entry: Copy {}
 /// A UMEM address, as in the fill and completion rings.
 impl Entry for u64 {}
@@ -44,7 +44,7 @@ pub(super) struct RingMemory<T: Entry> {
 unsafe impl<T: Entry + Send> Send for RingMemory<T> {}
 
 impl<T: Entry> RingMemory<T> {
-    /// Maps a ring of `entries` (a power of two). Its size must have been set with setsockopt.
+    /// Maps a ring of `entries` entries (a power of two). The size of the ring must have been set with setsockopt.
     pub(super) fn map(fd: BorrowedFd<'_>, at: XdpRingOffset, entries: u32, page_offset: u64) -> io::Result<Self> {
         let flags = at.flags.ok_or_else(|| io::Error::other("Linux before 5.4, without the flags of AF_XDP rings"))?;
         let len = at.desc as usize + entries as usize * size_of::<T>();
@@ -76,7 +76,7 @@ impl<T: Entry> RingMemory<T> {
         self.atomic(self.at.consumer as usize)
     }
 
-    /// Whether the kernel wants to be woken for this ring.
+    /// Whether the kernel needs a system call to continue with this ring.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
         self.atomic(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
@@ -136,7 +136,7 @@ struct Membership {
     address: [u8; 8],
 }
 
-/// Makes interface number `ifindex` promiscuous for as long as `socket`, of AF_PACKET, is open.
+/// Makes the interface number `ifindex` promiscuous while `socket`, an AF_PACKET socket, is open.
 pub(super) fn promiscuous(socket: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
     let wanted = Membership { ifindex: ifindex as c_int, kind: PACKET_MR_PROMISC, address_len: 0, address: [0; 8] };
     let (len, level) = (size_of::<Membership>() as libc::socklen_t, libc::SOL_PACKET);
@@ -146,7 +146,7 @@ pub(super) fn promiscuous(socket: BorrowedFd<'_>, ifindex: u32) -> io::Result<()
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The interface's flags, `SIOCGIFFLAGS` in netdevice(7), seen from the namespace of `socket`.
+/// The flags of the interface `name` in the namespace of `socket` (`SIOCGIFFLAGS` in netdevice(7)).
 pub(in crate::device) fn interface_flags(socket: BorrowedFd<'_>, name: &str) -> io::Result<c_int> {
     let mut request = request(name)?;
     // SAFETY: SIOCGIFFLAGS takes and fills a `struct ifreq`, which lives through the call.
@@ -162,8 +162,8 @@ pub(in crate::device) fn interface_flags(socket: BorrowedFd<'_>, name: &str) -> 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
-/// Number of receive queues in use, of channels that receive and of those that do both (`struct ethtool_channels`: the
-/// command, four maxima, then rx, tx, other, combined). `None` if the driver does not say.
+/// Number of receive queues in use: receive channels plus combined channels. `None` if the driver does not report it.
+/// (`struct ethtool_channels` has the command, four maxima, then rx, tx, other, combined.)
 pub(super) fn rx_queues(socket: BorrowedFd<'_>, name: &str) -> Option<u32> {
     let mut channels = [ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
     let mut request = request(name).ok()?;
@@ -175,7 +175,7 @@ pub(super) fn rx_queues(socket: BorrowedFd<'_>, name: &str) -> Option<u32> {
     (failed == 0 && queues > 0).then_some(queues)
 }
 
-/// A request about the interface `name`.
+/// Builds an ioctl request for the interface `name`.
 fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: `ifreq` is plain numbers; all zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -188,7 +188,7 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// Prefetches the cache line at `offset` from `base`. Any address is allowed.
+/// Prefetches the cache line at `base` + `offset`. Any address is allowed.
 #[inline]
 pub(super) fn prefetch(base: *const u8, offset: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -1,7 +1,7 @@
-//! A wrapper that also writes a device's frames to a capture file.
+//! A wrapper around a device, which also writes the device's frames to a capture file.
 //!
-//! The worker's core copies each frame into a buffer. A separate thread writes full buffers to the file and returns
-//! them. The worker never waits for that thread. If no buffer is free, the frame is forwarded as usual and counted as
+//! The worker copies each frame into a buffer. A separate thread writes full buffers to the file and returns them
+//! empty. The worker never waits for this thread: if no buffer is free, the frame is forwarded as usual, but counts as
 //! missed in the capture.
 //!
 //! ```text
@@ -27,25 +27,28 @@ use crate::pool::{Frame, Pool};
 /// What to capture, and where to write it.
 #[derive(Clone, Debug)]
 pub struct CaptureConfig {
-    /// Path of the capture file, in pcap format with nanoseconds.
+    /// Path of the capture file. Its format is pcap with nanosecond timestamps.
     pub path: PathBuf,
-    /// Whether to capture received frames. Their time is that of arrival or, without a timestamp, of the pick-up.
+    /// Whether to capture received frames. Their time in the file is their arrival timestamp; without one, the time at
+    /// which the worker picked them up.
     pub received: bool,
-    /// Whether to capture sent frames. Their time is when the device took them.
+    /// Whether to capture sent frames. Their time in the file is the time of the send call.
     pub sent: bool,
-    /// The largest number of bytes to keep of a frame.
+    /// The largest number of bytes of each frame to keep.
     pub snap: usize,
     /// Number of buffers between the worker and the writer thread.
     pub buffers: usize,
-    /// Size of a buffer in bytes. A batch of sent frames must fit into one, or the rest of the batch is missed.
+    /// Size of a buffer in bytes. If a batch of sent frames does not fit into one buffer, the rest of the batch is
+    /// missed.
     pub buffer_size: usize,
-    /// Added to all times in the file to make them count from 1970: the real-time clock less the monotonic clock.
+    /// The difference between the real-time clock and the monotonic clock. It is added to all times, so that the times
+    /// in the file count from 1970.
     pub clock_to_realtime: Nanos,
 }
 
 impl CaptureConfig {
-    /// Captures whole frames of both directions, through 8 buffers of 1 MiB. At 10 Gbit/s they bridge 6 ms in which the
-    /// disk accepts nothing. One buffer holds a batch of 64 jumbo frames.
+    /// Captures whole frames of both directions, through 8 buffers of 1 MiB. At 10 Gbit/s, they are enough for 6 ms in
+    /// which the disk accepts no data. One buffer has room for a batch of 64 jumbo frames.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -66,16 +69,16 @@ struct Shared {
     error: OnceLock<String>,
 }
 
-/// Reads a capture's counters from any thread.
+/// Reads the counters of a capture. It can be used from any thread.
 #[derive(Clone, Debug)]
 pub struct CaptureMeter(Arc<Shared>);
 
 impl CaptureMeter {
-    /// Number of frames handed to the writer or waiting in the current buffer.
+    /// Number of frames handed to the writer thread or waiting in the current buffer.
     pub fn captured(&self) -> u64 {
         self.0.captured.load(Relaxed)
     }
-    /// Number of frames missing in the file, because no buffer was free or the file could not be written.
+    /// Number of frames that are not in the file, because no buffer was free or the file could not be written.
     pub fn missed(&self) -> u64 {
         self.0.missed.load(Relaxed)
     }
@@ -85,18 +88,18 @@ impl CaptureMeter {
     }
 }
 
-/// Records on their way to the file.
+/// A buffer of records that will be written to the file.
 #[derive(Debug)]
 struct Buffer {
     octets: Vec<u8>,
     frames: u64,
 }
 
-/// The worker's end of the channels.
+/// The worker's side of the channels to and from the writer thread.
 #[derive(Debug)]
 struct Spool {
     current: Option<Buffer>,
-    /// `None` only during drop.
+    /// Channel to the writer thread. `None` only during drop.
     full: Option<SyncSender<Buffer>>,
     empty: Receiver<Buffer>,
     shared: Arc<Shared>,
@@ -136,7 +139,8 @@ impl Spool {
         Ok(Self { current: None, full, empty, shared, writer, snap, buffer_size })
     }
 
-    /// Makes room for `octets` in one buffer, if possible.
+    /// Makes room for `octets` bytes in the current buffer, if possible: submits the buffer if it is too full, and gets
+    /// an empty one.
     fn make_room(&mut self, octets: usize) {
         if self.current.as_ref().is_some_and(|b| b.octets.len() + octets > self.buffer_size) {
             self.submit();
@@ -165,7 +169,7 @@ impl Spool {
         true
     }
 
-    /// Removes everything added since the buffer had this length and this number of frames.
+    /// Resets the current buffer to an earlier length and number of frames.
     fn truncate(&mut self, octets: usize, frames: u64) {
         if let Some(buffer) = &mut self.current {
             buffer.octets.truncate(octets);
@@ -182,7 +186,7 @@ impl Spool {
         self.shared.missed.fetch_add(missed, Relaxed);
     }
 
-    /// Hands the current buffer to the writer. The channel has room for all existing buffers.
+    /// Hands the current buffer to the writer thread. The channel has room for all existing buffers.
     fn submit(&mut self) {
         let Some(buffer) = self.current.take_if(|b| b.frames > 0) else { return };
         let frames = buffer.frames;
@@ -193,7 +197,7 @@ impl Spool {
     }
 }
 
-/// Counts frames as missed that were counted as captured before.
+/// Moves frames from the count of captured frames to that of missed frames.
 fn lose(shared: &Shared, frames: u64) {
     shared.captured.fetch_sub(frames, Relaxed);
     shared.missed.fetch_add(frames, Relaxed);
@@ -210,7 +214,8 @@ impl Drop for Spool {
     }
 }
 
-/// The writer thread. It runs until the worker closes the channel. After an error it counts the rest as missed.
+/// The writer thread. It runs until the worker closes the channel. After an error, it counts all further frames as
+/// missed.
 fn write_all(
     mut output: PcapWriter<impl Write>,
     to_write: &Receiver<Buffer>,
@@ -219,7 +224,8 @@ fn write_all(
 ) {
     while let Ok(mut buffer) = to_write.recv() {
         let written = if shared.error.get().is_none() {
-            // Flushed each time: a buffer is large, and an error then belongs to its own frames.
+            // Flushes after each buffer, so that an error concerns only the frames of this buffer. A buffer is large
+            // enough for this.
             output.write_raw(&buffer.octets).and_then(|()| output.flush()).map_err(|e| {
                 let _ = shared.error.set(e.to_string());
             })
@@ -231,10 +237,11 @@ fn write_all(
         }
         buffer.octets.clear();
         buffer.frames = 0;
-        // It has room for all buffers; and if the data core hung up, nobody needs them.
+        // Cannot block: the channel has room for all buffers. If the worker has closed it, the buffer is no longer
+        // needed.
         let _ = give_back.try_send(buffer);
     }
-    // The header of a file without frames.
+    // Writes the header if the file has no frames.
     if let (None, Err(e)) = (shared.error.get(), output.flush()) {
         let _ = shared.error.set(e.to_string());
     }
@@ -242,9 +249,9 @@ fn write_all(
 
 /// A device whose frames are also written to a capture file, with times of clock `C`.
 ///
-/// A buffer is handed to the writer when it is full, when the worker is about to block, and when the worker checks the
-/// port's health. Dropping the device completes the file. If the capture fails, the port goes on; [`CaptureMeter`]
-/// reports the failure.
+/// A buffer is handed to the writer thread when it is full, when the worker is about to block, and when the worker
+/// checks the port's health. Dropping the device completes the file. If the capture fails, the port continues to work;
+/// [`CaptureMeter`] reports the failure.
 #[derive(Debug)]
 pub struct Capturing<D, C> {
     inner: D,
@@ -256,7 +263,7 @@ pub struct Capturing<D, C> {
 }
 
 impl<D: Device, C: Fn() -> Instant<Monotonic> + Send> Capturing<D, C> {
-    /// Wraps `inner`, creates the file and starts the thread that writes to it.
+    /// Wraps `inner`, creates the file and starts the writer thread.
     pub fn new(inner: D, clock: C, config: &CaptureConfig) -> Result<(Self, CaptureMeter), Error> {
         let spool = Spool::start(config)?;
         let meter = CaptureMeter(spool.shared.clone());
@@ -298,8 +305,8 @@ impl<D: Device, C: Fn() -> Instant<Monotonic> + Send> Device for Capturing<D, C>
         if !self.sent || frames.is_empty() {
             return self.inner.tx(queue, pool, frames);
         }
-        // Once sent, a frame's data are gone: they are all put down before, in one buffer, and those
-        // that were not taken are struck out after.
+        // The data of a frame are gone once it is sent. So all frames are copied to one buffer before, and those that
+        // the device did not accept are removed afterwards.
         self.spool.make_room(frames.iter().map(|frame| self.spool.size_of(frame)).sum());
         let (start, frames_before) = self.spool.filled();
         let at = self.time((self.clock)());
@@ -346,7 +353,7 @@ impl<D: Device, C: Fn() -> Instant<Monotonic> + Send> Device for Capturing<D, C>
 }
 
 impl<D, C> Capturing<D, C> {
-    /// The end of the `n`th record after offset `start` of the current buffer.
+    /// The offset at which the `n`th record after offset `start` of the current buffer ends.
     fn end_of(&self, start: usize, n: usize) -> usize {
         let octets = self.spool.current.as_ref().map_or(&[][..], |b| &b.octets);
         (0..n).fold(start, |at, _| match octets.get(at + 8..at + 12) {

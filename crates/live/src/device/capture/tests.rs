@@ -16,7 +16,7 @@ fn port() -> (MemoryDevice, MemoryHandle, Pool, Vec<Frame>) {
     (port, far, Pool::new(PoolConfig { frames: 64, ..PoolConfig::default() }).unwrap(), Vec::new())
 }
 
-/// Times and data in the file, which is removed.
+/// Reads time, original length and data of each record, and removes the file.
 fn contents(path: &PathBuf) -> Vec<(u64, u32, Vec<u8>)> {
     let mut reader = PcapReader::open(path).unwrap();
     let mut all = Vec::new();
@@ -27,7 +27,7 @@ fn contents(path: &PathBuf) -> Vec<(u64, u32, Vec<u8>)> {
     all
 }
 
-/// Takes only so many frames at a time.
+/// A device that accepts only a limited number of frames per send call.
 struct Narrow<D>(D, usize);
 
 impl<D: Device> Device for Narrow<D> {
@@ -112,7 +112,7 @@ fn only_the_directions_asked_for() {
     }
 }
 
-/// However slow the writer: every frame is either in the file or counted as missed, and forwarded.
+/// Even if the writer is slow, every frame is forwarded, and is either in the file or counted as missed.
 #[test]
 fn captured_and_missed_are_all() {
     let path = path("all");
@@ -132,7 +132,7 @@ fn captured_and_missed_are_all() {
     assert_eq!(contents(&path).len() as u64, meter.captured());
 }
 
-/// The disk is full: the port goes on, and the meter says why there is no capture.
+/// If the disk is full, the port continues to work, and the meter reports the error.
 #[test]
 fn a_capture_that_fails_does_not_stop_the_port() {
     let (inner, far, mut pool, mut frames) = port();

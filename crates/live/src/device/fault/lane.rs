@@ -1,16 +1,16 @@
-//! What happens to the frames of one queue in one direction.
+//! Applies faults to the frames of one queue in one direction.
 
 use std::sync::Arc;
 
 use super::{Counters, FaultRates, MILLION, add};
 use crate::pool::{Frame, Pool};
 
-/// The largest number of frames that one direction of one queue holds back. Beyond it, no frame is delayed. It is four
-/// batches of 64, so that held frames never exhaust a pool of thousands of slots.
+/// The largest number of frames that are held back in one direction of one queue. If there are more, no frame is
+/// delayed. It is four batches of 64, so that these frames never exhaust a pool of thousands of slots.
 pub(super) const MOST_HELD: usize = 256;
 
-/// SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014; constants as in
-/// Vigna's splitmix64.c. It accepts any seed, and its quality is far better than coin tosses need.
+/// The random number generator SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
+/// 2014; constants as in Vigna's splitmix64.c. It works with any seed, and its quality is more than sufficient here.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SplitMix64(pub(super) u64);
 
@@ -21,7 +21,7 @@ impl SplitMix64 {
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
-    /// Draws a number below `bound`, by multiplication. The bias is below 2^-32 for 32-bit bounds.
+    /// A random number from 0 to `bound` - 1, by multiplication. The bias is below 2^-32.
     fn below(&mut self, bound: u32) -> u32 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u32
     }
@@ -30,18 +30,18 @@ impl SplitMix64 {
     }
 }
 
-/// One direction of one queue.
+/// The state of one queue in one direction.
 #[derive(Debug)]
 pub(super) struct Lane {
     rng: SplitMix64,
     rates: FaultRates,
     pub(super) counts: Arc<Counters>,
-    /// Delayed frames, each with its remaining polls. Ordered from oldest to newest, which is also the order in which
-    /// they become ready.
+    /// Delayed frames, each with the number of polls that it still waits. They are ordered from oldest to newest, which
+    /// is also the order in which they become ready.
     delayed: Vec<(u32, Frame)>,
-    /// The frame to be overtaken, with its remaining polls.
+    /// The frame that the next frame will overtake, with the number of polls that it still waits.
     overtaken: Option<(u32, Frame)>,
-    /// Frames to pass on next.
+    /// Frames that are ready to be passed on.
     pub(super) ready: Vec<Frame>,
 }
 
@@ -77,7 +77,7 @@ impl Lane {
     pub(super) fn process(&mut self, mut frame: Frame, pool: &mut Pool, scratch: &mut [u8]) {
         let FaultRates { drop_ppm, duplicate_ppm, corrupt_ppm, truncate_ppm, delay_ppm, reorder_ppm, hold_polls } =
             self.rates;
-        // All dice are cast for every frame, so that one rate does not change what another does.
+        // All random numbers are drawn for every frame, so that changing one rate does not change the other faults.
         let [drop, duplicate, corrupt, truncate, delay, reorder] =
             [drop_ppm, duplicate_ppm, corrupt_ppm, truncate_ppm, delay_ppm, reorder_ppm].map(|p| self.rng.happens(p));
         let (bit, cut) = (self.rng.next(), self.rng.next());
@@ -140,7 +140,7 @@ impl Lane {
         self.delayed.len() + self.ready.len() + usize::from(self.overtaken.is_some())
     }
 
-    /// Loses all frames that are held back.
+    /// Drops all frames that are held back, and counts them as lost.
     pub(super) fn lose(&mut self, pool: &mut Pool) {
         add(&self.counts.lost, self.held() as u64);
         let delayed = self.delayed.drain(..).map(|(_, frame)| frame);

@@ -1,4 +1,4 @@
-//! A wrapper that injects faults. The same seed gives the same faults.
+//! A wrapper around a device, which injects faults. The same seed always gives the same faults.
 
 mod lane;
 
@@ -12,7 +12,7 @@ use crate::Error;
 use crate::pool::{Frame, Pool};
 use lane::{Lane, MOST_HELD, SplitMix64};
 
-/// One whole, in parts per million.
+/// 100 % in parts per million.
 const MILLION: u32 = 1_000_000;
 
 /// Rate of each kind of fault, in ppm of the frames of one direction.
@@ -20,16 +20,16 @@ const MILLION: u32 = 1_000_000;
 pub struct FaultRates {
     /// Rate at which frames disappear.
     pub drop_ppm: u32,
-    /// Rate at which frames are followed by a copy.
+    /// Rate at which frames are duplicated: a copy follows the frame.
     pub duplicate_ppm: u32,
     /// Rate at which one bit of a frame is flipped.
     pub corrupt_ppm: u32,
-    /// Rate at which frames are cut. A cut frame loses at least one byte and keeps at least one.
+    /// Rate at which frames are truncated. A truncated frame loses at least one byte and keeps at least one.
     pub truncate_ppm: u32,
     /// Rate at which frames are held back for [`hold_polls`](Self::hold_polls) polls of their queue.
     pub delay_ppm: u32,
-    /// Rate at which frames are overtaken by the next frame. If none arrives within [`hold_polls`](Self::hold_polls)
-    /// polls, the frame is delivered in its place.
+    /// Rate at which frames are held back until the next frame has overtaken them. If no frame arrives within
+    /// [`hold_polls`](Self::hold_polls) polls, the frame is delivered without being overtaken.
     pub reorder_ppm: u32,
     /// Number of polls (calls of `rx`) for which a frame is held back.
     pub hold_polls: u32,
@@ -40,8 +40,8 @@ pub struct FaultRates {
 pub enum Outage {
     /// The port disappears and does not come back.
     Lost,
-    /// The link goes down. It stays down until [`Device::health`] has reported it this many times (a worker asks a few
-    /// times per second). Then it is up, and no further outage follows.
+    /// The link goes down. It comes up again after [`Device::health`] has reported it as down `health_checks` times (a
+    /// worker checks a few times per second). No further outage follows.
     Down {
         /// Number of health checks that report the link as down.
         health_checks: u32,
@@ -57,14 +57,15 @@ pub struct FaultPlan {
     pub rx: FaultRates,
     /// Rates for frames to be sent.
     pub tx: FaultRates,
-    /// An outage after this many frames, counted over both directions and all queues. `None` means no outage.
+    /// The number of frames, over both directions and all queues, after which an outage begins, and the kind of outage.
+    /// `None` means no outage.
     pub fail_after: Option<(u64, Outage)>,
 }
 
-/// Numbers of faults so far, in one direction.
+/// Numbers of frames and faults so far, in one direction.
 ///
-/// Every frame is accounted for: `seen + duplicated = passed + dropped + lost + held`, where `held` are the frames that
-/// are still held back.
+/// Every frame is counted: `seen + duplicated = passed + dropped + lost + held`, where `held` is the number of frames
+/// that are still held back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts {
     /// Frames that reached the wrapper, before any fault.
@@ -75,21 +76,21 @@ pub struct FaultCounts {
     pub dropped: u64,
     /// Copies that were made.
     pub duplicated: u64,
-    /// Copies that were due but found no free slot.
+    /// Copies that could not be made, because the pool had no free slot.
     pub not_duplicated: u64,
     /// Frames in which a bit was flipped.
     pub corrupted: u64,
-    /// Frames that were cut.
+    /// Frames that were truncated.
     pub truncated: u64,
     /// Frames that were held back.
     pub delayed: u64,
-    /// Frames that were overtaken by another one.
+    /// Frames that another frame overtook.
     pub reordered: u64,
     /// Frames that were lost in an outage.
     pub lost: u64,
 }
 
-/// Names the counters once, for the plain and the shared form.
+/// Defines the shared form of the counters (atomics), and its conversion to [`FaultCounts`].
 macro_rules! counters {
     ($($name:ident),*) => {
         #[derive(Debug, Default)]
@@ -103,12 +104,13 @@ macro_rules! counters {
 }
 counters!(seen, passed, dropped, duplicated, not_duplicated, corrupted, truncated, delayed, reordered, lost);
 
-/// Adds with a plain load and store. There is one writer, so the worker needs no locked instruction.
+/// Adds to a counter with a plain load and store. This is enough because there is only one writer, and it avoids a
+/// locked instruction.
 fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed) + n, Relaxed);
 }
 
-/// Reads the counts of a [`Faulty`] from any thread.
+/// Reads the counters of a [`Faulty`] device. It can be used from any thread.
 #[derive(Clone, Debug)]
 pub struct FaultMeter {
     rx: Arc<Counters>,
@@ -126,7 +128,7 @@ impl FaultMeter {
     }
 }
 
-/// The state of the port.
+/// State of the port.
 ///
 /// ```text
 ///   Until(n) ──n frames──► Down(k) ──health() k times──► Sound
@@ -150,7 +152,7 @@ impl Port {
         }
     }
 
-    /// Counts one more frame. Returns whether it gets through.
+    /// Counts one more frame. Returns whether the frame gets through the port.
     fn admit(&mut self) -> bool {
         match *self {
             Self::Sound => true,
@@ -163,15 +165,15 @@ impl Port {
     }
 }
 
-/// A device whose frames and link suffer the faults of a plan.
+/// A device into which the faults of a plan are injected.
 ///
-/// A frame that is held back is not lost. While there are such frames, `wait_handle` is readable, so a worker that
-/// checks it before blocking keeps polling. Held frames stay while the link is down, and are lost with the port.
+/// While frames are held back, `wait_handle` is readable, so that a worker does not block but polls until they are
+/// delivered. They are kept while the link is down, and are lost if the port is lost.
 #[derive(Debug)]
 pub struct Faulty<D> {
     inner: D,
     port: Port,
-    /// Per queue, the receiving and the sending direction.
+    /// For each queue, the receiving and the sending direction.
     lanes: Vec<[Lane; 2]>,
     meter: FaultMeter,
     arriving: Vec<Frame>,
@@ -191,7 +193,7 @@ impl<D: Device> Faulty<D> {
         let lanes = (0..inner.queues()).map(|_| [lane(plan.rx, &meter.rx), lane(plan.tx, &meter.tx)]).collect();
         let port = plan.fail_after.map_or(Port::Sound, |(frames, outage)| Port::Until(frames, outage).settle());
         let arriving = Vec::with_capacity(MOST_HELD);
-        // The largest slot of a pool.
+        // Size of the largest slot that a pool can have.
         let scratch = vec![0; 65_536].into();
         let faulty = Self { inner, port, lanes, meter: meter.clone(), arriving, scratch, always: Wakeup::new(true)? };
         Ok((faulty, meter))
@@ -202,7 +204,7 @@ impl<D: Device> Faulty<D> {
         self.lanes.iter().flatten().map(Lane::held).sum()
     }
 
-    /// Passes on the frames that are ready to be sent.
+    /// Sends the frames that are ready.
     fn flush(&mut self, queue: usize, pool: &mut Pool) {
         let ready = &mut self.lanes[queue][1].ready;
         if !ready.is_empty() {
@@ -261,7 +263,7 @@ impl<D: Device> Device for Faulty<D> {
                 pool.give(frame);
             }
         }
-        // What got through before the link went down waits for it to come up.
+        // Frames that arrived before the link went down wait until it is up again.
         let count = if matches!(self.port, Port::Down(_)) { 0 } else { lane.ready.len().min(room) };
         out.extend(lane.ready.drain(..count));
         add(&lane.counts.passed, count as u64);

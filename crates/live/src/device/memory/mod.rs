@@ -1,12 +1,12 @@
-//! A port without a kernel, for measurements and tests.
+//! Ports in memory, without the kernel, for measurements and tests.
 //!
 //! [`MemoryDevice`] comes in two kinds:
-//! - a **source** ([`MemoryDevice::source`]): an endless supply of one frame, to measure the loop without the
-//!   kernel's cost. Receiving takes slots and sets their length; sending gives them back. The data are written once,
-//!   before the first frame, as in DPDK's `net_null` (drivers/net/null/rte_eth_null.c, `eth_null_rx` and
-//!   `eth_null_tx`). Applications still read and write real memory;
-//! - a **link** ([`MemoryDevice::pair`], [`MemoryDevice::scripted`]): rings that can overflow, connected to another
-//!   port or to a test's [`MemoryHandle`]. Frames are copied between the pools.
+//! - a **source** ([`MemoryDevice::source`]) delivers the same frame again and again, to measure the worker's loop
+//!   without the cost of the kernel. Receiving takes slots from the pool and sets their length; sending returns them.
+//!   The data are written only once, before the first frame, as in DPDK's `net_null` (drivers/net/null/rte_eth_null.c,
+//!   `eth_null_rx` and `eth_null_tx`). Applications still read and write real memory;
+//! - a **link** ([`MemoryDevice::pair`], [`MemoryDevice::scripted`]) has rings, which can overflow, to another port or
+//!   to a test's [`MemoryHandle`]. Frames are copied between the pools.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,11 +18,11 @@ use super::{Capabilities, Device, Health, Statistics};
 use crate::Error;
 use crate::pool::{Frame, Pool};
 
-/// Number of descriptors that a source reports: DPDK's default for a driver without a preference, such as `net_null`
-/// (lib/ethdev/rte_ethdev.h, `RTE_ETH_DEV_FALLBACK_RX_RINGSIZE`).
+/// Number of descriptors that a source reports. It is DPDK's default for drivers without a preference, such as
+/// `net_null` (lib/ethdev/rte_ethdev.h, `RTE_ETH_DEV_FALLBACK_RX_RINGSIZE`).
 const SOURCE_DESCRIPTORS: u32 = 512;
 
-/// A port without a kernel: a source or one end of a link.
+/// A port in memory, without the kernel: a source or one end of a link.
 #[derive(Debug)]
 pub struct MemoryDevice {
     name: String,
@@ -40,27 +40,26 @@ enum Kind {
 pub struct LinkConfig {
     /// Number of queues per port. Queue n of one port is connected to queue n of the other.
     pub queues: usize,
-    /// Number of frames that each ring holds. Every queue has one ring per direction.
+    /// Number of frames for which each ring has room. Every queue has one ring per direction.
     pub ring: usize,
     /// The longest frame that a ring accepts, in bytes.
     pub longest_frame: u32,
-    /// The clock that stamps the arrival of frames at the other port. `None`: frames have no timestamp.
+    /// The clock for the arrival timestamps of frames at the other port. If `None`, frames have no timestamp.
     pub clock: Option<fn() -> Instant<Monotonic>>,
 }
 
 impl Default for LinkConfig {
-    /// One queue, as many ring entries as a source has descriptors, the longest frame of a slot of 2048 bytes, and no
-    /// timestamps.
+    /// One queue, 512 frames per ring, the longest frame that fits into a slot of 2048 bytes, and no timestamps.
     fn default() -> Self {
         Self { queues: 1, ring: SOURCE_DESCRIPTORS as usize, longest_frame: 2048 - 256, clock: None }
     }
 }
 
 impl MemoryDevice {
-    /// An endless supply of `template`, cut or padded with zeros to `len` bytes.
+    /// A source that delivers `template`, truncated or padded with zeros to `len` bytes, without end.
     ///
-    /// The first `rx` writes the frame into all slots that are free then. Give such a device its own pool; otherwise it
-    /// also delivers what other devices left in the slots.
+    /// The first `rx` writes the frame into all slots of the pool that are free at this time. Give a source a pool of
+    /// its own: otherwise, it may also deliver data that other devices left in the slots.
     pub fn source(name: impl Into<String>, template: &[u8], len: u32) -> Result<Self, Error> {
         let name = name.into();
         if len == 0 {
@@ -72,7 +71,7 @@ impl MemoryDevice {
         Ok(Self { name, kind: Kind::Source(source) })
     }
 
-    /// Ends a source after `frames` frames. A link has no such end and does not change.
+    /// Lets a source end after `frames` frames. Does not change a link.
     pub fn limited(mut self, frames: u64) -> Self {
         if let Kind::Source(source) = &mut self.kind {
             source.left = frames;
@@ -91,7 +90,7 @@ impl MemoryDevice {
         Ok((port(names[0], &back, &forth), port(names[1], &forth, &back)))
     }
 
-    /// A port, and the other end of its wire for the test.
+    /// A port, and a handle for a test to the other end of its link.
     pub fn scripted(name: &str, config: LinkConfig) -> Result<(Self, MemoryHandle), Error> {
         let incoming = Direction::all(name, config)?;
         let outgoing = Direction::all(name, config)?;
@@ -172,7 +171,7 @@ impl Device for MemoryDevice {
                 }
                 LinkState::Down => Health::Down,
                 LinkState::Finished if ring.count == 0 => Health::Finished,
-                // A queue that still has frames keeps the port up.
+                // The port is up while a queue still has frames.
                 LinkState::Finished | LinkState::Up => return Ok(Health::Up),
             };
         }
@@ -195,12 +194,12 @@ impl Device for MemoryDevice {
     }
 }
 
-/// The endless supply.
+/// State of a source.
 #[derive(Debug)]
 struct Source {
     template: Vec<u8>,
     len: u32,
-    /// Number of frames still to deliver. `u64::MAX` lasts 1,800 years at 10 ns per frame.
+    /// Number of frames still to deliver. `u64::MAX` is enough for 5,800 years at 10 ns per frame.
     left: u64,
     prepared: bool,
     ready: Wakeup,
@@ -236,15 +235,15 @@ pub enum LinkState {
     /// Frames pass in both directions.
     #[default]
     Up,
-    /// The link is down: frames sent and pushed are lost and counted by [`MemoryHandle::lost`].
+    /// The link is down. Frames sent and pushed are lost; [`MemoryHandle::lost`] counts them.
     Down,
     /// No more frames arrive. The port is finished once it has delivered the frames in its ring.
     Finished,
-    /// The port is gone; its health is an error.
+    /// The port has disappeared: [`Device::health`] returns an error.
     Lost,
 }
 
-/// The other end of a scripted port's wire. Usable from any thread.
+/// The other end of a scripted port's link. It can be used from any thread.
 #[derive(Clone, Debug)]
 pub struct MemoryHandle {
     to_port: Vec<Arc<Direction>>,
@@ -252,8 +251,8 @@ pub struct MemoryHandle {
 }
 
 impl MemoryHandle {
-    /// Lets a frame arrive on `queue` of the port. Returns whether its ring took the frame; if not, the port's
-    /// statistics show why.
+    /// Lets a frame arrive on `queue` of the port. Returns whether the ring accepted the frame. If not, the port's
+    /// statistics or [`MemoryHandle::lost`] show why.
     pub fn push(&self, queue: usize, data: &[u8], arrived: Option<Instant<Monotonic>>) -> bool {
         let direction = &self.to_port[queue];
         let mut ring = direction.ring();
@@ -262,7 +261,7 @@ impl MemoryHandle {
         stored
     }
 
-    /// The oldest frame that the port sent on `queue` and that was not taken yet. `None` if there is none.
+    /// Takes the oldest frame that the port sent on `queue` from the ring. `None` if the ring is empty.
     pub fn take_sent(&self, queue: usize) -> Option<Vec<u8>> {
         let mut ring = self.from_port[queue].ring();
         let data = ring.front()?.0.to_vec();
@@ -270,7 +269,7 @@ impl MemoryHandle {
         Some(data)
     }
 
-    /// Number of frames that the port sent on `queue` and that were lost because the ring was full.
+    /// Number of frames that the port sent on `queue`, but that were lost because the ring was full.
     pub fn sent_overflow(&self, queue: usize) -> u64 {
         self.from_port[queue].ring().statistics.rx_ring_full
     }
@@ -285,7 +284,7 @@ impl MemoryHandle {
         self.to_port[queue].ring().count
     }
 
-    /// Changes the state of the port's link, and wakes those who wait for it.
+    /// Changes the state of the port's link, and wakes workers that wait for frames.
     pub fn set_state(&self, state: LinkState) {
         for direction in self.to_port.iter().chain(&self.from_port) {
             direction.ring().state = state;
@@ -294,7 +293,7 @@ impl MemoryHandle {
     }
 }
 
-/// One queue, in one direction of the link.
+/// One queue in one direction of the link.
 #[derive(Debug)]
 struct Direction {
     ring: Mutex<Ring>,
@@ -325,8 +324,8 @@ impl Direction {
         (0..queues).map(|_| direction()).collect()
     }
 
-    /// Locks the ring. A poisoned lock is accepted: no code in here panics halfway through a change, so the ring is
-    /// intact.
+    /// Locks the ring. A poisoned lock is accepted, because no code here panics halfway through a change, so the ring
+    /// is intact.
     fn ring(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -340,7 +339,7 @@ impl Direction {
         self.wake(&mut ring);
     }
 
-    /// Wakes the receiver if it asked to be woken and there is something to receive.
+    /// Wakes the receiver if it asked to be woken and there are frames to receive.
     fn wake(&self, ring: &mut Ring) {
         if ring.armed && ring.count > 0 {
             ring.armed = false;
@@ -360,11 +359,11 @@ impl Direction {
     }
 }
 
-/// A bounded queue of frames. All of its memory is allocated at the start.
+/// A bounded queue of frames. All its memory is allocated at creation.
 #[derive(Debug, Default)]
 struct Ring {
     data: Box<[u8]>,
-    /// Length and arrival of each frame.
+    /// Length and arrival time of each frame.
     slots: Box<[(usize, Option<Instant<Monotonic>>)]>,
     longest: usize,
     first: usize,
@@ -407,7 +406,7 @@ impl Ring {
         let mut received = 0;
         while received < room {
             let Some((data, arrived)) = self.front() else { break };
-            // Without a free slot the frame stays, and the ring overflows in its time.
+            // Without a free slot, the frame stays in the ring, which may then overflow.
             let Some(mut frame) = pool.take() else { break };
             if pool.set_len(&mut frame, data.len()) {
                 pool.bytes_mut(&mut frame).copy_from_slice(data);
