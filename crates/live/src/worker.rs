@@ -1,11 +1,11 @@
-//! The loop: poll all queues, process, transmit, ask the policy, wait. Each core runs one worker.
+//! The worker's loop: poll all queues, process and send the frames, ask the policy, wait. Each core runs one worker.
 //!
 //! ```text
 //!   ┌──► poll every queue: rx ─► stamp ─► app.handle ─► tx ──► observation ──► policy.decide
 //!   │                                                                              │
 //!   └────────────── carry out: poll | pause | sleep | arm, poll, block ◄───────────┘
 //! ```
-//! Every frame is accounted for: at every decision, received = sent + the sum of all drop reasons.
+//! No frame is lost without being counted: at every decision, received = sent + dropped (for all reasons).
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -22,21 +22,22 @@ use crate::meter::Meter;
 use crate::pool::{Frame, Pool};
 use crate::telemetry::{DropReason, State, Telemetry};
 
-/// While a core polls, one choice in this many is published, in addition to the first of each kind. A polling core
-/// makes a choice every ten nanoseconds or so.
+/// While a worker keeps choosing to poll for the same reason, it publishes one choice in this many. A polling worker
+/// makes a choice about every 10 ns. All other choices are published.
 const PUBLISHED_EVERY: u32 = 1024;
-/// Number of frames taken from a queue at once. DPDK's examples and testpmd use 32 to 64.
+/// The largest number of frames that one poll takes from a queue. DPDK's examples and testpmd use 32 to 64.
 pub const BURST: usize = 64;
-/// How long a worker sleeps instead of blocking if one of its devices cannot wake it.
+/// The longest time that a worker blocks if one of its devices cannot wake it.
 pub const UNWAKEABLE: Nanos = Nanos::from_millis(1);
-/// How often the ports' health is checked and an idle worker updates its telemetry's time. The stop flag is seen at
-/// least this often.
+/// Time between two checks of the ports' health. An idle worker also updates the time in its telemetry at this
+/// interval. No sleep or block lasts longer, so a worker notices a request to stop within about this time.
 pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
-/// Two clock readings of a running loop further apart than this, without counted work in between, are a gap: something
-/// else must have had the CPU. An undisturbed iteration takes well under 1 us.
+/// If two clock readings of a running worker are further apart than this, the time between them counts as a gap:
+/// something else must have run on the CPU. For processed frames, more time is allowed. An undisturbed iteration
+/// without frames takes well under 1 us.
 pub const GAP: Nanos = Nanos::from_micros(30);
-/// Time allowed for handling and sending one frame before it counts as a gap. On veth a frame costs 1 to 4 us, because
-/// the peer's receive path runs in the sender's system call.
+/// Time that each processed frame adds to [`GAP`], because processing and sending take time. On veth a frame costs 1 to
+/// 4 us, because the peer's receive path runs in the sender's system call.
 const GAP_PER_FRAME: Nanos = Nanos::from_micros(8);
 
 /// Asks workers to stop. Any clone can do so.
@@ -55,12 +56,13 @@ impl Stop {
     }
 }
 
-/// A queue of one of the worker's ports.
+/// A receive queue of one of the worker's ports.
 #[derive(Clone, Copy, Debug)]
 struct QueueRef {
     port: usize,
     queue: usize,
-    /// The last reading of the clock before the last poll: frames of the next one that are not stamped came later.
+    /// The clock's reading just before the last poll of this queue. Frames found by the next poll arrived after this
+    /// time.
     polled: Instant<Monotonic>,
 }
 
@@ -72,7 +74,7 @@ struct Port {
     out: Vec<Frame>,
 }
 
-/// One core's share of an instance.
+/// Receives, processes and sends frames on one core.
 pub struct Worker<A, P, C> {
     ports: Vec<Port>,
     queues: Vec<QueueRef>,
@@ -84,7 +86,7 @@ pub struct Worker<A, P, C> {
     stop: Stop,
     batch: Vec<Frame>,
     seen: Vec<Queue<Monotonic>>,
-    /// The last clock reading of the running loop, from which a gap is measured.
+    /// The last clock reading of the running loop. The next gap is measured from here.
     running_since: Instant<Monotonic>,
     meter: Meter,
     /// Kind and reason of the last published choice, and the number of choices since then that were not published.
@@ -98,11 +100,11 @@ struct Polled {
     now: Instant<Monotonic>,
 }
 
-/// The result of a request to block.
+/// The result of [`Worker::block`].
 enum Blocked {
-    /// The second poll found frames, so there was no wait.
+    /// The poll after arming the interrupts found frames, so the worker did not block.
     FoundFrames(Polled),
-    /// The core was given up.
+    /// The worker blocked.
     Waited(Ended<Monotonic>),
 }
 
@@ -111,12 +113,12 @@ enum Blocked {
 pub enum Finish {
     /// The worker was asked to stop.
     Stopped,
-    /// All devices have delivered all their frames (capture files).
+    /// All devices have delivered their last frame. This is how a run with capture files ends.
     Exhausted,
 }
 
 impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
-    /// Makes a worker that serves all queues of `devices`. They receive into `pool`.
+    /// Makes a worker that serves all queues of `devices`. The devices receive frames into `pool`.
     pub fn new(
         devices: Vec<Box<dyn Device>>,
         pool: Pool,
@@ -179,7 +181,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
 
     fn run_to_end(&mut self) -> Result<Finish, Error> {
         let mut ended: Option<Ended<Monotonic>> = None;
-        // What the second poll of a block found: it stands for the next iteration's poll.
+        // The result of the poll in `block`, if it found frames. The next iteration uses it instead of polling again.
         let mut found: Option<Polled> = None;
         self.running_since = self.cpu.now();
         let mut next_health = self.running_since;
@@ -194,7 +196,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
                 if self.check_health(now)? == Health::Finished && received == 0 {
                     return Ok(Finish::Exhausted);
                 }
-                // Asking the kernel took its time, but nobody had taken the core away.
+                // The time for asking the kernel about the ports does not count as a gap.
                 self.running_since = self.cpu.now();
             }
             if self.stop.requested() {
@@ -213,7 +215,8 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
                 }
                 Action::SleepUntil(until) => {
                     let before = self.meter.begin(WaitKind::Sleep, &self.cpu);
-                    // Bounded so that a stop is seen; a policy that asked for longer decides anew.
+                    // Sleep no longer than this, so that a request to stop is noticed. If the policy asked for more, it
+                    // decides again.
                     self.cpu.sleep_until(until.min(now + HEALTH_INTERVAL));
                     let after = self.cpu.now();
                     let spent = self.meter.end(before, &self.cpu);
@@ -236,9 +239,10 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         self.seen.clear();
         let mut received = 0;
         let mut busy = Nanos::ZERO;
-        // The last reading of the clock: when the poll before or the wait ended.
+        // The last clock reading, taken when the previous poll or wait ended.
         let began = self.running_since;
-        // The clock after the last queue, if that is when its frames were done: a reading costs 20 to 50 ns.
+        // The time when the last queue's frames were done, or `None` if that queue had no frames. It saves another
+        // clock reading, which takes 20 to 50 ns.
         let mut last_done = None;
         for index in 0..self.queues.len() {
             last_done = None;
@@ -275,7 +279,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         Polled { received, now }
     }
 
-    /// Reads the clock. If more than `allowed` has passed since the last reading, counts a gap.
+    /// Reads the clock. Counts a gap if more than `allowed` has passed since the last reading.
     #[inline]
     fn running_at(&mut self, allowed: Nanos) -> Instant<Monotonic> {
         let now = self.cpu.now();
@@ -284,15 +288,15 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         now
     }
 
-    /// Counts the batch and returns when its frames arrived. If the device stamps none, that was after the poll before, at
-    /// `polled`.
+    /// Counts the received batch and returns when its frames arrived. If the device does not stamp frames, they arrived
+    /// between the previous poll of their queue, at `polled`, and `picked_up`.
     fn take_in(&mut self, polled: Instant<Monotonic>, picked_up: Instant<Monotonic>) -> Arrivals<Monotonic> {
         let mut arrivals: Option<Arrivals<Monotonic>> = None;
         let mut bytes = 0;
         for frame in &self.batch {
             bytes += frame.len() as u64;
             let Some(at) = frame.arrived() else { continue };
-            // A stamp of the future would be a fault of the clocks; it counts as no lateness.
+            // A stamp later than `picked_up` would be an error of the clocks. It counts as a lateness of 0.
             self.telemetry.picked_up(picked_up.since(at).unwrap_or(Nanos::ZERO));
             match &mut arrivals {
                 None => arrivals = Some(Arrivals { first: at, last: at, picked_up, stamped: true }),
@@ -324,7 +328,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         }
     }
 
-    /// Sends the frames of all ports. Frames that a port does not take are dropped and counted.
+    /// Sends the frames of all ports. Frames that a port does not accept are dropped and counted.
     #[inline]
     fn transmit(&mut self) {
         for port in &mut self.ports {
@@ -349,7 +353,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         }
     }
 
-    /// Arms the interrupts, polls once more, and blocks if that found nothing.
+    /// Arms the interrupts, polls once more, and blocks if this poll found no frames.
     fn block(
         &mut self,
         action: Action<Monotonic>,
@@ -384,7 +388,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         Ok(result)
     }
 
-    /// Publishes the expectations behind a choice, for `apus top`.
+    /// Publishes a choice and what the policy expected of it, for `apus top`. See [`PUBLISHED_EVERY`].
     fn publish(&mut self, now: Instant<Monotonic>, decision: &Decision<Monotonic>) {
         let (kind, reason) = (decision.action.kind(), decision.reason);
         let (last, since) = &mut self.published;
@@ -398,7 +402,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         }
     }
 
-    /// Counts a wait that has ended. The time away does not count as a gap.
+    /// Counts a wait that has ended. The wait does not count as a gap.
     fn waited(
         &mut self,
         action: Action<Monotonic>,
@@ -422,7 +426,8 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         }
     }
 
-    /// Checks the health of every port. The result is `Finished` if all have finished and `Down` if any is down.
+    /// Checks the health of every port. The result is `Finished` if all ports have finished, `Down` if any port is
+    /// down, otherwise `Up`.
     fn check_health(&mut self, now: Instant<Monotonic>) -> Result<Health, Error> {
         let mut down = false;
         let mut finished = true;
@@ -450,7 +455,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
     }
 }
 
-/// The wait handles of a worker's queues, collected without allocating memory.
+/// Collects the wait handles of a worker's queues without allocating memory.
 struct Handles<'a> {
     known: [Option<BorrowedFd<'a>>; MAX_HANDLES],
     count: usize,

@@ -1,10 +1,11 @@
 //! Records a policy's observations and decisions, and replays them.
 //!
-//! [`Recording`] wraps any policy. It writes into memory that was reserved at the start, so the loop neither allocates
-//! nor waits. When the memory is full, it stops recording and counts what it left out. The file holds JSON lines: a
-//! header with the policy's settings, then one line per decision. [`replay`] passes the observations to a fresh policy
-//! and compares the decisions. They must be equal, because a policy depends on nothing but its observations. Each line
-//! also holds what the policy expected of its choice ([`Belief`]), for people to read; it is not compared.
+//! [`Recording`] wraps any policy. It writes into memory that was reserved at the start, so recording allocates nothing
+//! and never blocks the loop. When the memory is full, it stops recording and counts the decisions that it leaves out.
+//! The file contains JSON lines: a header with the policy's settings, then one line per decision. [`replay`] passes the
+//! observations to a fresh policy and compares the decisions. The decisions must be equal, because a policy depends
+//! only on its observations. Each line also contains what the policy expected of its choice ([`Belief`]). People can
+//! read it; [`replay`] does not compare it.
 
 mod account;
 
@@ -19,10 +20,10 @@ pub use account::{Account, Came, NoAccount};
 use crate::Error;
 use crate::mode::{CostsText, ModeText};
 
-/// The largest number of queues of a worker that can be recorded.
+/// A decision of a worker with more queues than this is not recorded.
 pub const MOST_QUEUES: usize = 8;
 
-/// A policy that logs its decisions.
+/// A policy that records the observations and decisions of the policy `P` in it.
 #[derive(Debug)]
 pub struct Recording<P> {
     inner: P,
@@ -41,12 +42,12 @@ struct Entry {
 }
 
 impl<P> Recording<P> {
-    /// Records the first `limit` decisions of `inner`.
+    /// Records the first `limit` decisions of the policy `inner`.
     pub fn new(inner: P, limit: usize) -> Self {
         Self { inner, entries: Vec::with_capacity(limit), left_out: 0 }
     }
 
-    /// Writes the log. A replay creates its policy from `mode` and `costs`.
+    /// Writes the recording. [`replay`] creates its policy from `mode` and `costs`.
     pub fn write(&self, mode: &ModeText, costs: Option<&CostsText>, out: &mut impl Write) -> io::Result<()> {
         let header = Header {
             schema: SCHEMA.into(),
@@ -86,20 +87,20 @@ impl<P: WaitPolicy<Monotonic>> WaitPolicy<Monotonic> for Recording<P> {
     }
 }
 
-/// The result of a replay.
+/// The result of [`replay`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
-    /// The policy that was recorded.
+    /// The mode of the recorded policy.
     pub mode: ModeText,
     /// Number of decisions compared.
     pub decisions: u64,
-    /// Number of decisions of the run that the file does not contain.
+    /// Number of decisions that the recorded worker made but that are not in the file.
     pub left_out: u64,
-    /// The first line (from 1) with a different decision, then the decision in the file and the replayed one. Both come
-    /// with the expectations behind them, if known. `None` if all are equal.
+    /// The first difference: the number of the line (from 1), the decision in the file, and the replayed decision. Each
+    /// decision is followed by the policy's expectations if they are known. `None` if all decisions are equal.
     pub first_difference: Option<(u64, String, String)>,
-    /// Arrivals and costs of the run, up to the line in `first_difference`; or the reason why the file does not contain
-    /// them.
+    /// Arrivals and costs of the recorded run, up to the line in `first_difference`. An error says why they are not in
+    /// the file.
     pub account: Result<Account, NoAccount>,
 }
 
@@ -166,12 +167,13 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     ended: Option<EndedLine>,
     decision: DecisionLine,
-    /// The expectations behind the decision, for people to read: a replay computes them again. Missing in old files.
+    /// What the policy expected of the decision. This is for people to read: a replay computes it again. Old files do
+    /// not contain it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     belief: Option<BeliefText>,
 }
 
-/// [`Belief`] in the form of a record file, with units in the field names.
+/// [`Belief`] as it is written to a recording: the field names contain the units.
 #[derive(Serialize, Deserialize)]
 struct BeliefText {
     wait_ns: u64,
@@ -215,7 +217,7 @@ struct ArrivalsLine {
     first_ns: u64,
     last_ns: u64,
     picked_up_ns: u64,
-    /// Missing in files of devices that stamp arrivals, and in old files.
+    /// Whether the device stamped the arrivals. If this is missing in the file, it is true.
     #[serde(skip_serializing_if = "is_true", default = "yes")]
     stamped: bool,
 }
@@ -309,7 +311,7 @@ impl EndedLine {
             began: Instant::from_nanos(self.began_ns),
             ended: Instant::from_nanos(self.ended_ns),
             spent: self.spent_ns.map(Nanos::from_nanos),
-            // The live loop knows CPU time only.
+            // The live loop measures the CPU time but no idle time.
             idle: Nanos::ZERO,
         }
     }

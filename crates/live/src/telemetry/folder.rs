@@ -1,13 +1,13 @@
-//! The folders that hold telemetry: who owns them, and how they are opened safely.
+//! The folders with the telemetry files: who owns them, and how they are opened safely.
 //!
 //! ```text
 //!   /dev/shm/apus          root's          /dev/shm/apus-1000     that of user 1000
 //!     <instance>/worker-<n>   the files      .lock                 held while a worker starts or ends
 //! ```
-//! A writer uses a folder only if it owns the folder and nobody else can write there. It follows no symbolic link,
-//! enters no mount point on the way, and opens files so that nothing (such as a FIFO) can block it, because anyone who
-//! can write to /dev/shm can put anything there. The crate `host` keeps its journal by the same rules, but below its
-//! own root and through its gate; the two share only the system calls.
+//! A writer uses a folder only if it owns the folder and nobody else can write there. Anyone can put anything into
+//! /dev/shm. Therefore a writer follows no symbolic links, enters no mount points, and opens files so that nothing
+//! (such as a FIFO) can block it. The crate `host` uses the same rules for its journal, but has its own root folder and
+//! its own code: the two share only the system calls.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use super::ROOT;
 
-/// An open folder, of telemetry or of another kind of files that running processes publish.
+/// An open folder in which running processes publish files, for example telemetry.
 #[derive(Debug)]
 pub struct Folder {
     fd: OwnedFd,
@@ -40,8 +40,8 @@ const STRICT: ResolveFlags = ResolveFlags::BENEATH
 const AS_FOLDER: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
-/// The folder to which the calling user's workers write. It is `root` itself, except for the default root: instead of
-/// it, each user other than root has a folder of its own.
+/// The folder to which the calling user's workers write. It is `root` itself unless `root` is [`ROOT`]. Below [`ROOT`]
+/// only the user root writes: each other user has a separate folder, for example `/dev/shm/apus-1000`.
 pub fn own(root: &Path) -> PathBuf {
     match me() {
         user if root == Path::new(ROOT) && user != 0 => PathBuf::from(format!("{ROOT}-{user}")),
@@ -49,7 +49,8 @@ pub fn own(root: &Path) -> PathBuf {
     }
 }
 
-/// The folders that a reader searches: root's first, then the reader's own, then those of other users.
+/// The folders that a reader searches: first the folder of the user root, then the calling user's, then those of other
+/// users.
 pub(super) fn all(root: &Path) -> io::Result<Vec<Folder>> {
     if root != Path::new(ROOT) {
         return Ok(Folder::open(root)?.into_iter().collect());
@@ -62,16 +63,16 @@ pub(super) fn all(root: &Path) -> io::Result<Vec<Folder>> {
     let names = Folder::open(parent)?.map_or(Ok(Vec::new()), |parent| parent.names())?;
     let mut users: Vec<(u32, String)> = names.into_iter().filter_map(|name| Some((user(&name)?, name))).collect();
     users.sort_by_key(|(user, _)| (*user != 0, *user != me(), *user));
-    // What is another's under a user's name, or may not be read, is nobody's telemetry.
+    // Skips a folder that the user in its name does not own, and a folder that cannot be opened.
     let open =
         |(user, name): (u32, String)| Folder::open(&parent.join(name)).ok()?.filter(|folder| folder.owner == user);
     Ok(users.into_iter().filter_map(open).collect())
 }
 
 impl Folder {
-    /// Opens a folder for reading. `None` if it does not exist.
+    /// Opens a folder for reading. `None` if there is no folder at `path`.
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
-        // Without the slash at the end, behind which a link would be followed.
+        // Removes a slash at the end: with the slash, `open` would follow a symbolic link.
         let path: PathBuf = path.components().collect();
         match rustix::fs::open(&path, AS_FOLDER, Mode::empty()) {
             Ok(fd) => Self::of(fd, path).map(Some),
@@ -80,12 +81,13 @@ impl Folder {
         }
     }
 
-    /// Opens the calling user's folder. Creates it if it does not exist.
+    /// Opens the calling user's folder to write to it. Creates the folder if it does not exist.
     pub fn create(path: &Path) -> io::Result<Self> {
         make(path)?;
         match Self::open(path)?.map(Self::checked) {
             Some(Ok(folder)) => Ok(folder),
-            // Another took the name before us, in a place where all may write. It is root's: he gets it.
+            // Anyone can create this name in /dev/shm, and another user did. The name belongs to root: move the other
+            // folder aside.
             Some(Err(_)) | None if path == Path::new(ROOT) && me() == 0 => {
                 set_aside(path)?;
                 Self::open(path)?.ok_or(io::ErrorKind::NotFound)?.checked()
@@ -100,7 +102,7 @@ impl Folder {
         Ok(Self { fd, path, owner: stat.st_uid, mode: stat.st_mode })
     }
 
-    /// Returns the folder if only the calling user can write to it, otherwise an error.
+    /// Fails unless the calling user owns the folder and nobody else can write to it.
     fn checked(self) -> io::Result<Self> {
         let refuse = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         match self.owner {
@@ -116,8 +118,8 @@ impl Folder {
         }
     }
 
-    /// Returns the folder if only its owner can write to it, and if the owner is root or the calling user; otherwise an
-    /// error. For readers that believe what the files say.
+    /// Fails unless root or the calling user owns the folder and nobody else can write to it. Call this before trusting
+    /// what the files in the folder say.
     pub fn believable(self) -> io::Result<Self> {
         match self.owner == 0 {
             true if self.mode & 0o022 == 0 => Ok(self),
@@ -125,7 +127,7 @@ impl Folder {
         }
     }
 
-    /// A subfolder with the same owner. `None` if it does not exist.
+    /// Opens a subfolder with the same owner. `None` if it does not exist.
     pub(super) fn inner(&self, name: &str) -> io::Result<Option<Self>> {
         match rustix::fs::openat2(&self.fd, name, AS_FOLDER, Mode::empty(), STRICT) {
             Ok(fd) => Ok(Some(Self::of(fd, self.path.join(name))?).filter(|folder| folder.owner == self.owner)),
@@ -134,7 +136,7 @@ impl Folder {
         }
     }
 
-    /// A subfolder to write to. Creates it if it does not exist.
+    /// Opens a subfolder to write to it. Creates the subfolder if it does not exist.
     pub(super) fn create_inner(&self, name: &str) -> io::Result<Self> {
         match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -166,7 +168,7 @@ impl Folder {
         Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
     }
 
-    /// Removes a file. A file that does not exist is no error.
+    /// Removes a file. Succeeds if the file does not exist.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         missing_is_fine(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()))
     }
@@ -176,7 +178,7 @@ impl Folder {
         let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR);
     }
 
-    /// The names in the folder, sorted, without those that begin with a dot.
+    /// The sorted names of the entries in the folder, except names that begin with a dot.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(self.fd.as_fd())? {
@@ -199,11 +201,11 @@ impl Folder {
         self.owner
     }
 
-    /// Keeps other workers of this user from starting or ending until the returned file is closed. Only this user can
-    /// open the lock file, so no other user can hold it. If one of the user's processes holds it for longer than
-    /// `patience`, the call fails instead of waiting on.
+    /// Takes the lock that prevents other workers of this user from starting or ending. Closing the returned file
+    /// releases the lock. Only this user can open the lock file, so no other user can take the lock. Fails if another
+    /// process of this user holds the lock for longer than `patience`.
     pub(super) fn lock(&self, patience: Duration) -> io::Result<File> {
-        /// Time between attempts. Starting or ending takes microseconds.
+        /// Time between two attempts. Other workers hold the lock for a few microseconds.
         const PAUSE: Duration = Duration::from_millis(5);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::openat2(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR, STRICT)?);
@@ -233,22 +235,22 @@ pub(super) fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Creates a folder and its parents, into which nobody else may write.
+/// Creates a folder and its missing parents, writable only by the calling user.
 fn make(path: &Path) -> io::Result<()> {
     match DirBuilder::new().recursive(true).mode(0o755).create(path) {
-        // A link or a file in its place: what there is, the opening says.
+        // There may be a link or a file instead of a folder: opening it then fails.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
 }
 
-/// Moves whatever is at `path` aside unchanged, and puts a new folder in its place, in one step.
+/// Atomically replaces whatever is at `path` with a new, empty folder. The old entry is kept under another name.
 fn set_aside(path: &Path) -> io::Result<()> {
-    /// Number of random names to try. A name is one of 2^64, so it is in use only by chance.
+    /// Number of random names to try. There are 2^64 names, so a name is hardly ever in use already.
     const TRIES: u32 = 8;
     let mut tries = 0;
     let aside = loop {
-        // Nobody else can foresee it and take it first: the state is seeded by getrandom(2).
+        // `RandomState` is seeded by getrandom(2), so nobody can predict the name and create it first.
         let chance = RandomState::new().hash_one(tries);
         let aside = path.with_extension(format!("set-aside-{chance:016x}"));
         tries += 1;
@@ -261,7 +263,7 @@ fn set_aside(path: &Path) -> io::Result<()> {
     let here = rustix::fs::CWD;
     let exchanged = rustix::fs::renameat_with(here, path, here, &aside, RenameFlags::EXCHANGE);
     if exchanged.is_err() {
-        // Empty as it is, it would lie there for ever.
+        // The new folder was not exchanged, so it is still empty and unused: remove it.
         let _ = std::fs::remove_dir(&aside);
     }
     Ok(exchanged?)
@@ -274,7 +276,8 @@ fn missing_is_fine(result: Result<(), Errno>) -> io::Result<()> {
     }
 }
 
-/// Opens a file by its path, with the same checks as a folder.
+/// Opens a file for reading. Does not follow a symbolic link in the last component of the path, and does not block on a
+/// FIFO.
 pub(super) fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
@@ -298,7 +301,7 @@ mod tests {
         mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
     }
 
-    /// Before, each of these opens waited for a writer for ever.
+    /// Regression test: opening any of these FIFOs once blocked forever, waiting for a writer.
     #[test]
     fn fifos_hang_nobody() {
         let root = Root::new("fifo");
@@ -309,7 +312,7 @@ mod tests {
         let (living, leftovers) = instances(&root.0).unwrap();
         assert!(living.is_empty() && leftovers.len() == 1 && leftovers[0].why.contains("not a file"), "{leftovers:?}");
         assert!(Reader::open(&root.0.join("b/worker-0")).is_err());
-        // What is in the way of a worker of that name is cleared, as a file of another version would be.
+        // A new worker removes whatever has the name of its file.
         drop(Telemetry::create(&root.0, &identity("b", 0)).unwrap());
         fifo(&root.0.join("d"));
         assert!(Telemetry::create(&root.0, &identity("d", 0)).unwrap_err().to_string().contains("has this name"));
@@ -318,7 +321,7 @@ mod tests {
         assert!(Telemetry::create(&root.0, &identity("e", 0)).unwrap_err().to_string().contains("remove it"));
     }
 
-    /// Before, root removed `elsewhere/worker-0`.
+    /// Regression test: root once followed the link and removed `elsewhere/worker-0`.
     #[test]
     fn links_lead_nowhere() {
         let root = Root::new("links");
@@ -331,7 +334,7 @@ mod tests {
         assert!(error.to_string().contains("has this name"), "{error}");
         assert!(precious.exists());
         assert!(instances(&root.0).unwrap().0.is_empty());
-        // Of a file only the link goes.
+        // If the file is a link, only the link is removed.
         fs::create_dir(root.0.join("b")).unwrap();
         symlink(&precious, root.0.join("b/worker-0")).unwrap();
         drop(Telemetry::create(&root.0, &identity("b", 0)).unwrap());
@@ -342,7 +345,8 @@ mod tests {
         assert!(Telemetry::create(&linked.join(""), &identity("c", 0)).is_err(), "behind a slash");
     }
 
-    /// Before, `flock /dev/shm/apus sleep 1000` by anybody kept workers from starting and from ending.
+    /// Regression test: any user could once prevent workers from starting and ending with `flock /dev/shm/apus sleep
+    /// 1000`.
     #[test]
     fn a_lock_on_the_folder_blocks_nobody() {
         let root = Root::new("flock");
@@ -376,7 +380,7 @@ mod tests {
         assert!(Telemetry::create(&root.0, &identity("a", 0)).is_err());
     }
 
-    /// As root: what another user owns is not used, and his instances are read without trust.
+    /// Root does not write to another user's folder. It reads another user's files without trusting them.
     #[test]
     fn another_users_folder() {
         if me() != 0 {
@@ -396,9 +400,9 @@ mod tests {
         assert!(error.to_string().contains("belongs to user 65534"), "{error}");
         let reader = Reader::open(&file).unwrap();
         assert_eq!(reader.snapshot().identity, identity("a", 0));
-        // It claims a process that is not its owner's.
+        // The file names a process that does not belong to the file's owner.
         assert!(!reader.is_alive());
-        // Mapped, this would end the reader by SIGBUS.
+        // The owner truncates the file. A reader that had mapped it would be killed by SIGBUS.
         fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(100).unwrap();
         assert_eq!(reader.snapshot().counts.polls, 0);
     }
@@ -427,7 +431,8 @@ mod tests {
         assert_eq!((error.kind(), fs::read_dir(&root.0).unwrap().count()), (io::ErrorKind::NotFound, 2));
     }
 
-    /// Before, anybody could make a folder of the name that root's process would use, and root's worker did not start.
+    /// Regression test: the new name was once predictable. If another user created it first, root's worker did not
+    /// start.
     #[test]
     fn the_name_to_set_aside_cannot_be_taken_first() {
         let root = Root::new("aside-taken");

@@ -1,14 +1,14 @@
-//! Histogram of durations with log-linear buckets, like HdrHistogram's.
+//! A histogram of durations with log-linear buckets, like HdrHistogram.
 //!
-//! Values below 128 ns have a bucket each. Above that, every octave has [`SUB_BUCKETS`] equal buckets, so the width of
-//! a bucket is at most 1/128 (0.79 %) of its lowest value. The range ends at 2^36 ns (68 s). Larger values are counted
-//! separately as overflow, never in the last bucket.
+//! Values below 128 ns have a bucket each. Above that, each octave (from 2^n to 2^(n+1) - 1) has [`SUB_BUCKETS`]
+//! buckets of equal width, so a bucket is at most 1/128 (0.79 %) of its lowest value wide. The buckets end below 2^36
+//! ns (68 s). Values from there on are counted separately as overflow, never in the last bucket.
 //!
 //! ```text
 //!   value:  0 1 2 … 127 │ 128 129 … 255 │ 256,257  258,259 …  │ … │ … 2^36 - 1 │ overflow
 //!   index:  0 1 2 … 127 │ 128 129 … 255 │ 256      257     …  │ … │     3839   │
 //! ```
-//! A worker writes [`HistogramCells`] in shared memory. [`Histogram`] is the reader's copy.
+//! A worker writes [`HistogramCells`] in shared memory. [`Histogram`] is a copy in the reader's own memory.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,21 +22,23 @@ pub const SUB_BUCKETS: usize = 1 << SUB_BUCKET_BITS;
 /// The smallest value that is counted as overflow, in nanoseconds: 2^36, about 68 s.
 pub const OVERFLOW_NS: u64 = 1 << OVERFLOW_BITS;
 const OVERFLOW_BITS: u32 = 36;
-/// Number of buckets: 128 of 1 ns below 128 ns, and 128 for each octave from there to 2^36 ns.
+/// Number of buckets: 128 buckets of 1 ns each below 128 ns, then 128 buckets per octave up to 2^36 ns.
 pub const BUCKETS: usize = (OVERFLOW_BITS - SUB_BUCKET_BITS + 1) as usize * SUB_BUCKETS;
 
-/// The bucket of a value in nanoseconds. `None` from [`OVERFLOW_NS`] on.
+/// The index of the bucket that counts a value in nanoseconds. `None` if the value is [`OVERFLOW_NS`] or more.
 #[inline]
 pub const fn index_of(value_ns: u64) -> Option<usize> {
     if value_ns >= OVERFLOW_NS {
         return None;
     }
-    // The OR leaves the top bit of large values alone and gives small ones a shift of 0.
+    // The OR sets the top bit to at least bit 7, so small values get a shift of 0. It does not change the top bit of
+    // large values.
     let shift = u64::BITS - 1 - (value_ns | SUB_BUCKETS as u64).leading_zeros() - SUB_BUCKET_BITS;
     Some((shift as usize) * SUB_BUCKETS + (value_ns >> shift) as usize)
 }
 
-/// The lowest and the highest value of a bucket in nanoseconds, both inclusive. Panics if there is no such bucket.
+/// The lowest and the highest value of a bucket in nanoseconds, both inclusive. Panics if `index` is [`BUCKETS`] or
+/// more.
 pub const fn bounds_of(index: usize) -> (u64, u64) {
     assert!(index < BUCKETS, "no such bucket");
     if index < 2 * SUB_BUCKETS {
@@ -59,7 +61,7 @@ pub struct HistogramCells {
 }
 
 impl HistogramCells {
-    /// An empty histogram outside shared memory.
+    /// Makes an empty histogram that is not in shared memory.
     pub const fn new() -> Self {
         Self {
             sum_ns: AtomicU64::new(0),
@@ -70,7 +72,7 @@ impl HistogramCells {
         }
     }
 
-    /// Counts one value. Only one thread may call this, or counts are lost.
+    /// Counts one value. Only one thread may call this; otherwise counts are lost.
     #[inline]
     pub fn record(&self, value: Nanos) {
         let value = value.as_nanos();
@@ -102,7 +104,7 @@ impl Default for HistogramCells {
     }
 }
 
-/// A histogram that nobody else writes.
+/// A histogram in the process's own memory, for example a copy of a worker's [`HistogramCells`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -139,13 +141,13 @@ impl Histogram {
         self.max_ns = self.max_ns.max(value);
     }
 
-    /// Number of values, including the overflow.
+    /// Number of values, including those counted as overflow.
     pub fn count(&self) -> u64 {
-        // Saturating, as a file in shared memory may say anything.
+        // Saturates, because a file in shared memory may contain any numbers.
         self.counts.iter().fold(self.overflow, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Number of values from [`OVERFLOW_NS`] on.
+    /// Number of values that are [`OVERFLOW_NS`] or more.
     pub fn overflow(&self) -> u64 {
         self.overflow
     }
@@ -155,10 +157,10 @@ impl Histogram {
         self.sum_ns
     }
 
-    /// The largest value. `None` if the histogram is empty.
+    /// The largest value counted. `None` if the histogram is empty.
     ///
-    /// The value is exact, with one exception: in a [difference](Histogram::since) without a new maximum it is the
-    /// upper bound of its bucket.
+    /// The value is exact, with one exception: in a [difference](Histogram::since) without a new maximum, it is the
+    /// upper bound of the highest bucket with a value.
     pub fn max(&self) -> Option<Nanos> {
         (self.count() > 0).then_some(Nanos::from_nanos(self.max_ns))
     }
@@ -169,8 +171,8 @@ impl Histogram {
         Some(Nanos::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX)))
     }
 
-    /// The value that the share `quantile` of all values does not exceed. It is the upper bound of a bucket, but at
-    /// most the maximum. `None` if the histogram is empty.
+    /// A quantile of the values, for example p99: the share `quantile` of all values is at most this large. The result
+    /// is the upper bound of a bucket, but at most the maximum. `None` if the histogram is empty.
     pub fn quantile(&self, quantile: Quantile) -> Option<Nanos> {
         let total = self.count();
         if total == 0 {
@@ -187,7 +189,7 @@ impl Histogram {
         Some(Nanos::from_nanos(self.max_ns))
     }
 
-    /// Number of values that are certainly at most `bound`: those in buckets that end at or below it.
+    /// Number of values in the buckets that end at or below `bound`. All these values are at most `bound`.
     pub fn count_up_to(&self, bound: Nanos) -> u64 {
         let buckets = self.counts.iter().enumerate();
         buckets
@@ -195,7 +197,7 @@ impl Histogram {
             .fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// The buckets that contain values, in ascending order. Together with the overflow they are the whole histogram.
+    /// The buckets that contain values, in ascending order. Values counted as overflow are in no bucket.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(index, &count)| {
             let (low, high) = bounds_of(index);
@@ -213,8 +215,8 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// What was counted since `earlier`, an earlier snapshot of the same histogram. A counter that ran backwards
-    /// (because the snapshot is of another histogram) gives 0.
+    /// The values counted after the snapshot `earlier` of the same histogram. If a count is lower than in `earlier`
+    /// (because that is a snapshot of another histogram), the result is 0.
     pub fn since(&self, earlier: &Self) -> Self {
         let counts: Vec<u64> =
             self.counts.iter().zip(&earlier.counts).map(|(now, then)| now.saturating_sub(*then)).collect();

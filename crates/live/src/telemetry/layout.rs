@@ -1,4 +1,4 @@
-//! The layout of a worker's file. Readers refuse a file with another [`VERSION`] or size.
+//! The layout of a worker's file. Readers reject a file whose version is not [`VERSION`], or whose size is different.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,14 +11,15 @@ use crate::device::Health;
 
 /// The first bytes of a worker's file: "APUSTEL1", little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"APUSTEL1");
-/// Version of the layout. Raise it with every change to [`Page`] or to the numbers of an enum that indexes it.
+/// Version of the layout. Increase it with every change to [`Page`], or to the numbers of an enum that is an index into
+/// it.
 pub const VERSION: u64 = 5;
-/// The largest number of ports of a worker.
+/// The largest number of ports that a worker can have.
 pub const PORTS: usize = 8;
-/// Number of latest gaps that a worker's file holds. A gap is a time in which something else had the core of a running
-/// worker.
+/// A worker's file contains this number of its latest gaps. A gap is a time in which something else ran on the worker's
+/// core although the worker was ready to run.
 pub const GAPS: usize = 4096;
-/// Stands for "none" in cells in which 0 is a valid value.
+/// Means "none" in a cell in which 0 is a valid value.
 pub const NONE: u64 = u64::MAX;
 
 const DROPS: usize = 16;
@@ -32,7 +33,7 @@ const _: () = assert!(size_of::<Hot>() == 64, "what each poll touches is one cac
 const _: () = assert!(size_of::<Choice>() == 128, "what a decision writes is two cache lines");
 const _: () = assert!(size_of::<Page>().is_multiple_of(64));
 
-/// A counter with one writer. Counting is a load and a store, without a locked instruction.
+/// A number with only one writer. Adding to it is a load and a store, without a locked instruction.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Cell(AtomicU64);
@@ -77,7 +78,8 @@ impl<const N: usize> Text<N> {
     }
 }
 
-/// The whole file. All of it is atomic, so any content is valid, whoever wrote it.
+/// The whole file. All fields are atomic integers, so any bytes are a valid `Page`, even in a damaged or malicious
+/// file.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Page {
@@ -94,7 +96,8 @@ pub struct Page {
     pub gaps: Gaps,
 }
 
-/// Who writes this file. All cells except the thread's are written once, before the file gets its name.
+/// Identifies the worker that writes this file. The cells are written before the file gets its name. After that, only
+/// `state`, `tid`, `scheduling` and `priority` change.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Header {
@@ -103,14 +106,14 @@ pub struct Header {
     pub size: Cell,
     pub worker: Cell,
     pub pid: Cell,
-    /// Start time of the process: field 22 of `/proc/<pid>/stat`. Together with the pid it identifies a process even
-    /// after the pid is reused.
+    /// Start time of the process, in clock ticks since boot: field 22 of `/proc/<pid>/stat`. The pid and the start time
+    /// together identify a process even after the pid is reused.
     pub process_start_ticks: Cell,
     pub started_ns: Cell,
     pub state: Cell,
     pub tid: Cell,
     pub cpu: Cell,
-    /// Number of the scheduling policy, as in sched_setscheduler(2).
+    /// Number of the thread's scheduling policy, as in sched_setscheduler(2).
     pub scheduling: Cell,
     pub priority: Cell,
     pub instance: Text<8>,
@@ -134,16 +137,16 @@ pub struct Hot {
     pub updated_ns: Cell,
 }
 
-/// What each poll with frames updates.
+/// The counter that each poll with frames updates.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Useful {
     pub time_ns: Cell,
 }
 
-/// The last choice of the wait policy, and why it was made: most fields are those of [`policy::wait::Belief`]. `begun`
-/// counts the choices whose writing has begun, `done` those that were completed. A reader reads `done` first and
-/// `begun` last, and the fields are in this order. If both are equal, everything between them belongs to one choice.
+/// The last published choice of the wait policy, and why it was made. Most fields have the meaning of the same field of
+/// [`policy::wait::Belief`]. The worker increments `begun` before it writes a choice and `done` after it. A reader
+/// reads `done` first, then the fields, then `begun`. If `begun` equals `done`, all the fields belong to one choice.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Choice {
@@ -153,7 +156,7 @@ pub struct Choice {
     pub reason: Cell,
     pub wait_ns: Cell,
     pub lasts_ns: Cell,
-    /// `NONE` if no cost was measured yet.
+    /// `NONE` if no cost has been measured yet.
     pub costs_ns: Cell,
     pub late_worth_ns: Cell,
     pub gap_ns: Cell,
@@ -180,11 +183,11 @@ pub struct Port {
     pub tx_invalid: Cell,
     pub tx_dropped: Cell,
     pub health: Cell,
-    /// 0: no effect; 1: effect; `NONE`: not requested, or not known yet.
+    /// Whether busy polling has an effect: 0 if not, 1 if it has, `NONE` if it was not requested or is not known yet.
     pub busy_poll: Cell,
 }
 
-/// How health is written in the page.
+/// The number that stands for `health` in a [`Port`].
 pub const fn health_number(health: Health) -> u64 {
     match health {
         Health::Up => 1,
@@ -193,7 +196,8 @@ pub const fn health_number(health: Health) -> u64 {
     }
 }
 
-/// A ring with one writer. `written` counts all gaps so far. Gap `n` is in slot `n % GAPS`.
+/// A ring of gaps with only one writer. `written` is the number of all gaps so far. Gap `n` (from 0) is at the index `n
+/// % GAPS`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Gaps {

@@ -1,16 +1,16 @@
-//! What other programs can see of a running worker. Each worker writes one file in shared memory, and anyone can read
-//! it. This needs no system call, no lock and no locked instruction.
+//! Telemetry: what other programs can see of a running worker. Each worker writes one file in shared memory, and anyone
+//! can read it. Counting needs no system call, no lock and no locked instruction.
 //!
 //! ```text
 //!   worker ──► Telemetry ──► /dev/shm/apus[-<uid>]/<instance>/worker-<n> ──► Reader ──► apus top, metrics, bench
 //!               (writer.rs)         (layout.rs, mapped by sys.rs)          (reader.rs)
 //! ```
-//! Root's files are below `/dev/shm/apus`. Each other user has a folder with the user's number in its name, in which
-//! only that user can write (folder.rs).
+//! Root's files are below `/dev/shm/apus`. Each other user has a folder `/dev/shm/apus-<uid>`, and only that user can
+//! write there (folder.rs).
 //!
 //! A file gets its name only when it is complete, and is unlinked when its worker ends. A killed worker leaves its file
-//! behind. The file holds the worker's pid and start time, from which readers see that the worker no longer runs.
-//! Readers that look for living workers ignore such a file, and the next worker of the same instance name removes it.
+//! behind. From the pid and start time in the file, readers see that the worker no longer runs. Readers that look for
+//! living workers ignore such a file. The next worker with the same instance name removes it.
 
 mod folder;
 pub mod histogram;
@@ -31,11 +31,11 @@ use units::{Instant, Monotonic};
 
 /// Size of a worker's file, in bytes.
 pub const FILE_SIZE: usize = size_of::<layout::Page>();
-/// The default directory of the instances' directories. Root's instances are here, those of user 1000 in `/dev/shm/apus-1000`
-/// ([`own`]). A reader of this root searches all of them.
+/// The default telemetry directory. It contains one directory per instance of the user root. Other users have their own
+/// directory, for example `/dev/shm/apus-1000` ([`own`]). A reader of the default directory also searches those.
 pub const ROOT: &str = "/dev/shm/apus";
 
-/// What a reader learns about the worker itself.
+/// Identifies a worker in its telemetry file. Set when the worker starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// The instance's name: at most 64 characters of `A-Z a-z 0-9 - _ .`, not starting with a dot.
@@ -81,9 +81,10 @@ units::named! {
     }
 }
 
-/// The current time, on the clock of all times in telemetry.
+/// The current time of CLOCK_MONOTONIC, the clock of all times in telemetry.
 fn now() -> Instant<Monotonic> {
-    // Not rustix: it looks for the vDSO in /proc/self/auxv, and valgrind, under which libapus's users may run, hides that.
+    // This does not use rustix, which finds the vDSO through /proc/self/auxv. Programs with libapus may run under
+    // valgrind, which hides that file.
     crate::os::monotonic()
 }
 
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// A directory of a test's own, removed on drop.
+    /// A directory for one test, removed on drop.
     pub struct Root(pub PathBuf);
 
     impl Root {

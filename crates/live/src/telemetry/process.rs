@@ -5,33 +5,34 @@ use std::path::Path;
 
 use units::Nanos;
 
-/// Identifies a process permanently. A pid alone may later be given to another process.
+/// Identifies a process. The pid alone is not enough, because the kernel may later give it to another process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process {
-    /// The process number. The kernel may reuse it.
+    /// The process number (PID). The kernel may reuse it after the process has ended.
     pub pid: u32,
-    /// Start time of the process in clock ticks since boot: field 22.
+    /// Start time of the process in clock ticks since boot: field 22 of `/proc/<pid>/stat`.
     pub start_ticks: u64,
 }
 
 /// How the kernel schedules a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scheduling {
-    /// Number of the scheduling policy, as in sched_setscheduler(2): field 41.
+    /// Number of the scheduling policy, as in sched_setscheduler(2): field 41 of `/proc/<pid>/stat`.
     pub policy: u64,
-    /// The real-time priority, 0 for other policies: field 40.
+    /// The real-time priority from 1 to 99, or 0 if the policy is not FIFO or RR: field 40 of `/proc/<pid>/stat`.
     pub priority: u64,
 }
 
-/// What the kernel has counted for a thread since it began.
+/// The kernel's counters for a thread, since the thread was created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Usage {
-    /// Time on a CPU: the first field of schedstat.
+    /// Time that the thread ran on a CPU: the first field of `/proc/<pid>/task/<tid>/schedstat`.
     pub cpu: Nanos,
-    /// Time in which the thread was ready and waited for a CPU: the second field of schedstat.
+    /// Time that the thread was ready to run but waited for a CPU: the second field of
+    /// `/proc/<pid>/task/<tid>/schedstat`.
     pub run_delay: Nanos,
-    /// Number of times that the thread gave up the CPU by itself; each ends in a wake-up. From
-    /// `voluntary_ctxt_switches` in `/proc/<pid>/task/<tid>/status`.
+    /// Number of times that the thread gave up the CPU to sleep or block: `voluntary_ctxt_switches` in
+    /// `/proc/<pid>/task/<tid>/status`. Each time ends with a wake-up.
     pub wakeups: u64,
 }
 
@@ -70,7 +71,7 @@ units::named! {
 }
 
 impl Scheduling {
-    /// The policy, by its number (Linux `include/uapi/linux/sched.h`).
+    /// The scheduling policy with the number in `policy` (Linux `include/uapi/linux/sched.h`).
     pub const fn class(self) -> SchedulingClass {
         match self.policy {
             0 => SchedulingClass::Other,
@@ -99,7 +100,7 @@ impl Process {
         users.split_ascii_whitespace().nth(1)?.parse().ok()
     }
 
-    /// Whether the process still runs. A zombie does not.
+    /// Whether the process still runs. False for a zombie.
     pub fn is_alive(self) -> bool {
         let Ok(stat) = Stat::read(Path::new(&format!("/proc/{}/stat", self.pid))) else { return false };
         let gone = matches!(stat.state(), "Z" | "X");
@@ -107,7 +108,7 @@ impl Process {
     }
 }
 
-/// Number and scheduling of the calling thread.
+/// The thread ID and the scheduling of the calling thread.
 pub(super) fn current_thread() -> io::Result<(u64, Scheduling)> {
     let stat = Stat::read(Path::new("/proc/thread-self/stat"))?;
     let tid = u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
@@ -121,7 +122,8 @@ impl Stat {
         std::fs::read_to_string(path).map(Self)
     }
 
-    /// Field 3 and all later ones. The name in field 2 may contain anything, even a closing parenthesis.
+    /// The fields from field 3 on. They begin after the last closing parenthesis, because the name in field 2 may
+    /// itself contain one.
     fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace()
     }
@@ -130,7 +132,7 @@ impl Stat {
         self.fields().next().unwrap_or("")
     }
 
-    /// A field by its number in proc_pid_stat(5), from 3 on.
+    /// The field with this number in proc_pid_stat(5). The lowest number is 3.
     fn field(&self, number: usize) -> io::Result<u64> {
         let text = self.fields().nth(number - 3);
         text.and_then(|t| t.parse().ok())

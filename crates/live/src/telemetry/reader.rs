@@ -1,4 +1,4 @@
-//! The observer's side. It maps files read-only, so it cannot affect a worker.
+//! Reads workers' files. It maps files read-only, so it cannot affect a worker.
 
 use std::fs::File;
 use std::io;
@@ -18,27 +18,27 @@ use super::{DropReason, Identity, State, now};
 use crate::Error;
 use crate::device::{Health, Statistics};
 
-/// A worker, observed from outside.
+/// Reads the telemetry file of one worker.
 #[derive(Debug)]
 pub struct Reader {
     source: Source,
     path: PathBuf,
     process: Process,
     owner: u32,
-    /// The number of the owner, shown in front of the instance's name if another user has an instance of this name.
+    /// The owner's user number, if it is shown before the instance's name to tell apart instances of different users.
     prefix: Option<u32>,
 }
 
-/// How the file is read.
+/// How a worker's file is read.
 #[derive(Debug)]
 enum Source {
-    /// The file belongs to this user or to root, so nobody else can truncate it. It is mapped.
+    /// The file is mapped. It belongs to the calling user or to root, so no other user can truncate it.
     Mapped(Mapping),
-    /// The file belongs to another user. Each reading copies it again.
+    /// The file is copied at each reading, because it belongs to another user.
     Copied(File),
 }
 
-/// Access to a page during one reading.
+/// The page, mapped or copied, for one reading.
 enum View<'a> {
     Mapped(&'a Page),
     Copied(Box<Page>),
@@ -64,17 +64,17 @@ impl Source {
     }
 }
 
-/// Everything that a worker's file contains at one moment. Each counter is exact. Since the worker keeps running while
-/// they are read, two counters may be one poll apart.
+/// A copy of a worker's file without its list of gaps. Each counter is exact. Because the worker keeps running while
+/// the counters are read, two of them may differ by one poll.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
-    /// The worker that writes the file.
+    /// Identifies the worker that writes the file.
     pub identity: Identity,
     /// The worker's process.
     pub process: Process,
-    /// The number of the worker's thread.
+    /// The thread ID (TID) of the worker's thread.
     pub tid: u32,
-    /// How the kernel schedules that thread.
+    /// The scheduling policy and priority of the worker's thread.
     pub scheduling: Scheduling,
     /// When the worker was created.
     pub started: Instant<Monotonic>,
@@ -82,34 +82,34 @@ pub struct Snapshot {
     pub taken: Instant<Monotonic>,
     /// When the worker last updated the file.
     pub updated: Instant<Monotonic>,
-    /// The worker's state. `None` if this program does not know its number.
+    /// The worker's state. `None` if the file contains an unknown number.
     pub state: Option<State>,
     /// What the worker has counted since it was created.
     pub counts: Counts,
-    /// The last choice that the wait policy published. `None` if the mode compares no waits, if no choice was made yet,
-    /// or if the worker was writing it at every attempt to read it.
+    /// The last published choice of the wait policy. `None` if the mode does not compare waits, if no choice has been
+    /// made yet, or if the worker was writing a choice at every attempt to read it.
     pub choice: Option<Choice>,
 }
 
-/// A choice of the wait policy, and the expectations behind it.
+/// A choice of the wait policy, and the expectations that led to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
     /// When the choice was made.
     pub at: Instant<Monotonic>,
     /// The kind of wait that was chosen.
     pub kind: WaitKind,
-    /// Why the decision was made.
+    /// Why the policy made this choice.
     pub reason: Reason,
-    /// The expectations that were compared.
+    /// What the policy expected of this choice.
     pub belief: Belief,
 }
 
 /// The counters of a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counts {
-    /// Number of polls; each covers all queues.
+    /// Number of polls. One poll covers all queues of the worker.
     pub polls: u64,
-    /// Number of polls that found no frame.
+    /// Number of polls that found no frame in any queue.
     pub empty_polls: u64,
     /// Number of frames received from devices.
     pub received_frames: u64,
@@ -119,44 +119,44 @@ pub struct Counts {
     pub sent_frames: u64,
     /// Number of bytes in the sent frames.
     pub sent_bytes: u64,
-    /// Time spent processing frames.
+    /// Time spent processing and sending frames.
     pub busy: Nanos,
     /// Total duration of the polls that found frames, each from its start until the frames were processed and sent.
-    /// Polls that found nothing are not in it, so its share of the time is the worker's occupancy.
+    /// Polls that found nothing do not count. This duration divided by the elapsed time is the worker's occupancy.
     pub useful: Nanos,
     /// Number of dropped frames, indexed by the number of the [`DropReason`].
     pub dropped: [u64; DropReason::ALL.len()],
-    /// Waits, indexed by the number of the [`WaitKind`].
+    /// Number and duration of the waits, indexed by the number of the [`WaitKind`].
     pub waits: [Wait; WaitKind::ALL.len()],
     /// Number of decisions, indexed by the number of the [`Reason`].
     pub reasons: [u64; Reason::ALL.len()],
-    /// Number of gaps: times when something else had the core although the worker neither slept nor blocked.
+    /// Number of gaps: times when something else ran on the core although the worker neither slept nor blocked.
     pub gaps: u64,
     /// Total length of the gaps.
     pub gap_time: Nanos,
-    /// The ports' own counters, in the order of the ports' numbers.
+    /// Counters and health of each port, by port number.
     pub ports: Vec<PortCounts>,
     /// Time from each frame's arrival to its pick-up.
     pub lateness: Histogram,
-    /// Time from each frame's pick-up to its sending.
+    /// Time from the pick-up of a batch of frames until they were processed and sent, with one value per batch.
     pub service: Histogram,
 }
 
-/// All waits of one kind.
+/// Number and total duration of the waits of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wait {
     /// Number of waits.
     pub count: u64,
-    /// Total time that the waits of this kind took.
+    /// Total duration of the waits.
     pub time: Nanos,
 }
 
-/// What a port reports about itself.
+/// What a port's device reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortCounts {
     /// The port's name, for example its interface.
     pub name: String,
-    /// The port's own counters.
+    /// The device's counters, summed over the worker's queues of the port.
     pub statistics: Statistics,
     /// The port's health. `None` if it is not known.
     pub health: Option<Health>,
@@ -164,23 +164,24 @@ pub struct PortCounts {
     pub busy_poll: Option<bool>,
 }
 
-/// The gaps: times when something else had the core although the worker neither slept nor blocked.
+/// The gaps in a span of time. A gap is a time when something else ran on the core although the worker neither slept
+/// nor blocked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gaps {
-    /// Begin and end of each gap, in ascending order.
+    /// Start and end of each gap, in ascending order.
     pub spans: Vec<(Instant<Monotonic>, Instant<Monotonic>)>,
-    /// Whether older gaps of the requested time were overwritten, so that `spans` is incomplete.
+    /// Whether `spans` may be incomplete because older gaps were overwritten. The file keeps a fixed number of gaps.
     pub overrun: bool,
 }
 
-/// Number of attempts to read a choice that is being overwritten. A worker writes one choice per wait, that is, every
-/// few microseconds. Reading its two cache lines takes some hundred nanoseconds.
+/// Number of attempts to read a choice while the worker overwrites it. A worker writes a choice every few microseconds.
+/// Reading the two cache lines of a choice takes a few hundred nanoseconds.
 const TRIES: usize = 16;
 
-/// A file that belongs to no living worker.
+/// A file or folder that was found but does not belong to a living worker.
 #[derive(Debug)]
 pub struct Leftover {
-    /// Path of the file.
+    /// Path of the file or folder.
     pub path: PathBuf,
     /// Why the file is not read.
     pub why: String,
@@ -248,13 +249,13 @@ impl Reader {
         self.process
     }
 
-    /// Whether the worker's process still runs. If the process and the file belong to different users, the process is
-    /// not the worker's, whatever the file says.
+    /// Whether the worker's process still runs. False if the process and the file belong to different users: then the
+    /// process is not the worker's, whatever the file says.
     pub fn is_alive(&self) -> bool {
         self.process.is_alive() && self.process.user().is_none_or(|user| user == self.owner)
     }
 
-    /// Everything that the file contains now.
+    /// Reads the file without its list of gaps.
     pub fn snapshot(&self) -> Snapshot {
         let page = &*self.source.page();
         let header = &page.header;
@@ -276,7 +277,7 @@ impl Reader {
         }
     }
 
-    /// The gaps that overlap the time from `start` to `end`.
+    /// Reads the gaps that overlap the time from `start` to `end`.
     pub fn gaps_between(&self, start: Instant<Monotonic>, end: Instant<Monotonic>) -> Gaps {
         let cells = &self.source.page().gaps;
         let before = cells.written.get();
@@ -289,7 +290,7 @@ impl Reader {
             })
             .collect();
         fence(Ordering::Acquire);
-        // Gap `after` may be half written, over the slot of `after - GAPS`.
+        // With `written` gaps complete, the worker may be writing the next one, which overwrites gap `written - GAPS`.
         let intact = self.source.page().gaps.written.get().saturating_sub(GAPS as u64 - 1);
         let kept: Vec<_> = read.into_iter().filter(|(number, _)| *number >= intact).map(|(_, gap)| gap).collect();
         let overrun = intact > 0 && kept.first().is_none_or(|(began, _)| *began > start);
@@ -304,7 +305,7 @@ impl Counts {
         self.dropped[reason as usize]
     }
 
-    /// Waits of this kind.
+    /// Number and total duration of the waits of this kind.
     pub fn wait(&self, kind: WaitKind) -> Wait {
         self.waits[kind as usize]
     }
@@ -314,12 +315,12 @@ impl Counts {
         self.reasons[reason as usize]
     }
 
-    /// Number of decisions, with the name of their reason.
+    /// For each reason, its name and the number of decisions made for it.
     pub fn decisions(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Reason::ALL.into_iter().map(|reason| (reason.name(), self.reason(reason)))
     }
 
-    /// The counts since `earlier`, an earlier snapshot of the same worker.
+    /// What was counted after `earlier`, the counts of an earlier snapshot of the same worker.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             polls: self.polls.saturating_sub(earlier.polls),
@@ -353,10 +354,10 @@ impl Counts {
     }
 }
 
-/// The living workers under `root`, sorted by instance and number, and other files found there. If the directory does
-/// not exist, the result is empty: no instance has been started yet. For the default root, workers of all users are
-/// included. The user's number precedes an instance's name, as in `1000/edge`, if the reader is root, or if the reader
-/// or root has an instance of the same name.
+/// Finds the living workers under `root`, sorted by instance and number, and leftover files. The result is empty if the
+/// directory does not exist. For the default root, it includes the workers of all users. An instance of a user other
+/// than root and the caller is named with the user's number, for example `1000/edge`. The caller's own instance is
+/// named so only if root has an instance of the same name.
 pub fn instances(root: &Path) -> Result<(Vec<Reader>, Vec<Leftover>), Error> {
     let failed = |e: io::Error| Error::system(format!("read telemetry directory {}", root.display()), e);
     let (mut living, mut leftovers) = (Vec::<(String, u32, Reader)>::new(), Vec::new());
@@ -369,12 +370,13 @@ pub fn instances(root: &Path) -> Result<(Vec<Reader>, Vec<Leftover>), Error> {
     Ok((living.into_iter().map(|(_, _, reader)| reader).collect(), leftovers))
 }
 
-/// The largest number of folders and files to open per user who is neither root nor the reader. Whatever such a user
-/// creates, it cannot use up the time or the file descriptors of a reader that runs as root.
+/// The largest number of folders and files to open of a user who is neither root nor the calling user. This limit
+/// prevents such a user from exhausting the time or the file descriptors of a reader that runs as root.
 const MOST_OF_OTHERS: usize = 128;
 
-/// Searches a user's folder. If `usual` is true, its instances keep their plain names. Beyond `most` folders and files
-/// the rest is omitted, and the result says so.
+/// Searches a user's folder and adds what it finds to `living` and `leftovers`. If `usual` is false, instance names
+/// always start with the user's number. After `most` folders and files, the search stops and adds a note to
+/// `leftovers`.
 fn look_into(
     folder: &Folder,
     usual: bool,
@@ -388,7 +390,7 @@ fn look_into(
         let prefix = (!usual || living.iter().any(|(name, ..)| *name == instance)).then_some(folder.owner());
         let shown = prefix.map_or_else(|| instance.clone(), |user| format!("{user}/{instance}"));
         opened += 1;
-        // No folder of this owner's: nothing of ours.
+        // An entry that is not a folder of the same owner was not made by Apus: ignore it.
         let directory = folder.inner(&instance).ok().flatten();
         let names = directory.as_ref().map_or(Ok(Vec::new()), worker_files)?;
         opened += names.len();
@@ -409,7 +411,7 @@ fn look_into(
                     let why = format!("its process {} has ended", reader.process.pid);
                     leftovers.push(Leftover { path, why });
                 }
-                // A worker that ends while we look.
+                // The worker ended during the search and removed its file.
                 Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => leftovers.push(Leftover { path, why: error.to_string() }),
             }
@@ -419,9 +421,9 @@ fn look_into(
     Ok(())
 }
 
-/// Removes the files under `root` of the calling user's workers whose process is gone. Returns what was removed.
+/// Removes the files of the calling user's workers whose process has ended. Returns the paths of the removed files.
 ///
-/// Files that this version cannot read stay, because their process is unknown.
+/// Keeps files that this version cannot read, because it cannot tell which process they belong to.
 pub fn remove_leftovers(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let root = folder::own(root);
     let failed = |e: io::Error| Error::system(format!("clear telemetry directory {}", root.display()), e);
@@ -440,13 +442,13 @@ pub fn remove_leftovers(root: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(removed)
 }
 
-/// The files named `worker-<n>` in an instance's directory.
+/// The numbers and names of the files `worker-<n>` in an instance's directory.
 pub(super) fn worker_files(directory: &Folder) -> io::Result<Vec<(u32, String)>> {
     let number = |name: &str| name.strip_prefix("worker-")?.parse().ok();
     Ok(directory.names()?.into_iter().filter_map(|name| Some((number(&name)?, name))).collect())
 }
 
-/// Magic number, layout version and size, read before anything is mapped.
+/// Reads the magic number, the layout version and the size of the page from the start of the file, before mapping it.
 fn preamble(file: &File) -> io::Result<(u64, u64, u64)> {
     use std::os::unix::fs::FileExt;
     let mut bytes = [0; 24];
@@ -497,7 +499,8 @@ fn counts(page: &Page) -> Counts {
     }
 }
 
-/// `None` if the choice is being written: try again. `Some(None)` if there is none.
+/// Reads the last published choice. `None` if the worker is just writing it: try again. `Some(None)` if no choice has
+/// been published.
 fn choice(cells: &layout::Choice) -> Option<Option<Choice>> {
     let done = cells.done.get();
     fence(Ordering::Acquire);
@@ -660,7 +663,8 @@ mod tests {
         assert!(Reader::open(&root.0).is_err());
     }
 
-    /// Before, a user with a thousand folders took all descriptors of root's `apus metrics`.
+    /// Regression test: a user with a thousand folders once exhausted the file descriptors of `apus metrics` run by
+    /// root.
     #[test]
     fn of_others_only_so_much_is_opened() {
         let root = Root::new("most");

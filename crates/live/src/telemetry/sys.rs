@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::layout::Page;
 
-/// A mapped file's [`Page`], shared with all others that map it. Unmapped on drop.
+/// The [`Page`] of a mapped file. All processes that map the file share the page. It is unmapped on drop.
 #[derive(Debug)]
 pub(super) struct Mapping {
     page: NonNull<Page>,
@@ -24,7 +24,8 @@ impl Mapping {
         Self::map(file, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
     }
 
-    /// Maps the file for a reader. `file` must be at least as long as a [`Page`]. Writing to it would fault.
+    /// Maps the file for a reader. `file` must be at least as long as a [`Page`]. A write to the page would raise
+    /// SIGSEGV.
     pub(super) fn read_only(file: &File) -> io::Result<Self> {
         Self::map(file, ProtFlags::READ, MapFlags::SHARED)
     }
@@ -50,8 +51,8 @@ impl Mapping {
     }
 }
 
-/// Copies the current contents of a file. Its owner may truncate it meanwhile, which would kill any process that has it
-/// mapped. Missing bytes are 0.
+/// Copies the current contents of a file that is not safe to map: if its owner truncates the file, a process that has
+/// mapped it is killed by SIGBUS. Missing bytes are 0.
 pub(super) fn copied(file: &File) -> Box<Page> {
     use std::os::unix::fs::FileExt as _;
     let mut octets = vec![0; size_of::<Page>()];
@@ -65,8 +66,8 @@ pub(super) fn copied(file: &File) -> Box<Page> {
         }
     }
     let mut page = Box::<Page>::new_uninit();
-    // SAFETY: source and target are `size_of::<Page>()` bytes long and apart. A `Page` consists of atomics only, for
-    // which every content is valid, so it is initialised then.
+    // SAFETY: source and target are `size_of::<Page>()` bytes long and do not overlap. A `Page` consists of atomics
+    // only, for which every content is valid, so the copy initialises it.
     unsafe {
         std::ptr::copy_nonoverlapping(octets.as_ptr(), page.as_mut_ptr().cast(), octets.len());
         page.assume_init()
@@ -75,7 +76,7 @@ pub(super) fn copied(file: &File) -> Box<Page> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly what `map` mapped; no reference outlives `self`.
+        // SAFETY: unmaps exactly what `map` mapped; no reference outlives `self`.
         let _ = unsafe { munmap(self.page.as_ptr().cast(), size_of::<Page>()) };
     }
 }

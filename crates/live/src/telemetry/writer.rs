@@ -1,4 +1,4 @@
-//! The worker's side of telemetry.
+//! Creates and writes a worker's telemetry file.
 
 use std::io::{self, ErrorKind};
 use std::marker::PhantomData;
@@ -19,9 +19,9 @@ use super::{DropReason, Identity, State, now};
 use crate::Error;
 use crate::device::{Health, Statistics};
 
-/// A worker's counters in shared memory. Not `Sync`: only one thread writes, so counting is a load and a store. Nothing
-/// here allocates or enters the kernel, except [`create`](Telemetry::create), [`runs_here`](Telemetry::runs_here) and
-/// drop, which unlinks the file.
+/// A worker's counters in shared memory. It is not `Sync`: only one thread writes, so counting is a load and a store.
+/// Only [`create`](Telemetry::create), [`runs_here`](Telemetry::runs_here) and drop allocate memory or enter the
+/// kernel. Drop unlinks the file.
 #[derive(Debug)]
 pub struct Telemetry {
     mapping: Mapping,
@@ -34,11 +34,12 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Creates `root/<instance>/worker-<n>` in state [`State::Starting`]. It first removes what dead instances of this
-    /// name left behind. Under the default root, the folder is the calling user's own ([`folder::own`]).
+    /// Creates `root/<instance>/worker-<n>` in state [`State::Starting`]. It first removes files that dead workers of
+    /// this instance left behind. If `root` is the default, the calling user's folder takes its place
+    /// ([`folder::own`]).
     ///
-    /// Fails with [`Error::Invalid`] if a living instance has this name, or if a name is too long or has forbidden
-    /// characters.
+    /// Fails with [`Error::Invalid`] if another process runs an instance of this name, if the worker exists already, or
+    /// if the identity has too many ports or an invalid name.
     pub fn create(root: &Path, id: &Identity) -> Result<Self, Error> {
         check(id)?;
         let root = folder::own(root);
@@ -77,8 +78,8 @@ impl Telemetry {
         self.mapping.page()
     }
 
-    /// Records the calling thread as the one whose CPU time is this worker's, and how it is scheduled. Call it from the
-    /// worker's thread once its scheduling class is set. Until then the file names the thread that called `create`.
+    /// Writes the calling thread's ID and scheduling to the file. Call this from the worker's thread after its
+    /// scheduling class is set. Until then the file names the thread that called `create`.
     pub fn runs_here(&self) -> Result<(), Error> {
         note_thread(self.page()).map_err(|e| Error::system("read /proc/thread-self/stat", e))
     }
@@ -115,7 +116,7 @@ impl Telemetry {
         let cells = &self.page().choice;
         let number = cells.done.get().wrapping_add(1);
         cells.begun.set(number);
-        // A reader that sees any of the following then sees `begun`, too, and that it is not `done`.
+        // A reader that sees any of the following stores also sees the new `begun`, which differs from `done`.
         fence(Ordering::Release);
         cells.at_ns.set(at.as_nanos());
         cells.kind.set(kind as u64);
@@ -128,12 +129,12 @@ impl Telemetry {
         cells.aimed_ppm.set(u64::from(belief.aimed_ppm));
         cells.owed_millionths.set(belief.owed_millionths);
         cells.multiplier_256ths.set(belief.multiplier_256ths);
-        // And one that sees the new `done` sees all of it.
+        // A reader that sees the new `done` also sees all stores before it.
         fence(Ordering::Release);
         cells.done.set(number);
     }
 
-    /// Counts a wait that has ended and took `span`.
+    /// Counts a wait that took `span`. Call it when the wait has ended.
     #[inline]
     pub fn waited(&self, kind: WaitKind, span: Nanos) {
         let wait = &self.page().waits[kind as usize];
@@ -141,14 +142,14 @@ impl Telemetry {
         wait.time_ns.add(span.as_nanos());
     }
 
-    /// Counts a poll of all queues. `empty` says that it found no frame.
+    /// Counts a poll of all queues. `empty` is true if it found no frame.
     #[inline]
     pub fn polled(&self, empty: bool) {
         self.page().hot.polls.add(1);
         self.page().hot.empty_polls.add(u64::from(empty));
     }
 
-    /// Counts time spent processing frames.
+    /// Adds time spent processing and sending frames.
     #[inline]
     pub fn busy(&self, span: Nanos) {
         self.page().hot.busy_ns.add(span.as_nanos());
@@ -161,35 +162,35 @@ impl Telemetry {
         self.page().useful.time_ns.add(span.as_nanos());
     }
 
-    /// Counts a frame that was picked up this long after its arrival.
+    /// Counts a frame that the worker picked up `lateness` after its arrival.
     #[inline]
     pub fn picked_up(&self, lateness: Nanos) {
         self.page().lateness.record(lateness);
     }
 
-    /// Counts a frame that was sent this long after its pick-up.
+    /// Counts one batch of frames that was processed and sent within `span` after its pick-up.
     #[inline]
     pub fn served(&self, span: Nanos) {
         self.page().service.record(span);
     }
 
-    /// Records a gap: during this time something else had the core, as the loop's own clock readings show.
+    /// Records a gap: from `began` to `ended`, something else ran on the worker's core.
     pub fn gap(&self, began: Instant<Monotonic>, ended: Instant<Monotonic>) {
         let gaps = &self.page().gaps;
         let number = gaps.written.get();
-        // A reader that sees any part of this gap then sees `written` at `number` or above, and
-        // knows that the slot's old content is going.
+        // A reader that sees any part of this gap also sees `written` at `number` or above. It then knows that the old
+        // gap at this index is being overwritten.
         fence(Ordering::Release);
         let slot = &gaps.ring[(number % GAPS as u64) as usize];
         slot.start_ns.set(began.as_nanos());
         slot.end_ns.set(ended.as_nanos());
         gaps.time_ns.add(ended.since(began).unwrap_or(Nanos::ZERO).as_nanos());
-        // And one that sees the new `written` sees the whole gap.
+        // A reader that sees the new `written` also sees the whole gap.
         fence(Ordering::Release);
         gaps.written.set(number + 1);
     }
 
-    /// Stores a port's own counters, summed over its queues, and its health if known.
+    /// Stores the counters of a port's device, summed over the worker's queues, and the port's health if it is known.
     ///
     /// Panics if the worker has no such port.
     pub fn device(&self, port: usize, stats: Statistics, health: Option<Health>) {
@@ -203,7 +204,8 @@ impl Telemetry {
         cells.health.set(health.map_or(NONE, health_number));
     }
 
-    /// Stores whether busy polling a port has an effect. `None` if it was not requested or is not known yet.
+    /// Stores whether busy polling has an effect on a port. `effect` is `None` if busy polling was not requested or if
+    /// its effect is not known yet.
     ///
     /// Panics if the worker has no such port.
     pub fn busy_poll(&self, port: usize, effect: Option<bool>) {
@@ -216,7 +218,7 @@ impl Telemetry {
         self.page().header.state.set(state as u64);
     }
 
-    /// Notes that the worker was alive at `now`.
+    /// Stores `now` as the time at which the worker last updated the file.
     #[inline]
     pub fn touch(&self, now: Instant<Monotonic>) {
         self.page().hot.updated_ns.set(now.as_nanos());
@@ -225,9 +227,9 @@ impl Telemetry {
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        // Under the lock, lest a starting worker of this instance finds its directory gone: that worker says so and ends,
-        // which is better than to wait here for ever. Errors leave a file that the next start removes; there is nobody to
-        // tell them to.
+        // The lock prevents another worker of this instance from starting just when its directory is removed. If the
+        // lock cannot be taken in time, go on without it: at worst that worker reports an error. Ignore errors here:
+        // the next start removes a file that is left behind.
         let _lock = self.root.lock(PATIENCE);
         let _ = self.directory.remove(&self.name);
         self.root.remove_empty(&self.instance);
@@ -254,11 +256,11 @@ fn check(id: &Identity) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes what dead workers left in this instance's directory. Fails if a living worker is there that does not belong
-/// to this process.
+/// Removes the files of dead workers from this instance's directory. Fails if another process runs a worker of this
+/// instance, or if this process already runs the worker `id.worker`.
 fn clear_for(directory: &Folder, id: &Identity, me: Process) -> Result<(), Error> {
     for (number, name) in worker_files(directory).map_err(|e| lacking(directory.path(), &e))? {
-        // A file that cannot be read as a worker's has no living owner of this version to protect.
+        // A file that this version cannot read does not belong to a living worker of this version: remove it.
         let owner = Reader::within(directory, &name).ok().map(|reader| reader.process()).filter(|p| p.is_alive());
         match owner {
             Some(owner) if owner != me || number == id.worker => {
@@ -277,7 +279,7 @@ fn clear_for(directory: &Folder, id: &Identity, me: Process) -> Result<(), Error
     Ok(())
 }
 
-/// Creates the complete file under a name that no reader opens.
+/// Creates the complete file with the temporary name `name`, which no reader opens.
 fn fill(directory: &Folder, name: &str, id: &Identity) -> io::Result<Mapping> {
     directory.remove(name)?;
     let file = directory.make(name)?;
@@ -327,7 +329,7 @@ fn note_thread(page: &Page) -> io::Result<()> {
     Ok(())
 }
 
-/// Fits a text into 64 bytes. Of a longer one it keeps the end (the informative part of a path) and marks it as cut.
+/// Shortens a text to at most 64 bytes. It keeps the end, which is the informative part of a path, after a `…`.
 fn shown(text: &str) -> String {
     const ROOM: usize = 64;
     const MARK: &str = "…";
@@ -356,7 +358,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// All fields are different.
+    /// All fields have different values, so that a mix-up would show.
     const BELIEF: Belief = Belief {
         wait: Nanos::from_nanos(90_000),
         lasts: Nanos::from_nanos(100_000),
@@ -446,7 +448,7 @@ mod tests {
         let worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
         let mut dead = fs::read(worker.path()).unwrap();
         drop(worker);
-        // The same pid, but a process that started at another time: it was killed, and the pid reused.
+        // The file has the same pid but another start time, as if its process had been killed and the pid reused.
         dead[40..48].copy_from_slice(&1u64.to_le_bytes());
         let leave = |instance: &str| {
             fs::create_dir_all(root.0.join(instance)).unwrap();
