@@ -23,7 +23,7 @@ use crate::mode::{CostsText, ModeText};
 /// A decision of a worker with more queues than this is not recorded.
 pub const MOST_QUEUES: usize = 8;
 
-/// A policy that records the observations and decisions of the policy `P` in it.
+/// Wraps the policy `P` and records its observations and decisions.
 #[derive(Debug)]
 pub struct Recording<P> {
     inner: P,

@@ -312,7 +312,7 @@ mod tests {
         let (living, leftovers) = instances(&root.0).unwrap();
         assert!(living.is_empty() && leftovers.len() == 1 && leftovers[0].why.contains("not a file"), "{leftovers:?}");
         assert!(Reader::open(&root.0.join("b/worker-0")).is_err());
-        // A new worker removes whatever has the name of its file.
+        // A new worker removes a FIFO that has the name of its file.
         drop(Telemetry::create(&root.0, &identity("b", 0)).unwrap());
         fifo(&root.0.join("d"));
         assert!(Telemetry::create(&root.0, &identity("d", 0)).unwrap_err().to_string().contains("has this name"));
@@ -345,8 +345,8 @@ mod tests {
         assert!(Telemetry::create(&linked.join(""), &identity("c", 0)).is_err(), "behind a slash");
     }
 
-    /// Regression test: any user could once prevent workers from starting and ending with `flock /dev/shm/apus sleep
-    /// 1000`.
+    /// Regression test: with `flock /dev/shm/apus sleep 1000`, any user could once prevent workers from starting and
+    /// ending.
     #[test]
     fn a_lock_on_the_folder_blocks_nobody() {
         let root = Root::new("flock");

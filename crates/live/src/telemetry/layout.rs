@@ -16,7 +16,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"APUSTEL1");
 pub const VERSION: u64 = 5;
 /// The largest number of ports that a worker can have.
 pub const PORTS: usize = 8;
-/// A worker's file contains this number of its latest gaps. A gap is a time in which something else ran on the worker's
+/// Number of gaps that a worker's file keeps: the latest ones. A gap is a time when something else ran on the worker's
 /// core although the worker was ready to run.
 pub const GAPS: usize = 4096;
 /// Means "none" in a cell in which 0 is a valid value.
@@ -196,8 +196,8 @@ pub const fn health_number(health: Health) -> u64 {
     }
 }
 
-/// A ring of gaps with only one writer. `written` is the number of all gaps so far. Gap `n` (from 0) is at the index `n
-/// % GAPS`.
+/// A ring of gaps with only one writer. `written` is the number of all gaps so far. Gap `n` (from 0) is in `ring` at
+/// index `n % GAPS`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Gaps {
