@@ -1,6 +1,6 @@
 //! The packet loop: it combines a wait policy, devices and a clock.
 //!
-//! **Rule:** this crate decides nothing. The crate [`policy`] decides how to wait, and for how long. This crate carries
+//! **Law:** this crate decides nothing. The crate [`policy`] decides how to wait, and for how long. This crate carries
 //! out the decision, reports the result to the policy, and counts. `unsafe` appears only in files named `sys.rs`.
 //!
 //! Where to start: [`worker`] is the loop. It moves frames between [`device::Device`]s; the most important one is in
