@@ -158,7 +158,7 @@ fn is_root() -> bool {
 /// In a network namespace of its own: starts `server`, runs the `client`, stops the server, and shows what both said.
 fn served(set_up: &str, server: &str, client: &str) -> String {
     let script = format!(
-        "set -e; {set_up}\n{server} > $0/said 2>&1 & server=$!\n\
+        "set -e; {set_up}\n{server} > $0/said 2>&1 & server=$!; trap 'kill $server 2>/dev/null || :' EXIT\n\
          for i in $(seq 200); do [ -e /sys/class/net/va ] && grep -qs up /sys/class/net/va/operstate && break; sleep 0.1; done\n\
          sleep 1; {client}\nkill -TERM $server; wait $server || echo \"status $?\"\ncat $0/said"
     );

@@ -9,7 +9,8 @@ use super::*;
 /// In a network namespace of its own: starts `server`, runs `client`, stops the server, and shows what both said.
 fn served(set_up: &str, server: &str, client: &str) -> String {
     let script = format!(
-        "set -e; ip link set lo up; {set_up}\n{server} > $0/said 2>&1 & server=$!\nsleep 0.7\n{client}\n\
+        "set -e; ip link set lo up; {set_up}\n{server} > $0/said 2>&1 & server=$!; trap 'kill $server 2>/dev/null || :' EXIT\n\
+         sleep 0.7\n{client}\n\
          kill -TERM $server; wait $server || echo \"status $?\"\ncat $0/said"
     );
     let to = scratch("served");
