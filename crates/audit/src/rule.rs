@@ -225,7 +225,7 @@ units::named! {
 }
 
 impl Group {
-    /// Title of the group for people.
+    /// Human-readable title of the group.
     pub const fn title(self) -> &'static str {
         match self {
             Self::CommandLine => "Kernel command line",

@@ -52,7 +52,7 @@ units::named! {
         Not = "not",
         /// Packets have time stamps of the loop's own clock (`CLOCK_MONOTONIC` for waiters).
         Monotonic = "monotonic",
-        /// Packets have time stamps of `CLOCK_REALTIME`.
+        /// Packets carry time stamps of `CLOCK_REALTIME`.
         Realtime = "realtime",
     }
 }

@@ -215,7 +215,7 @@ pub struct FrameCounts {
 pub struct Exclusion {
     /// Number of frames due after the warm-up.
     pub intended: u64,
-    /// Number of intended frames that came back, but met a gap.
+    /// Number of intended frames that came back, but were affected by a gap, a stall of the tester's own loop.
     pub excluded: u64,
     /// Number of intended frames that the tester did not send.
     pub unsent: u64,

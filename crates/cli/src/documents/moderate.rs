@@ -71,7 +71,7 @@ pub struct Queue {
     /// What the machine did instead of using the requested timer: the value that it uses, or why it refused. `null` if
     /// it uses the requested timer.
     pub trouble: Option<String>,
-    /// Why the command stopped setting the queue's timer; `null` if it did not stop before its end.
+    /// Why the command gave up the queue's timer early; `null` if it controlled the timer until it ended.
     pub lost: Option<String>,
     /// Exact length of the last full second, in ns; `null` if no second has passed.
     pub span_ns: Option<u64>,

@@ -64,7 +64,7 @@ pub struct Document {
     /// Name and version of this schema: `apus.power-steer/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// Whether nothing was changed (`--dry-run`).
+    /// Whether this was a dry run (`--dry-run`), which changes nothing.
     pub dry_run: bool,
     /// Time for which the command controlled frequencies, in ns.
     pub duration_ns: u64,

@@ -72,7 +72,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// One fact about a host, or the reason why it is unknown. Both come with the source that was read.
+/// One fact about a host, or the reason why it is unknown. Either way, it names the source that was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact<T> {
     /// The fact is known.

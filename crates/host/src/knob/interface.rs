@@ -92,7 +92,7 @@ fn interface_in(path: &str) -> Option<&str> {
     (!matches!(name, "all" | "default")).then_some(name)
 }
 
-/// Rebuilds a setting for an interface with another name, for each kind.
+/// Rebuilds a setting of any kind for an interface with another name.
 macro_rules! by_name {
     ($setting:expr, $it:ident => $of_kind:expr, $path:ident => $of_path:expr) => {
         match $setting {

@@ -178,7 +178,7 @@ pub struct NetworkSection {
 pub struct MemorySection {
     /// Mode of transparent huge pages: always, madvise, never.
     pub transparent_huge_pages: Option<Spanned<String>>,
-    /// When transparent huge pages may compact memory.
+    /// When the kernel may compact memory to make transparent huge pages.
     pub defrag: Option<Spanned<String>>,
     /// Merging of equal pages: 0, 1 or 2.
     pub same_page_merging: Option<Spanned<Scalar>>,

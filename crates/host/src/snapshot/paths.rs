@@ -57,7 +57,7 @@ pub(super) enum How {
     Kubelet,
     /// The kubelet's CPU manager state, without the names of containers.
     CpuManager,
-    /// Limits of locked memory and real-time priority.
+    /// Limits on locked memory and real-time priority.
     Limits,
     /// Recorded only if the snapshot is not masked.
     Unmasked,

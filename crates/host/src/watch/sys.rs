@@ -21,8 +21,8 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Maps the first `numbers` numbers of an array map that was made with `BPF_F_MMAPABLE`. The kernel refuses more
-    /// than the map has, rounded up to pages.
+    /// Maps the first `numbers` values of an array map that was created with `BPF_F_MMAPABLE` into memory. The kernel
+    /// rejects a mapping that is larger than the map's size rounded up to a whole page.
     pub(super) fn new(map: &impl AsFd, numbers: NonZeroUsize) -> io::Result<Self> {
         let length = numbers.get() * size_of::<u64>();
         // SAFETY: A new mapping, at an address that the kernel chooses.

@@ -151,9 +151,9 @@ impl Responder {
         }
     }
 
-    /// Checks whether to answer an IPv4 packet to one of our addresses. It must come from a single host, be addressed
-    /// only to us, and be no fragment. It must have no source route, because an answer would have to reverse the route
-    /// (RFC 1122 section 3.2.1.8).
+    /// Checks whether to answer an IPv4 packet to one of our addresses. Its source must be a unicast address, it must
+    /// be addressed only to us, and it must not be a fragment. It must have no source route, because an answer would
+    /// have to reverse the route (RFC 1122 section 3.2.1.8).
     #[inline]
     pub fn accept_v4(&self, ethernet: &Ethernet, ip: &Ipv4, packet: &[u8]) -> Answer {
         self.accept_macs(ethernet)?;

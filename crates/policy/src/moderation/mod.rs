@@ -147,7 +147,7 @@ units::named! {
         NoSaving = "no_saving",
         /// The rate has risen, so a timer saves interrupts again.
         Burst = "burst",
-        /// The policy tries whether a timer saves interrupts again.
+        /// The policy tests whether a timer would save interrupts again.
         Probe = "probe",
         /// The goal is not met even without moderation.
         GoalTooTight = "goal_too_tight",

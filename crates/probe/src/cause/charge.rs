@@ -58,7 +58,7 @@ pub enum What {
     Switch {
         /// The thread that ran before.
         from: Task,
-        /// Whether the thread `from` was still runnable, so that it was preempted and did not block.
+        /// Whether `from` was still runnable, which means that it was preempted and did not block.
         from_runnable: bool,
         /// The thread that runs from then on.
         to: Task,

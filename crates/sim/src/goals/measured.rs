@@ -129,7 +129,7 @@ fn at(outcome: &Outcome, quantile: Quantile, packets: u64) -> Option<Nanos> {
 /// A way, and its results for each seed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tried {
-    /// The way of waiting and of choosing the frequency.
+    /// How this run waits and chooses the frequency.
     pub way: Way,
     /// One run per seed, starting with the plan's first seed; at least one. A rival that its first seed ruled out has
     /// only the run with that seed (see [`super::setting`]).

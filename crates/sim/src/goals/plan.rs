@@ -78,7 +78,7 @@ pub struct Plan {
     pub peaks: Vec<Peak>,
     /// The rivals.
     pub rivals: Vec<Way>,
-    /// Number of fixed frequencies below the base frequency at which each rival is run too.
+    /// Each rival is also run at this many fixed frequencies below the base frequency.
     pub frequencies: u32,
     /// The first seed.
     pub seed: u64,

@@ -99,7 +99,7 @@ impl TxRing {
         Ok(Self { size, waiting: 0, done: 0, refused: 0 })
     }
 
-    /// Queues a frame of the software. Returns whether there was a descriptor for it.
+    /// Queues a frame from the software. Returns whether there was a descriptor for it.
     pub fn push(&mut self) -> Pushed {
         if self.waiting + self.done < self.size {
             self.waiting += 1;

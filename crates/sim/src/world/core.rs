@@ -35,7 +35,7 @@ const NEVER: At = At::from_nanos(u64::MAX);
 pub enum Whom {
     /// A waiting thread, which the scheduler must start.
     Thread,
-    /// The interrupt's handler itself, with its work in interrupt context.
+    /// The interrupt handler itself, which does its work in interrupt context.
     Handler,
 }
 

@@ -223,8 +223,8 @@ pub fn acknowledged(request: &[u8; LENGTH], is_good: bool) -> [u8; LENGTH] {
     bytes
 }
 
-/// The answer to a query of frequencies: kHz per vCPU, 0 where unknown. `None` refuses the query: the answer then has
-/// the command NACK and the length that the guest expects.
+/// The answer to a frequency query: kHz per vCPU, 0 where unknown. If `known` is `None`, the query is refused: the
+/// command of the answer is then NACK, and the answer is as long as the guest expects.
 pub fn frequencies(request: &[u8; LENGTH], known: Option<&[u32]>) -> [u8; FREQ_LIST_LENGTH] {
     let mut bytes = [0; FREQ_LIST_LENGTH];
     bytes[..HEAD].copy_from_slice(&request[..HEAD]);

@@ -20,7 +20,7 @@ pub struct Learn {
     /// CPU on which the program polls.
     #[arg(long, value_name = "CPU")]
     pub cpu: u32,
-    /// Take the counts from FILE, which this command has written, instead of from the CPU's counters.
+    /// Read the counts from FILE, written by an earlier run of this command, instead of from the CPU's counters.
     #[arg(long, value_name = "FILE")]
     pub counts: Option<PathBuf>,
     /// How long to count, from 1s to 24h.

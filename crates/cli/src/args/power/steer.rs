@@ -50,9 +50,9 @@ pub struct PowerSteer {
     /// clock:TIME=FREQUENCY,... (by the time of day in UTC), such as clock:07:00=3GHz,22:00=800MHz.
     #[arg(long, default_value = "goal")]
     pub policy: Policy,
-    /// Goal of the policy `goal`: a latency goal, such as p99=50us (only with --instance), or a limit on the share of
-    /// time in which a core does useful work, such as busy=80% [default: with --instance, the goal of its workers, if
-    /// they have one; else busy=80%].
+    /// Goal for the policy `goal`: a latency goal, such as p99=50us (needs --instance), or a limit on the share of time
+    /// in which a core does useful work, such as busy=80% [default: the goal of the instance's workers, if they have
+    /// one; else busy=80%].
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// Which setting to use [default: setspeed if the driver offers the governor userspace, else limits].
@@ -68,13 +68,13 @@ pub struct PowerSteer {
     /// 0us disables all idle states [default: do not change idle states].
     #[arg(long, value_name = "DURATION")]
     pub idle_latency: Option<Nanos>,
-    /// Also switch off turbo on the whole machine while no controlled CPU needs a frequency above the nominal one, at the
-    /// earliest after 10s. It is switched on again within 1s when one does.
+    /// Also switch off turbo on the whole machine once no controlled CPU has needed more than its nominal frequency for
+    /// at least 10s. Turbo is switched on again within 1s after a CPU needs it.
     #[arg(long, conflicts_with = "through_host")]
     pub turbo: bool,
     /// Also lower the frequency of the uncore (memory controller and last-level cache) of all packages to its lowest
-    /// value while all controlled CPUs are idle, at the earliest after 10s. It is restored within 1s when one has work.
-    /// Other CPUs then have slower memory.
+    /// value once all controlled CPUs have been idle for at least 10s. It is restored within 1s after one has work.
+    /// Until then, other CPUs have slower memory too.
     #[arg(long, conflicts_with = "through_host")]
     pub uncore: bool,
     /// Longest time from a frequency request to the new frequency; `apus probe frequency` measures it.

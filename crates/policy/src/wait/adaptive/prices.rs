@@ -70,7 +70,7 @@ impl Prices {
     /// from the nearest known one. The cost of the idle state is not interpolated. If nothing is known, the cost is 0,
     /// so that the wait is tried.
     ///
-    /// The part of the cost that the core's own work causes is multiplied by `slower`, in 256ths.
+    /// The core's own share of the cost is multiplied by `slower` / 256.
     pub(super) fn of(&self, kind: Kind, length: u64, slower: u64) -> u64 {
         let means = &self.means[kind as usize];
         let want = length * FRACTION;
