@@ -93,7 +93,7 @@ fn outside(guest: &Guest, tid: u32) -> (f64, f64, f64, f64) {
 /// per packet takes. Returns the share of the time in which the virtual CPU's thread was on a CPU.
 fn timer(guest: &Guest, tid: u32) -> f64 {
     let seconds = (LEARNS + MEASURED + Duration::from_secs(2)).as_secs();
-    let command = format!("apus probe timer --cpu 1 --interval 350us --wait epoll --duration {seconds}s --json");
+    let command = format!("taskset 2 apus probe timer --cpu 1 --interval 350us --wait epoll --duration {seconds}s --json");
     let (busy, halts, ..) = std::thread::scope(|scope| {
         let outside = scope.spawn(|| outside(guest, tid));
         let output = ok(guest.output(&command));

@@ -45,6 +45,7 @@ pub(super) struct Spun {
 pub(super) const TOGETHER: Nanos = Nanos::from_micros(5);
 /// A disturbance longer than this is handed over in pieces.
 const PIECE: Nanos = Nanos::from_millis(100);
+const NEVER: Instant<Monotonic> = Instant::from_nanos(u64::MAX);
 
 /// One or more gaps, close together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,6 +78,7 @@ pub(super) fn spin(cpu: &impl Cpu, duration: Nanos, look: Look, large: &Ring<4>,
         look,
         ring: large,
         disturbance: None,
+        complete_after: NEVER,
         gaps: Recorder::new(),
         large: 0,
         large_sum: Nanos::ZERO,
@@ -99,6 +101,9 @@ pub(super) fn spin(cpu: &impl Cpu, duration: Nanos, look: Look, large: &Ring<4>,
             None => backwards += 1,
         }
         last = now;
+        if now > long.complete_after {
+            long.flush();
+        }
         if now >= until || long.over.is_some() || stop() {
             break;
         }
@@ -118,6 +123,8 @@ struct Long<'a> {
     look: Look,
     ring: &'a Ring<4>,
     disturbance: Option<Disturbance>,
+    /// After this time, no further gap can belong to `disturbance`.
+    complete_after: Instant<Monotonic>,
     gaps: Recorder,
     large: u64,
     large_sum: Nanos,
@@ -150,13 +157,16 @@ impl Long<'_> {
                 self.disturbance = Some(Disturbance { from, to, away: gap, gaps: 1 });
             }
         }
+        self.complete_after = to + TOGETHER;
         if self.look.fail_over.is_some_and(|threshold| gap > threshold) {
             self.over = Some((from, gap));
         }
     }
 
-    /// Hands the last disturbance over, if it is long enough.
+    /// Hands the last disturbance over, if it is long enough. Counters explain it by what changed until it is fetched,
+    /// so it must not wait for the next gap, whose changes would be counted too.
     fn flush(&mut self) {
+        self.complete_after = NEVER;
         if let Some(of) = self.disturbance.take().filter(|of| of.away > self.look.explain_over) {
             self.ring.push(of.to_numbers());
         }
@@ -229,6 +239,40 @@ mod tests {
         assert_eq!((spun.gaps.len(), spun.large), (61, 0));
         let (from, to) = (Instant::ORIGIN, Instant::from_nanos(end));
         assert_eq!(large, [Disturbance { from, to, away: Nanos::from_micros(180), gaps: 60 }]);
+    }
+
+    /// A clock that notes whether a disturbance was handed over before each of its readings.
+    struct Observed<'a> {
+        readings: Script,
+        ring: &'a Ring<4>,
+        handed_over_before: Cell<Option<usize>>,
+    }
+    impl Cpu for Observed<'_> {
+        fn now(&self) -> Instant<Monotonic> {
+            self.ring.drain(|_| self.handed_over_before.set(Some(self.readings.1.get())));
+            self.readings.now()
+        }
+        fn pause_until(&mut self, until: Instant<Monotonic>) -> Instant<Monotonic> {
+            until
+        }
+        fn sleep_until(&mut self, _until: Instant<Monotonic>) {}
+        fn block_until(&mut self, _handles: &[BorrowedFd<'_>], _until: Instant<Monotonic>) -> Woken {
+            Woken::ByTime
+        }
+    }
+
+    #[test]
+    fn a_disturbance_does_not_wait_for_the_next_gap() {
+        // A gap of 20 us, passes of 0.9 us, and a gap of 5 ms: the first one is complete 5 us after its end, at 25,400.
+        let mut readings: Vec<u64> = vec![0, 20_000];
+        readings.extend((1..=20).map(|n| 20_000 + n * 900));
+        readings.push(5_038_000);
+        let duration = Nanos::from_nanos(5_038_000);
+        let ring = Ring::new(64);
+        let clock =
+            Observed { readings: Script(readings, Cell::new(0)), ring: &ring, handed_over_before: Cell::new(None) };
+        spin(&clock, duration, look(None), &ring, || false);
+        assert_eq!(clock.handed_over_before.get(), Some(8), "the reading after 25,400");
     }
 
     #[test]
