@@ -1,9 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use units::Nanos;
+
 use super::*;
 use crate::journal::{Lease, Rest};
-use crate::knob::{AnySetting, File, Theirs, Value};
+use crate::knob::{AnySetting, File, NapiDeferral, Theirs, Value};
 
 /// Side effects of a change, and their rollback.
 mod along;
@@ -274,6 +276,26 @@ fn held_for_a_measurement() {
     assert_eq!(state(&folder), before);
     drop(Held::new(&folder.access(), &plan(), "a test", "0").unwrap());
     assert_eq!(state(&folder), before);
+}
+
+#[test]
+fn an_old_kernel_defers_the_interrupts_of_the_whole_device() {
+    let folder = Folder::new(&[
+        ("sys/class/net/eth0/napi_defer_hard_irqs", "0\n"),
+        ("sys/class/net/eth0/gro_flush_timeout", "20000\n"),
+        ("proc/sys/kernel/random/boot_id", "boot-1\n"),
+    ]);
+    let state =
+        || ["napi_defer_hard_irqs", "gro_flush_timeout"].map(|file| folder.read(&format!("sys/class/net/eth0/{file}")));
+    let wanted = NapiDeferral { defer_hard_irqs: 2, gro_flush_timeout: Nanos::from_millis(5) };
+    let defer = |interface| Deferred::new(&folder.access(), interface, &[0], wanted, "a test", "0");
+    let deferred = defer("eth0").unwrap();
+    assert_eq!(*deferred.queues(), DeferredQueues::Device);
+    assert_eq!(state(), ["2\n", "5000000\n"]);
+    assert!(deferred.release().unwrap().unwrap().closed);
+    assert_eq!(state(), ["0\n", "20000\n"]);
+    let error = defer("eth1").unwrap_err().to_string();
+    assert!(error.contains("/sys/class/net/eth1/napi_defer_hard_irqs"), "{error}");
 }
 
 #[test]
