@@ -138,7 +138,7 @@ pub struct Range {
     /// Lowest rate to try.
     #[arg(long, value_name = "RATE", default_value = "1kpps", help_heading = "Search")]
     pub min_rate: PacketRate,
-    /// Highest rate to try [default: the line rate or what the tester can send, whichever is lower].
+    /// Highest rate to try [default: the lowest of the line rate, what the tester can send, and 5 Mpps].
     #[arg(long, value_name = "RATE", help_heading = "Search")]
     pub max_rate: Option<PacketRate>,
     /// Speed of the line, such as 10Gbps [default: the speed that the driver of the slower port reports].

@@ -66,7 +66,7 @@ fn in_a_guest() {
     // The guest's kernel lists no NAPI instances, so this defers the interrupts of the whole device, by its two files.
     let files = "cd /sys/class/net/eth0; cat napi_defer_hard_irqs gro_flush_timeout";
     let before = ok(guest.run(files));
-    let deferred = row(&guest, tid, "halt, 5 ms", "interrupt --defer 2,5ms");
+    let deferred = row(&guest, tid, "halt", "interrupt --defer 2,10ms");
     assert_eq!(ok(guest.run(files)), before, "the deferral is not rolled back");
     let [poll, interrupt, adaptive] = halting;
     let measured = format!("{floor} {halting:?} {polling} {deferred}");

@@ -46,7 +46,7 @@ pub(super) fn run(typed: &Typed) -> anyhow::Result<Status> {
     terminal::print(typed.json, &document, |out| {
         let khz = answer.khz.map_or_else(|| "not fixed".to_owned(), |khz| format!("fixed at {khz} kHz"));
         let idle = answer.idle_us.map_or_else(String::new, |us| format!(", idle states of at most {us} us"));
-        writeln!(out, "{}: vCPU {} is {khz}{idle}: {}", answer.verdict, typed.vcpu, answer.why)
+        writeln!(out, "{}: vCPU {} is {khz}{idle} ({})", answer.verdict, typed.vcpu, answer.why)
     })?;
     Ok(if answer.verdict.is_good() { Status::Good } else { Status::Findings })
 }
