@@ -174,6 +174,11 @@ where
         &self.actuator
     }
 
+    /// The actuator, to tell it what it cannot see itself.
+    pub fn actuator_mut(&mut self) -> &mut A {
+        &mut self.actuator
+    }
+
     /// Why the loop has ended. `None` while it runs.
     pub fn lost(&self) -> Option<&Lost> {
         match &self.state {

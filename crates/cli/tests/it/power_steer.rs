@@ -156,8 +156,9 @@ fn turbo_and_uncore_are_lowered_while_no_cpu_needs_them() {
         told = now;
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Somebody else's value is left.
+    // Somebody else's value is left, also that of a frequency domain which is not controlled.
     machine.put(TURBO, "1\n");
+    machine.put(&format!("{POLICY}0/scaling_max_freq"), "1500000\n");
     std::thread::sleep(Duration::from_millis(1_500));
     steering.signal(Signal::INT);
     let output = std::mem::replace(&mut steering.0, Command::new("true").spawn().unwrap()).wait_with_output().unwrap();
@@ -169,8 +170,38 @@ fn turbo_and_uncore_are_lowered_while_no_cpu_needs_them() {
     assert_eq!((&turbo["changes"], &uncore["changes"], &uncore["trouble"]), (&2.into(), &2.into(), &Json::Null));
     assert!(uncore["lowered_ratio"].as_f64().unwrap() < 0.9, "{document:#}");
     assert_eq!((machine.read(TURBO).trim(), &uncore["lowered"]), ("1", &false.into()));
+    assert_eq!(machine.read(&format!("{POLICY}0/scaling_max_freq")).trim(), "1500000");
     let limits = ["min", "max"].map(|file| machine.read(&format!("{UNCORE}/{file}_freq_khz")));
     assert_eq!(limits.each_ref().map(|khz| khz.trim()), ["1200000", "2400000"]);
+}
+
+#[test]
+fn work_for_a_part_of_each_second_keeps_the_uncore_fast() {
+    let (machine, root) = (with_shared_settings("steer-bursts"), Root::new());
+    let worker = worker(&root, 1, None);
+    let steering = Running(command(&machine, &root, &["--instance", "edge", "--uncore"]).spawn().unwrap());
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(14) {
+        let second = begun.elapsed();
+        if second.subsec_millis() < 200 {
+            worker.useful(Nanos::from_millis(1));
+            worker.received(1, 64);
+        }
+        assert_eq!(machine.read(&format!("{UNCORE}/max_freq_khz")).trim(), "2400000", "after {second:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(steering);
+}
+
+#[test]
+fn turbo_needs_the_nominal_frequency() {
+    let (machine, root) = (machine("steer-nominal"), Root::new());
+    machine.put(TURBO, "0\n");
+    let _worker = worker(&root, 1, None);
+    let output = command(&machine, &root, &["--instance", "edge", "--turbo"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(3) && said.contains("nominal frequency"), "{said}");
+    assert_eq!(machine.read(&format!("{POLICY}1/scaling_governor")), "performance\n");
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn what_is_refused_or_overruled_is_shown_while_it_runs() {
     machine.put(&format!("{POLICY}0/bios_limit"), "2200000\n");
     watched.until("the firmware's limit", |document| in_force(document, 2_200_000_000));
     let (code, table) = watched.status(&[]);
-    assert!(code == Some(0) && table.contains("\nCPU 0: the firmware limits the frequency to 2.2GHz\n"), "{table}");
+    assert!(code == Some(0) && table.contains("\nCPU 0: its frequency is limited to 2.2GHz\n"), "{table}");
     assert!(watched.metrics().contains("setting_in_force{cpu=\"0\",setting=\"frequency\"} 0.0"));
     machine.put(latency, "0\n");
     watched.until("the lost limit", |document| document["cpus"][1]["idle_trouble"].is_string());

@@ -109,6 +109,21 @@ fn a_guest_steers_its_cores_through_the_host() {
 }
 
 #[test]
+fn a_start_that_fails_leaves_no_request_behind() {
+    let guest = Guest::new("through-fails", "");
+    let serving = guest.host.serve();
+    drop(guest.host.connect("vm1.0"));
+    let words = ["--cpus", "0-1", "--policy", "fixed:9GHz", "--idle-latency", "20us"];
+    let said = expect(&guest.command(&words).output().unwrap(), 2);
+    assert!(said.contains("cannot use the frequency 9GHz"), "{said}");
+    for cpu in 0..2 {
+        let limit = format!("sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us");
+        assert_eq!(guest.host.machine.read(&limit).trim(), "0");
+    }
+    guest.host.end(serving);
+}
+
+#[test]
 fn what_a_host_does_not_allow_is_said_and_its_end_is_noticed() {
     let guest = Guest::new("through-refused", "query = false");
     let said = expect(&guest.command(&["--cpus", "0", "--policy", "fixed:1.8GHz"]).output().unwrap(), 3);
@@ -123,8 +138,16 @@ fn what_a_host_does_not_allow_is_said_and_its_end_is_noticed() {
     guest.host.end(serving);
     let guest = Guest::new("through-ends", "");
     let mut serving = guest.host.serve();
-    let steering = guest.steer(&["--cpus", "1", "--policy", "fixed:1.8GHz", "--json"]);
+    let limit = "sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";
+    let steering = guest.steer(&["--cpus", "1", "--policy", "fixed:1.8GHz", "--json", "--idle-latency", "20us"]);
     wait("the frequency", || guest.host.is_fixed(1, "1800000"));
+    assert_eq!(serving.end(Signal::TERM), Some(0));
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!((guest.host.is_free(1), guest.host.machine.read(limit).trim()), (true, "0"));
+    // The requests are repeated to the next server.
+    let mut serving = guest.host.serve();
+    wait("the frequency again", || guest.host.is_fixed(1, "1800000"));
+    wait("the idle limit again", || guest.host.machine.read(limit).trim() == "20");
     assert_eq!(serving.end(Signal::TERM), Some(0));
     std::thread::sleep(Duration::from_millis(2_500));
     steering.signal(Signal::TERM);

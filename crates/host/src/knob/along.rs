@@ -16,6 +16,17 @@ use super::{
 const CPUS: &str = "/sys/devices/system/cpu";
 const CPUFREQ: &str = "/sys/devices/system/cpu/cpufreq";
 
+/// The settings that a change of `setting` by a controller affects lastingly. When turbo is switched back on, the kernel
+/// itself restores the limits of the policies from what their users requested (drivers/cpufreq/cpufreq.c,
+/// `cpufreq_update_policy`), so only intel_pstate's `min_perf_pct` must be restored. If the limits were restored too,
+/// changes that others made to them meanwhile would be lost.
+pub(crate) fn along_when_steered(access: &Access, setting: &AnySetting) -> Result<Vec<AnySetting>, Error> {
+    match setting {
+        AnySetting::Turbo(_) => Ok(vec![File::new(format!("{CPUS}/intel_pstate/min_perf_pct")).into()]),
+        _ => along(access, setting),
+    }
+}
+
 /// The settings that a change of `setting` may affect on this machine.
 pub(crate) fn along(access: &Access, setting: &AnySetting) -> Result<Vec<AnySetting>, Error> {
     match setting {

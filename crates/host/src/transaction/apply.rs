@@ -248,7 +248,8 @@ impl Work<'_> {
             let knob = Knob(setting);
             let now = target.part(knob.read(self.access)?.ok_or_else(|| knob.absent())?);
             setting.check_back(self.access, &now)?;
-            self.announce_along(&plan, setting).map_err(|failure| failure.error)?;
+            let along = along::along_when_steered(self.access, setting)?;
+            self.announce_along(&plan, setting, along).map_err(|failure| failure.error)?;
             let number = self.announce(&plan, setting, &now, &now, None).map_err(|failure| failure.error)?;
             self.append(&plan, &Record::Steered { number }, Durable::Soon).map_err(|failure| failure.error)?;
             announced.push((number, now));
@@ -301,7 +302,7 @@ impl Work<'_> {
         }
         setting.check(access, &item.wanted)?;
         setting.check_back(access, &before)?;
-        let along = self.announce_along(plan, setting)?;
+        let along = self.announce_along(plan, setting, along::along(access, setting)?)?;
         let number = self.announce(plan, setting, &before, &item.wanted, None)?;
         let refused = match knob.change(access, &item.wanted, &before) {
             Ok(Verdict::AsWanted { now }) => {
@@ -337,9 +338,14 @@ impl Work<'_> {
 
     /// Records the settings that the change of `setting` may affect, in reverse order of restoring, and returns the
     /// numbers of the records. The records are synced to disk together with the record of the change itself.
-    fn announce_along(&mut self, plan: &Plan, setting: &AnySetting) -> Result<Vec<u32>, Failure> {
+    fn announce_along(
+        &mut self,
+        plan: &Plan,
+        setting: &AnySetting,
+        along: Vec<AnySetting>,
+    ) -> Result<Vec<u32>, Failure> {
         let mut known: Vec<(AnySetting, Value)> = Vec::new();
-        for other in along::along(self.access, setting)? {
+        for other in along {
             if other == *setting || known.iter().any(|(known, _)| *known == other) {
                 continue;
             }

@@ -157,6 +157,8 @@ pub struct Highest {
     lost: Option<Lost>,
     /// Whether the last attempt to follow the firmware's limit failed, and must be repeated.
     must_retry: bool,
+    /// Whether frequencies above the nominal one may be requested: with turbo off, the kernel may reject them.
+    is_turbo_allowed: bool,
 }
 
 /// Actuator of one core in a domain that may have several ([`Highest`]).
@@ -174,17 +176,26 @@ impl Highest {
         let ceiling = ceiling(&place, access).unwrap_or(place.pstates.highest());
         let frequency = place.domain.current(access).ok().flatten().unwrap_or(ceiling).min(ceiling);
         let in_force = InForce { frequency, ceiling };
-        let wishes = vec![None; cores];
-        let access = access.clone();
-        let shared =
-            Self { place, access, steered, wishes, asked: None, in_force, changes: 0, lost: None, must_retry: false };
+        let shared = Self {
+            place,
+            access: access.clone(),
+            steered,
+            wishes: vec![None; cores],
+            asked: None,
+            in_force,
+            changes: 0,
+            lost: None,
+            must_retry: false,
+            is_turbo_allowed: true,
+        };
         let shared = Arc::new(Mutex::new(shared));
         (0..cores).map(|core| Core { shared: shared.clone(), core, known: in_force }).collect()
     }
 
     /// Checks whether the firmware has changed its frequency limit. If it has, returns a message about it.
     fn look_up(&mut self) -> Option<String> {
-        let ceiling = ceiling(&self.place, &self.access)?;
+        let nominal = self.place.domain.nominal.filter(|_| !self.is_turbo_allowed);
+        let ceiling = ceiling(&self.place, &self.access)?.min(nominal.unwrap_or(Hertz::new(u64::MAX)));
         if ceiling == self.in_force.ceiling {
             return None;
         }
@@ -216,7 +227,8 @@ impl Highest {
             self.changes += u64::from(self.asked.is_some());
             self.asked = Some(wanted);
         }
-        let why = || format!("the firmware limits it to {}", self.in_force.ceiling);
+        let limit = if self.is_turbo_allowed { "the firmware" } else { "turbo, which is off," };
+        let why = || format!("{limit} limits it to {}", self.in_force.ceiling);
         let why = (granted < wish).then(why);
         match (self.in_force.frequency == wish, why) {
             (true, None) => Acted::InForce,
@@ -304,6 +316,21 @@ impl Core {
     /// The frequency domain, and the setting that controls it.
     pub fn place(&self) -> Place {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).place.clone()
+    }
+
+    /// Sets whether frequencies above the nominal one may be requested. Forbid them before turbo is switched off, and
+    /// allow them after it is on again. This applies to all cores of the domain.
+    pub fn allow_turbo(&self, is_allowed: bool) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut shared.is_turbo_allowed, is_allowed) != is_allowed && shared.lost.is_none() {
+            shared.look_up();
+            shared.must_retry = matches!(shared.apply(), Acted::Refused { .. });
+        }
+    }
+
+    /// Whether frequencies above the nominal one may be requested.
+    pub fn is_turbo_allowed(&self) -> bool {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).is_turbo_allowed
     }
 
     /// The frequency in force in the domain, and the limit on it.

@@ -50,6 +50,12 @@ pub struct Remote<P, C> {
     /// The frequency that was requested last.
     asked: Option<Hertz>,
     changes: u64,
+    /// The limit of idle states that the vCPU needs. `None` if it needs no limit.
+    idle: Option<Nanos>,
+    /// The last request of that limit that was not answered yet.
+    idle_asked: Option<Id>,
+    /// The reason why the limit is not in force. `None` if it is.
+    idle_trouble: Option<String>,
     is_dry: bool,
 }
 
@@ -67,8 +73,34 @@ impl<P: Read + Write, C> Remote<P, C> {
         let in_force = InForce { frequency: state.khz.map_or(high, hertz), ceiling: high };
         let fixed = state.khz;
         let (known, waiting, check, silent, asked, changes) = (in_force, None, None, 0, None, 0);
-        let is_dry = false;
-        Ok(Self { client, vcpu, pstates, in_force, known, fixed, waiting, check, silent, asked, changes, is_dry })
+        Ok(Self {
+            client,
+            vcpu,
+            pstates,
+            in_force,
+            known,
+            fixed,
+            waiting,
+            check,
+            silent,
+            asked,
+            changes,
+            idle: None,
+            idle_asked: None,
+            idle_trouble: None,
+            is_dry: false,
+        })
+    }
+
+    /// Keeps a limit of idle states in force: requests it again whenever the host does not apply it. `trouble` is the
+    /// reason if the host did not apply it at the first request.
+    pub fn limit_idle(&mut self, limit: Nanos, trouble: Option<String>) {
+        (self.idle, self.idle_trouble) = (Some(limit), trouble);
+    }
+
+    /// The reason why the limit of idle states is not in force. `None` if it is, or if there is none.
+    pub fn idle_trouble(&self) -> Option<String> {
+        self.idle_trouble.clone()
     }
 
     /// Makes the actuator send no requests but report success (dry run).
@@ -115,6 +147,26 @@ impl<P: Read + Write, C> Remote<P, C> {
         Away(why)
     }
 
+    /// Compares the limit of idle states with the one in force, and requests it again if it is not applied. The host may
+    /// apply a stricter one.
+    fn check_idle(&mut self, state: &Answer) -> Result<(), String> {
+        let Some(limit) = self.idle else { return Ok(()) };
+        if let Some(id) = self.idle_asked.take()
+            && let Some(answer) = self.answer(id)?
+            && !answer.verdict.is_good()
+        {
+            self.idle_trouble = Some(answer.why);
+        }
+        match state.idle_us {
+            Some(us) if Nanos::from_micros(us.into()) <= limit => self.idle_trouble = None,
+            _ => {
+                self.idle_trouble.get_or_insert_with(|| "the host does not apply it".into());
+                self.idle_asked = Some(self.ask(Ask::Idle(Some(limit)))?);
+            }
+        }
+        Ok(())
+    }
+
     fn learn(&mut self, answer: &Answer) {
         let ceiling = answer.range_khz.map_or(self.in_force.ceiling, |(_, most)| hertz(most));
         self.in_force = InForce { frequency: answer.khz.map_or(ceiling, hertz), ceiling };
@@ -137,7 +189,9 @@ impl<P: Read + Write, C> Actuator<C> for Remote<P, C> {
         }
         // The answer to an earlier query would describe the state before this request.
         self.check = None;
-        match self.ask(Ask::Frequency(Frequency::AtLeast(*wish))) {
+        // The host never refuses a request for the maximum because of the rate of requests.
+        let frequency = if *wish >= self.in_force.ceiling { Frequency::Max } else { Frequency::AtLeast(*wish) };
+        match self.ask(Ask::Frequency(frequency)) {
             Ok(id) => self.waiting = Some((id, now)),
             Err(why) => return Acted::Away(self.away(why)),
         }
@@ -175,14 +229,20 @@ impl<P: Read + Write, C> Actuator<C> for Remote<P, C> {
         }
         if let Some(id) = self.check.take() {
             match self.answer(id) {
-                // The host refused the query because the guest sent too many requests; this is an answer too.
-                Ok(Some(answer)) if answer.verdict == Verdict::Refused => self.silent = 0,
+                // For example, the manifest no longer lists the vCPU.
+                Ok(Some(answer)) if answer.verdict == Verdict::Refused => {
+                    self.silent = SILENT_CHECKS;
+                    standing = Standing::Away(self.away(answer.why));
+                }
                 Ok(Some(answer)) => {
                     let (before, known) = (self.fixed, self.known);
                     let was_away = self.silent >= SILENT_CHECKS;
                     self.learn(&answer);
                     // Lets the control loop learn that another frequency is in force.
                     self.known = known;
+                    if let Err(why) = self.check_idle(&answer) {
+                        return Standing::Away(self.away(why));
+                    }
                     // The host's service was restarted, or another vCPU has moved to this core or away from it.
                     if self.asked.is_some() && (was_away || answer.khz != before) {
                         standing = Standing::Fresh;
@@ -235,14 +295,15 @@ mod tests {
     use crate::guests::{Applied, Domain, Manifest, Outside, Place, Record, Server};
 
     #[derive(Default)]
-    struct Machine(BTreeMap<u32, Option<u32>>);
+    struct Machine(BTreeMap<u32, Option<u32>>, Option<Nanos>);
 
     impl Outside for Machine {
         fn fix_frequency(&mut self, policy: u32, khz: Option<u32>) -> Applied {
             self.0.insert(policy, khz);
             Applied::InForce
         }
-        fn limit_idle(&mut self, _: u32, _: Option<Nanos>) -> Applied {
+        fn limit_idle(&mut self, _: u32, limit: Option<Nanos>) -> Applied {
+            self.1 = limit;
             Applied::InForce
         }
         fn frequency(&mut self, cpu: u32) -> Option<u32> {
@@ -258,6 +319,8 @@ mod tests {
         now: Instant<Monotonic>,
         is_silent: bool,
         is_closed: bool,
+        /// Whether the host answers as if the manifest listed no vCPU.
+        is_manifest_empty: bool,
     }
 
     #[derive(Clone)]
@@ -279,7 +342,7 @@ mod tests {
             };
             let server = Server::new(vec![domain], vec![manifest], Instant::ORIGIN);
             let (machine, now) = (Machine::default(), Instant::ORIGIN);
-            let host = Host { server, machine, now, is_silent: false, is_closed: false };
+            let host = Host { server, machine, now, is_silent: false, is_closed: false, is_manifest_empty: false };
             let port = Self(Arc::new(Mutex::new(host)));
             port.place(&[(0, Place::Pinned(0))]);
             port
@@ -333,8 +396,10 @@ mod tests {
             if host.is_silent {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let Host { server, machine, now, .. } = &mut *host;
-            server.receive(*now, 0, 0, bytes, machine);
+            let Host { server, machine, now, is_manifest_empty, .. } = &mut *host;
+            let line = String::from_utf8_lossy(bytes).into_owned();
+            let line = if *is_manifest_empty { line.replace("vcpu=0", "vcpu=9") } else { line };
+            server.receive(*now, 0, 0, line.as_bytes(), machine);
             Ok(bytes.len())
         }
         fn flush(&mut self) -> io::Result<()> {
@@ -432,6 +497,50 @@ mod tests {
         port.0.lock().unwrap().is_closed = true;
         assert!(matches!(remote.stands(), Standing::Away(_)));
         assert_eq!(remote.shifted().map(|now| now.frequency), Some(mhz(3_000)));
+    }
+
+    #[test]
+    fn an_idle_limit_is_requested_again_and_the_maximum_is_never_refused() {
+        let port = Port::new(3);
+        let mut remote = remote(&port);
+        remote.set(port.at(0), &mhz(800));
+        remote.limit_idle(Nanos::from_micros(20), Some("not requested yet".into()));
+        let limit = || port.0.lock().unwrap().machine.1;
+        // The first query is answered at the second look; the request that follows is answered before the third.
+        (0..3).for_each(|_| drop(remote.stands()));
+        assert_eq!((limit(), remote.idle_trouble()), (Some(Nanos::from_micros(20)), None));
+        {
+            let mut host = port.0.lock().unwrap();
+            let Host { server, machine, now, .. } = &mut *host;
+            server.forget(*now, 0, "the guest was reset", machine);
+        }
+        assert_eq!(limit(), None);
+        port.at(10_000);
+        remote.stands();
+        remote.stands();
+        assert!(remote.idle_trouble().is_some());
+        remote.stands();
+        assert_eq!((limit(), remote.idle_trouble()), (Some(Nanos::from_micros(20)), None));
+        // Far more requests than are allowed.
+        let acted: Vec<_> = (0..9).map(|n| remote.set(port.at(10_000), &mhz(800 + n % 2 * 1_000))).collect();
+        assert!(acted.iter().any(|acted| matches!(acted, Acted::Refused { .. })), "{acted:?}");
+        assert_eq!(remote.set(port.at(10_000), &mhz(3_000)), Acted::InForce);
+    }
+
+    #[test]
+    fn a_vcpu_that_the_host_no_longer_serves_is_away() {
+        let port = Port::new(1_000);
+        let mut remote = remote(&port);
+        remote.set(port.at(0), &mhz(800));
+        remote.stands();
+        {
+            let mut host = port.0.lock().unwrap();
+            host.is_manifest_empty = true;
+        }
+        remote.stands();
+        let standing = remote.stands();
+        assert!(matches!(&standing, Standing::Away(Away(why)) if why.contains("no vCPU 9")), "{standing:?}");
+        assert_eq!(remote.in_force().frequency, mhz(3_000));
     }
 
     #[test]

@@ -53,11 +53,12 @@ enum Change {
 }
 
 impl Change {
-    /// Whether a request is carried out even above the allowed rate. This applies to the highest frequency, so that a
-    /// guest that sends too many requests does not stay slow. Such a request has an effect only after a change that was
-    /// within the rate, so there are at most twice as many changes as the rate allows.
+    /// Whether a request is carried out even above the allowed rate. This applies to the highest frequency and to the
+    /// withdrawal of all requests, so that a guest that sends too many requests does not stay slow. Such a request has
+    /// an effect only after a change that was within the rate, so there are at most three times as many changes as the
+    /// rate allows. A query changes nothing.
     const fn is_always_allowed(self) -> bool {
-        matches!(self, Self::Level(Level::Max))
+        matches!(self, Self::Level(Level::Max) | Self::Release | Self::Nothing)
     }
 }
 

@@ -1,7 +1,9 @@
 //! The guest's end of a channel: sends requests, and finds the answers to them among everything that arrives.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, Read, Write};
+use std::mem::{Discriminant, discriminant};
 
 use super::protocol::{Answer, Ask, Id, LONGEST_ANSWER, MAGIC, Request};
 
@@ -21,26 +23,67 @@ pub struct Client<P> {
     /// Part of this client's IDs that distinguishes them from IDs of programs that used the port before.
     session: u32,
     next: u32,
-    unsent: Vec<u8>,
+    unsent: VecDeque<Queued>,
+    /// Number of bytes of the first queued request that are sent already.
+    sent: usize,
     unread: Vec<u8>,
     answers: VecDeque<Answer>,
+    reopen: Option<Reopen<P>>,
+    /// Whether the channel failed and must be opened again.
+    is_broken: bool,
+}
+
+/// A request that the host has not read yet.
+#[derive(Debug)]
+struct Queued {
+    vcpu: u16,
+    kind: Discriminant<Ask>,
+    line: Vec<u8>,
+}
+
+/// Opens the channel again after it failed.
+struct Reopen<P>(Box<dyn FnMut() -> io::Result<P> + Send>);
+
+impl<P> fmt::Debug for Reopen<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reopen")
+    }
 }
 
 impl<P: Read + Write> Client<P> {
     /// Creates a client. `session` should be a random number: answers to an earlier program with the same number would
     /// be mistaken for answers to this client.
     pub fn new(port: P, session: u32) -> Self {
-        Self { port, session, next: 0, unsent: Vec::new(), unread: Vec::new(), answers: VecDeque::new() }
+        let (unsent, unread, answers) = (VecDeque::new(), Vec::new(), VecDeque::new());
+        Self { port, session, next: 0, unsent, sent: 0, unread, answers, reopen: None, is_broken: false }
     }
 
-    /// Sends a request, or queues it until the host reads the port. Returns the ID that the answer will have. If too
-    /// many requests are queued, this request is dropped and gets no answer.
+    /// Opens the channel again with `reopen` after it failed: at each query of a state ([`Ask::State`]) until it is
+    /// open. A socket needs this when the host's service restarts; the device of a virtio-serial port stays open.
+    pub fn with_reopen(self, reopen: impl FnMut() -> io::Result<P> + Send + 'static) -> Self {
+        Self { reopen: Some(Reopen(Box::new(reopen))), ..self }
+    }
+
+    /// Sends a request, or queues it until the host reads the port. Returns the ID that the answer will have. A queued
+    /// request of the same kind for the same vCPU is replaced: it is out of date. If too many requests are queued, this
+    /// request is dropped. Requests that are replaced or dropped get no answer.
     pub fn ask(&mut self, ask: Ask, vcpu: u16) -> io::Result<Id> {
+        if self.is_broken {
+            match &mut self.reopen {
+                Some(Reopen(reopen)) if ask == Ask::State => self.port = reopen()?,
+                _ => return Err(io::Error::new(io::ErrorKind::NotConnected, "the channel is closed")),
+            }
+            self.is_broken = false;
+        }
         let id: Id = format!("{:08x}{:08x}", self.session, self.next).parse().map_err(io::Error::other)?;
         self.next = self.next.wrapping_add(1);
-        let line = Request { id, ask, vcpu }.to_string();
-        if self.unsent.len() + line.len() <= UNSENT {
-            self.unsent.extend_from_slice(line.as_bytes());
+        let line = Request { id, ask, vcpu }.to_string().into_bytes();
+        let kind = discriminant(&ask);
+        let mut begun = self.sent > 0;
+        // The rest of a request that is partly sent must follow.
+        self.unsent.retain(|one| std::mem::take(&mut begun) || (one.vcpu, one.kind) != (vcpu, kind));
+        if self.unsent.iter().map(|one| one.line.len()).sum::<usize>() + line.len() <= UNSENT {
+            self.unsent.push_back(Queued { vcpu, kind, line });
         }
         self.send()?;
         Ok(id)
@@ -64,26 +107,49 @@ impl<P: Read + Write> Client<P> {
     }
 
     fn send(&mut self) -> io::Result<()> {
-        while !self.unsent.is_empty() {
-            match self.port.write(&self.unsent) {
-                Ok(written) => drop(self.unsent.drain(..written)),
+        while let Some(first) = self.unsent.front() {
+            match self.port.write(&first.line[self.sent..]) {
+                // Not an error: a port may accept nothing now.
+                Ok(0) => break,
+                Ok(written) => self.sent += written,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) => return Err(e),
+                Err(e) => return Err(self.fail(e)),
+            }
+            if self.sent >= first.line.len() {
+                self.unsent.pop_front();
+                self.sent = 0;
             }
         }
         Ok(())
+    }
+
+    /// Handles a failure of the channel. The host has then dropped the guest's requests, so the queued ones are out of
+    /// date.
+    fn fail(&mut self, error: io::Error) -> io::Error {
+        // Ends a request that is partly sent, so that the next one begins a line.
+        let is_cut = std::mem::take(&mut self.sent) > 0 && self.reopen.is_none();
+        self.unsent.clear();
+        if is_cut {
+            self.unsent.push_back(Queued { vcpu: 0, kind: discriminant(&Ask::State), line: b"\n".to_vec() });
+        }
+        self.unread.clear();
+        self.is_broken = self.reopen.is_some();
+        error
     }
 
     fn receive(&mut self) -> io::Result<()> {
         let mut buffer = [0; LONGEST_ANSWER];
         loop {
             match self.port.read(&mut buffer) {
-                Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the host closed the channel")),
+                Ok(0) => {
+                    let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the host closed the channel");
+                    return Err(self.fail(error));
+                }
                 Ok(length) => self.heard(&buffer[..length]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => return Err(e),
+                Err(e) => return Err(self.fail(e)),
             }
         }
     }
@@ -123,6 +189,8 @@ mod tests {
         to_read: VecDeque<u8>,
         is_full: bool,
         is_closed: bool,
+        /// Number of bytes that the port still takes. `None` for no limit.
+        room: Option<usize>,
     }
 
     impl Read for Port {
@@ -140,7 +208,13 @@ mod tests {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             // In pieces, as a port that is nearly full does.
-            let length = bytes.len().min(7);
+            let length = bytes.len().min(7).min(self.room.unwrap_or(7));
+            if length == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            if let Some(room) = &mut self.room {
+                *room -= length;
+            }
             self.written.extend_from_slice(&bytes[..length]);
             Ok(length)
         }
@@ -173,6 +247,32 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_is_out_of_date_is_replaced_and_one_that_is_begun_is_finished() {
+        let mut client = Client::new(Port { room: Some(10), ..Port::default() }, 1);
+        let first = client.ask(Ask::State, 3).unwrap();
+        client.ask(Ask::State, 3).unwrap();
+        let other = client.ask(Ask::State, 4).unwrap();
+        let last = client.ask(Ask::State, 3).unwrap();
+        client.port.room = None;
+        client.answer(last).unwrap();
+        let sent = format!("apus/1 {first} state vcpu=3\napus/1 {other} state vcpu=4\napus/1 {last} state vcpu=3\n");
+        assert_eq!(String::from_utf8_lossy(&client.port.written), sent);
+    }
+
+    #[test]
+    fn a_broken_channel_is_opened_again() {
+        let mut client = Client::new(Port { is_full: true, ..Port::default() }, 1).with_reopen(|| Ok(Port::default()));
+        client.ask(Ask::Release, 3).unwrap();
+        client.port.is_closed = true;
+        let id = client.ask(Ask::State, 3).unwrap();
+        assert_eq!(client.answer(id).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(client.ask(Ask::Release, 3).unwrap_err().kind(), io::ErrorKind::NotConnected);
+        let id = client.ask(Ask::State, 3).unwrap();
+        // What was queued for the old connection is not sent.
+        assert_eq!(client.port.written, format!("apus/1 {id} state vcpu=3\n").into_bytes());
+    }
+
+    #[test]
     fn what_nobody_reads_is_bounded() {
         let mut client = Client::new(Port { is_full: true, ..Port::default() }, 1);
         for _ in 0..10_000 {
@@ -181,7 +281,7 @@ mod tests {
             let other = client.ask(Ask::State, 3).unwrap();
             assert_eq!(client.answer(other).unwrap(), None);
         }
-        assert!(client.unsent.len() <= UNSENT && client.answers.len() <= UNCLAIMED);
+        assert!(client.unsent.len() == 2 && client.answers.len() <= UNCLAIMED, "one request of each kind is queued");
         client.port.to_read.extend(vec![b'x'; 100_000]);
         let id = client.ask(Ask::State, 3).unwrap();
         assert_eq!(client.answer(id).unwrap(), None);

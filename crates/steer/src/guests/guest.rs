@@ -92,6 +92,9 @@ pub(super) struct Guest {
     /// vCPUs of the guest that the manifest does not list.
     pub(super) others: BTreeMap<u16, Place>,
     pub(super) requests: Bucket,
+    /// As `requests`, for queries of a vCPU's state: a guest that steers asks once a second for each vCPU, which must not
+    /// keep it from requesting frequencies.
+    pub(super) queries: Bucket,
     pub(super) bytes: Bucket,
     pub(super) counts: Counts,
     /// Number of messages above the allowed rate that were not logged yet.
@@ -109,6 +112,7 @@ impl Guest {
             vcpus: manifest.vcpus.iter().map(|(number, cpus)| (*number, vcpu(cpus))).collect(),
             others: BTreeMap::new(),
             requests: Bucket::new(rate, now),
+            queries: Bucket::new(rate, now),
             bytes: Bucket::new(SPARE_BYTES.saturating_add(rate.saturating_mul(4 * dpdk::LENGTH as u32)), now),
             counts: Counts::default(),
             untold: 0,

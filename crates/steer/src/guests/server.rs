@@ -24,7 +24,7 @@ use super::dpdk;
 use super::guest::{Guest, Vcpu, Wish};
 use super::machine::{Domain, Manifest, Place};
 use super::parser::{Message, Parser};
-use super::protocol::{self, Id};
+use super::protocol::{self, Ask, Id, Request};
 use super::record::{Applied, Counts, Event, Outside, Protocol, Record};
 
 /// Maximum number of bytes that are read from a channel at once, so that one guest does not delay the others.
@@ -310,7 +310,9 @@ impl Server {
         let one = &mut self.guests[guest];
         one.counts.messages += 1;
         one.counts.incomplete += u64::from(matches!(message, Message::Incomplete(_)));
-        let is_within = one.requests.take(now);
+        let is_query =
+            matches!(&message, Message::Own(line) if Request::read(line).is_ok_and(|of| of.ask == Ask::State));
+        let is_within = if is_query { one.queries.take(now) } else { one.requests.take(now) };
         if !is_within {
             one.counts.over_rate += 1;
             one.untold += 1;

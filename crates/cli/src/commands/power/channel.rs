@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,16 +28,27 @@ pub(super) struct Channel {
     client: Shared<File>,
 }
 
+/// The answers that [`Channel::ask_all`] received, in the order of the vCPUs. The error is the reason why there is none.
+pub(super) type Answers = Vec<Result<Answer, String>>;
+
 impl Channel {
-    /// Opens `port`, or the port that exists if `port` is `None`. `vcpu` is part of the name of DPDK's ports.
-    pub(super) fn open(port: Option<&Path>, vcpu: u16) -> Result<Self, Failure> {
+    /// Opens `port`, or the port that exists if `port` is `None`. `vcpu` is part of the name of DPDK's ports. `option` is
+    /// the command-line option that names the port. A socket is opened again if the connection is lost.
+    pub(super) fn open(port: Option<&Path>, vcpu: u16, option: &str) -> Result<Self, Failure> {
         let path = match port {
             Some(path) => path.to_owned(),
-            None => found(vcpu)?,
+            None => found(vcpu, option)?,
         };
-        let port = open(&path)?;
-        let client = Arc::new(Mutex::new(Client::new(port, session()?)));
-        Ok(Self { path, client })
+        let client = Client::new(open(&path, option)?, session()?);
+        let is_socket = path.metadata().is_ok_and(|of| of.file_type().is_socket());
+        let client = match is_socket {
+            true => {
+                let path = path.clone();
+                client.with_reopen(move || host::guests::open_channel(&path))
+            }
+            false => client,
+        };
+        Ok(Self { path, client: Arc::new(Mutex::new(client)) })
     }
 
     /// The client, to share with actuators.
@@ -66,25 +78,53 @@ impl Channel {
     }
 }
 
+impl Channel {
+    /// Sends the same request for each of `vcpus`, and waits until all are answered, the time is over or `stop` returns
+    /// true.
+    pub(super) fn ask_all(&self, ask: Ask, vcpus: &[u16], timeout: Nanos, stop: impl Fn() -> bool) -> Answers {
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = MonotonicClock.now() + timeout;
+        let mut pending: Vec<_> =
+            vcpus.iter().map(|vcpu| client.ask(ask, *vcpu).map_err(|error| error.to_string())).collect();
+        let mut answers: Vec<Option<Result<Answer, String>>> = vec![None; vcpus.len()];
+        loop {
+            for (answer, id) in answers.iter_mut().zip(&mut pending).filter(|(answer, _)| answer.is_none()) {
+                *answer = match id {
+                    Ok(id) => client.answer(*id).map_err(|error| error.to_string()).transpose(),
+                    Err(why) => Some(Err(std::mem::take(why))),
+                };
+            }
+            let is_over = MonotonicClock.now() >= until || stop();
+            if is_over || answers.iter().all(Option::is_some) {
+                let none = || Err("the host did not answer in time".to_owned());
+                return answers.into_iter().map(|answer| answer.unwrap_or_else(none)).collect();
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
 /// The port to use if none is named.
-fn found(vcpu: u16) -> Result<PathBuf, Failure> {
+fn found(vcpu: u16, option: &str) -> Result<PathBuf, Failure> {
     let paths = [PathBuf::from(PORT), PathBuf::from(format!("{DPDK_PORT}.{vcpu}"))];
     let names = paths.each_ref().map(|path| path.display().to_string());
     paths.into_iter().find(|path| path.exists()).ok_or_else(|| {
-        let fix = "give this guest a virtio-serial port with one of these names (docs/guests.md), or state another port with --port";
+        let fix = format!(
+            "give this guest a virtio-serial port with one of these names (docs/guests.md), or state another port with {option}"
+        );
         Failure::lacking("cannot find a port to the host", format!("there is no {}", names.join(" and no ")), fix)
     })
 }
 
 /// Opens a port, which is a device or a socket.
-fn open(path: &Path) -> Result<File, Failure> {
+fn open(path: &Path, option: &str) -> Result<File, Failure> {
     let failed = |error: io::Error| {
         let fix = match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::BUSY) => {
-                "another program in this guest has the port open; end it, or choose another port with --port"
+                format!("another program in this guest has the port open; end it, or choose another port with {option}")
             }
-            Some(Errno::ACCESS) => "run it as root, or give your user access to the port",
-            _ => "check --port; docs/guests.md explains how a guest gets a port",
+            Some(Errno::ACCESS) => "run it as root, or give your user access to the port".to_owned(),
+            _ => format!("check {option}; docs/guests.md explains how a guest gets a port"),
         };
         Failure::lacking(format!("cannot open the port {}", path.display()), error, fix)
     };

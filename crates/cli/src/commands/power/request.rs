@@ -25,7 +25,7 @@ pub(super) fn run(typed: &Typed) -> anyhow::Result<Status> {
         )
     };
     let ask: Ask = words.parse().map_err(wrong)?;
-    let channel = Channel::open(typed.port.as_deref(), typed.vcpu)?;
+    let channel = Channel::open(typed.port.as_deref(), typed.vcpu, "--port")?;
     let began = MonotonicClock.now();
     let answer = channel.ask(ask, typed.vcpu, typed.timeout)?;
     let round_trip = MonotonicClock.now().since(began).unwrap_or(Nanos::ZERO);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use host::knob::{Access, CpuLatency};
-use host::transaction::{Steered, Target};
-use steer::frequency::place::{Highest, Shared};
+use host::transaction::{Outcome, Steered, Target};
+use steer::frequency::place::{Highest, Place, Shared, Way};
 
 use super::hand::Hand;
 use super::idle::IdleLimits;
@@ -14,6 +14,7 @@ use super::shared::{Need, SharedSettings};
 use super::targets::Domains;
 use super::through_host::ThroughHost;
 use super::{COMMAND, note};
+use crate::Failure;
 use crate::args::power::steer::PowerSteer;
 use crate::documents::VERSION;
 
@@ -45,8 +46,8 @@ impl Controls {
         match (&typed.through_host, domains) {
             (Some(port), _) => {
                 let host = ThroughHost::open(port.as_deref(), cpus.iter().copied())?;
-                let hands = host.hands(typed.dry_run)?;
-                let idle = typed.idle_latency.map(|limit| host.limit_idle(limit, typed.dry_run)).transpose()?;
+                let mut hands = host.hands(typed.dry_run)?;
+                let idle = typed.idle_latency.map(|limit| host.limit_idle(limit, &mut hands, typed.dry_run));
                 let shared = SharedSettings::default();
                 Ok((Self { idle, shared, held: Held::Host(host, !typed.dry_run) }, hands))
             }
@@ -57,6 +58,9 @@ impl Controls {
 
     fn here(typed: &PowerSteer, access: &Access, domains: &Domains, cpus: &[u32]) -> anyhow::Result<(Self, Vec<Hand>)> {
         let places = &domains.places;
+        if typed.turbo {
+            check_turbo(places)?;
+        }
         let settings: Vec<Target> =
             places.iter().flat_map(|place| place.settings().iter().cloned().map(Target::from)).collect();
         let frequencies = settings.len();
@@ -74,7 +78,7 @@ impl Controls {
         };
         let steered: Option<Shared> = steered.map(|steered| Arc::new(Mutex::new(steered)));
         let mut first = 0;
-        let of_domain = |(number, place): (usize, &steer::frequency::place::Place)| {
+        let of_domain = |(number, place): (usize, &Place)| {
             let cores = cpus.iter().filter(|cpu| domains.of_cpu.get(cpu) == Some(&number)).count();
             let settings = steered.as_ref().map(|steered| (steered.clone(), first));
             first += place.settings().len();
@@ -90,8 +94,9 @@ impl Controls {
         Ok((Self { idle, shared, held: Held::Here(steered) }, hands))
     }
 
-    /// Checks once a second whether somebody else has changed an idle limit, and adapts the shared settings.
-    pub(super) fn second(&mut self, need: Need) {
+    /// Checks once a second whether somebody else has changed an idle limit, and adapts the shared settings. Returns
+    /// whether Apus has switched turbo off.
+    pub(super) fn second(&mut self, need: Need) -> bool {
         let steered = match &self.held {
             Held::Here(Some(steered)) => Some(steered),
             Held::Here(None) | Held::Host(..) => None,
@@ -100,14 +105,14 @@ impl Controls {
         if let (Some(idle), Some(steered)) = (&mut self.idle, steered.as_deref_mut()) {
             idle.look(steered);
         }
-        self.shared.second(need, steered.as_deref_mut());
+        self.shared.second(need, steered.as_deref_mut())
     }
 
     /// Restores all settings, or withdraws all requests. All actuators must have been dropped. `Some` says whether that
-    /// succeeded; `None` means that there was nothing to restore. `none_left` says that no CPU is controlled any more.
-    pub(super) fn give_back(self, none_left: bool) -> Option<bool> {
+    /// succeeded; `None` means that there was nothing to restore. Waiting for the host ends early if `stop` returns true.
+    pub(super) fn give_back(self, stop: impl Fn() -> bool) -> Option<bool> {
         let steered = match self.held {
-            Held::Host(host, has_asked) => return has_asked.then(|| host.withdraw()),
+            Held::Host(host, has_asked) => return has_asked.then(|| host.withdraw(stop)),
             Held::Here(steered) => steered.and_then(|steered| Arc::into_inner(steered)?.into_inner().ok()),
         };
         match steered?.release_within(PATIENCE) {
@@ -116,7 +121,8 @@ impl Controls {
                 if !back.closed {
                     note("not all settings are restored; look at apus tune status, then run apus tune rollback");
                 }
-                Some(back.closed).filter(|closed| !(*closed && none_left))
+                let is_any = back.entries.iter().any(|(_, outcome)| *outcome == Outcome::Restored);
+                Some(back.closed).filter(|closed| !*closed || is_any)
             }
             Err(error) => {
                 note(&format!("the settings are not restored ({error}); try again with apus tune rollback"));
@@ -124,4 +130,20 @@ impl Controls {
             }
         }
     }
+}
+
+/// Fails if Apus cannot tell when a CPU of these domains needs turbo, or cannot switch it without losing the domain.
+fn check_turbo(places: &[Place]) -> Result<(), Failure> {
+    for place in places {
+        let what = || format!("cannot control turbo together with CPUs {}", place.domain.cpus);
+        if place.domain.nominal.is_none() {
+            let why = "the driver does not report their nominal frequency, from which turbo begins";
+            return Err(Failure::lacking(what(), why, "omit --turbo"));
+        }
+        if place.way == Way::Hwp {
+            let why = "with --via hwp: intel_pstate writes the HWP request anew when turbo is switched";
+            return Err(Failure::wrong(what(), why, "choose another --via, or omit --turbo"));
+        }
+    }
+    Ok(())
 }

@@ -10,6 +10,7 @@ use tester::clock::{MonotonicClock, TrialClock as _};
 use units::{Hertz, Instant, Monotonic, Nanos};
 
 use super::hand::Hand;
+use super::shared::Need;
 use crate::documents::power_steer::{Cpu as Document, LastSecond, Verdict};
 use crate::terminal;
 
@@ -48,6 +49,8 @@ pub(super) struct Core {
     blind: Option<String>,
     /// The last problem that was printed.
     said: Option<String>,
+    /// Whether the CPU has needed turbo, and whether it has had work, in the current second.
+    needed: Need,
     /// The counts at the end of the last full second, and the counts within that second. `None` until a second has
     /// passed.
     second: (Figures, Option<Figures>),
@@ -63,23 +66,34 @@ impl Core {
         let began = MonotonicClock.now();
         let second = (machine.controller().figures(), None);
         let (reason, phase, told) = (Reason::Begin, Phase::Unknown, None);
-        let (trouble, blind, said) = (None, None, None);
-        Self { cpu, watches, machine, aloud, began, reason, phase, told, trouble, blind, said, second }
+        let (trouble, blind, said, needed) = (None, None, None, Need::default());
+        Self { cpu, watches, machine, aloud, began, reason, phase, told, trouble, blind, said, needed, second }
     }
 
     pub(super) fn is_lost(&self) -> bool {
         self.machine.lost().is_some()
     }
 
-    /// Whether the CPU needs, or may need, a frequency above the nominal one.
-    pub(super) fn needs_turbo(&self) -> bool {
-        let wish = self.machine.controller().wish();
-        self.hand().nominal().map_or(wish >= self.hand().in_force().ceiling, |nominal| wish > nominal)
+    /// What the CPU has needed, or may have needed, since the last call.
+    pub(super) fn take_needed(&mut self) -> Need {
+        self.notice_need();
+        std::mem::take(&mut self.needed)
     }
 
-    /// Whether the CPU has work, or may have.
-    pub(super) fn has_work(&self) -> bool {
-        self.machine.controller().phase() != Phase::Idle
+    /// Notes what the CPU needs now. A CPU whose load cannot be read may need everything.
+    fn notice_need(&mut self) {
+        let pace = self.machine.controller();
+        let (wish, hand) = (pace.wish(), self.hand());
+        // With turbo off, a policy that wants more than the nominal frequency can only request the nominal one.
+        let is_capped = |nominal| wish >= nominal && hand.in_force().ceiling <= nominal && hand.is_turbo_off();
+        let is_above = hand.nominal().is_none_or(|nominal| wish > nominal || is_capped(nominal));
+        self.needed.turbo |= is_above || self.blind.is_some();
+        self.needed.uncore |= pace.phase() != Phase::Idle || self.blind.is_some();
+    }
+
+    /// Tells the actuator whether frequencies above the nominal one are available.
+    pub(super) fn allow_turbo(&mut self, is_allowed: bool) {
+        self.machine.actuator_mut().allow_turbo(is_allowed);
     }
 
     pub(super) fn hand(&self) -> &Hand {
@@ -179,7 +193,7 @@ impl Core {
         }
         if let Some(before) = before.filter(|before| before.ceiling != now.ceiling) {
             let change = if now.ceiling < before.ceiling { "limits the frequency to" } else { "now allows up to" };
-            self.tell(&format!("the firmware {change} {}", now.ceiling));
+            self.tell(&format!("{} {change} {}", self.hand().limited_by(), now.ceiling));
         }
         if before.is_none_or(|before| before.frequency != now.frequency) {
             let busy = match self.machine.controller().occupancy() {
@@ -275,7 +289,9 @@ pub(super) fn because(reason: Reason) -> &'static str {
 
 impl Poll<Monotonic> for Core {
     fn poll(&mut self, now: Instant<Monotonic>) {
-        match self.machine.poll(now) {
+        let step = self.machine.poll(now);
+        self.notice_need();
+        match step {
             Step::NotDue => return,
             Step::Kept { reason: Reason::Policy(PolicyReason::Measuring) } => self.forget(true),
             Step::Kept { reason } => {

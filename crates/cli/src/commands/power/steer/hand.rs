@@ -66,6 +66,35 @@ impl Hand {
         }
     }
 
+    /// Tells the actuator whether frequencies above the nominal one are available.
+    pub(super) fn allow_turbo(&mut self, is_allowed: bool) {
+        if let Self::Here(core) = self {
+            core.allow_turbo(is_allowed);
+        }
+    }
+
+    /// Whether turbo is off because Apus switched it off.
+    pub(super) fn is_turbo_off(&self) -> bool {
+        matches!(self, Self::Here(core) if !core.is_turbo_allowed())
+    }
+
+    /// What limits the frequency, in words.
+    pub(super) fn limited_by(&self) -> &'static str {
+        match self {
+            Self::Here(_) if self.is_turbo_off() => "turbo, which is off,",
+            Self::Here(_) => "the firmware",
+            Self::Host(_) => "the host",
+        }
+    }
+
+    /// The idle limit that this actuator requests from the host, and the reason if it is not in force.
+    pub(super) fn idle_trouble(&self) -> Option<String> {
+        match self {
+            Self::Here(_) => None,
+            Self::Host(remote) => remote.idle_trouble(),
+        }
+    }
+
     /// Number of frequency changes requested for the CPUs that share the frequency.
     pub(super) fn changes(&self) -> u64 {
         match self {

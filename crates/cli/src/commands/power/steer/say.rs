@@ -68,7 +68,9 @@ fn table(document: &Document) -> String {
     let is_host = document.domains.iter().any(|domain| domain.via == Name::of(&Via::Host));
     text += match document.restored {
         Some(true) if is_host => "The requests to the host are withdrawn.\n",
-        Some(false) if is_host => "Not all requests to the host are withdrawn; they end with the channel.\n",
+        Some(false) if is_host => {
+            "Not all requests to the host are withdrawn: they stay in force until the host notices that the channel is closed.\n"
+        }
         None if document.dry_run => "Nothing was changed (--dry-run).\n",
         None => "No setting was left to restore.\n",
         Some(true) => "The original settings are restored.\n",

@@ -72,9 +72,17 @@ impl<'a> Session<'a> {
         let domains = domains.map(|domains| domains.of(typed, &cpus)).transpose()?;
         let transition = Transition { sequencing: typed.settling, stall: typed.stall };
         let (controls, hands) = Controls::take(typed, access, domains.as_ref(), &cpus)?;
+        let policies = hands.iter().map(|hand| policy(typed, goal, transition, hand)).collect::<Result<Vec<_>, _>>();
+        let policies = match policies {
+            Ok(policies) => policies,
+            Err(failure) => {
+                drop(hands);
+                controls.give_back(|| false);
+                return Err(failure.into());
+            }
+        };
         let mut cores = Vec::new();
-        for ((cpu, source), hand) in sources.into_iter().zip(hands) {
-            let policy = policy(typed, goal, transition, &hand)?;
+        for (((cpu, source), hand), policy) in sources.into_iter().zip(hands).zip(policies) {
             let asks_time = matches!(typed.policy, Policy::Clock(_));
             let (sensor, judge, watches): (AnySensor, _, _) = match source {
                 Source::Workers(readers) => {
@@ -135,11 +143,13 @@ impl<'a> Session<'a> {
         while self.steer(signals, next, end) == Wake::Publish {
             next = clock.now() + PUBLISH_EVERY;
             self.cores.iter_mut().for_each(Core::end_second);
-            self.controls.second(self.need());
+            let need = self.take_needed();
+            let is_turbo_off = self.controls.second(need);
+            self.cores.iter_mut().for_each(|core| core.allow_turbo(!is_turbo_off));
             publish(&self);
         }
         let lasted = self.lasted();
-        self.end(lasted)
+        self.end(lasted, || signals.wait(Duration::ZERO).is_some())
     }
 
     /// Runs the loops of the CPUs until the state must be published at `next`, or until the end.
@@ -167,23 +177,22 @@ impl<'a> Session<'a> {
         wake.get()
     }
 
-    /// Which shared settings the CPUs need now.
-    fn need(&self) -> Need {
-        let controlled = || self.cores.iter().filter(|core| !core.is_lost());
-        Need { turbo: controlled().any(Core::needs_turbo), uncore: controlled().any(Core::has_work) }
+    /// Which shared settings the CPUs have needed since the last call.
+    fn take_needed(&mut self) -> Need {
+        let controlled = self.cores.iter_mut().filter(|core| !core.is_lost());
+        controlled.map(Core::take_needed).fold(Need::default(), Need::or)
     }
 
     fn lasted(&self) -> Nanos {
         MonotonicClock.now().since(self.began).unwrap_or(Nanos::ZERO)
     }
 
-    /// Restores all settings, and returns the results.
-    fn end(self, lasted: Nanos) -> Document {
+    /// Restores all settings, and returns the results. Waiting for the host ends early if `stop` returns true.
+    fn end(self, lasted: Nanos, stop: impl Fn() -> bool) -> Document {
         let mut document = self.document(lasted);
-        let none_left = self.cores.iter().all(Core::is_lost);
         drop(self.cores);
         // The loops have ended, so nothing else holds the settings.
-        document.restored = self.controls.give_back(none_left);
+        document.restored = self.controls.give_back(stop);
         document
     }
 
@@ -193,8 +202,12 @@ impl<'a> Session<'a> {
             Goal::Latency(goal) => Some(goal.quantile.above_ppm()),
             Goal::Busy(_) => None,
         };
-        let idle = |number| self.controls.idle.as_ref().map(|idle| idle.of(number));
-        let cpus = self.cores.iter().enumerate().map(|(number, core)| core.document(allowed, idle(number)));
+        let idle = |number, core: &Core| {
+            let (limit, here) = self.controls.idle.as_ref()?.of(number);
+            let is_host = self.typed.through_host.is_some();
+            Some((limit, if is_host { core.hand().idle_trouble() } else { here }))
+        };
+        let cpus = self.cores.iter().enumerate().map(|(number, core)| core.document(allowed, idle(number, core)));
         let mut domains: Vec<Domain> = Vec::new();
         for core in &self.cores {
             let Site { domain, cpus, driver, via } = core.hand().site();

@@ -20,6 +20,13 @@ pub(super) struct Need {
     pub(super) uncore: bool,
 }
 
+impl Need {
+    /// What at least one of two CPUs needs.
+    pub(super) fn or(self, other: Self) -> Self {
+        Self { turbo: self.turbo || other.turbo, uncore: self.uncore || other.uncore }
+    }
+}
+
 /// The shared settings.
 #[derive(Default)]
 pub(super) struct SharedSettings {
@@ -37,6 +44,8 @@ struct Shared {
     full: Value,
     saving: Value,
     slow: Slow<Monotonic>,
+    /// The change that was decided but is not in force yet: true to lower the setting, false to restore it.
+    pending: Option<bool>,
     changes: u64,
     saved: Nanos,
     saving_since: Option<Instant<Monotonic>>,
@@ -52,7 +61,11 @@ impl SharedSettings {
             found.push(("turbo".into(), Turbo {}.into(), Turbo::value(false)));
         }
         if typed.uncore {
-            let domains = uncore_domains(access)?;
+            let mut domains = uncore_domains(access)?;
+            // The driver writes the limits of a package to all of its clusters, so only one of the two can be controlled.
+            if domains.iter().any(|name| is_cluster(name)) {
+                domains.retain(|name| is_cluster(name));
+            }
             if domains.is_empty() {
                 let what = "cannot control the uncore frequency";
                 let why = "the driver intel_uncore_frequency is not loaded, or the processor has no such setting";
@@ -81,7 +94,7 @@ impl SharedSettings {
             }
             let place = first + all.len();
             let (slow, saved) = (Slow::default(), Nanos::ZERO);
-            let (changes, saving_since, trouble, is_lost) = (0, None, None, false);
+            let (pending, changes, saving_since, trouble, is_lost) = (None, 0, None, None, false);
             all.push(Shared {
                 name,
                 is_turbo,
@@ -90,6 +103,7 @@ impl SharedSettings {
                 full,
                 saving,
                 slow,
+                pending,
                 changes,
                 saved,
                 saving_since,
@@ -105,16 +119,21 @@ impl SharedSettings {
         self.all.iter().map(|one| Target::from(one.setting.clone()))
     }
 
-    /// Lowers or restores the settings; called once per second. Without `steered`, nothing is changed.
-    pub(super) fn second(&mut self, need: Need, mut steered: Option<&mut Steered>) {
+    /// Lowers or restores the settings; called once per second. A change that fails is tried again each second. Without
+    /// `steered`, nothing is changed. Returns whether Apus has switched turbo off.
+    pub(super) fn second(&mut self, need: Need, mut steered: Option<&mut Steered>) -> bool {
         let now = MonotonicClock.now();
         for one in self.all.iter_mut().filter(|one| !one.is_lost) {
             if let Some(steered) = steered.as_deref_mut() {
                 one.look(steered);
             }
             let is_needed = if one.is_turbo { need.turbo } else { need.uncore };
-            let Some(saves) = one.slow.decide(now, is_needed).filter(|_| !one.is_lost) else { continue };
-            one.set(now, saves, steered.as_deref_mut());
+            one.pending = one.slow.decide(now, is_needed).or(one.pending);
+            let Some(saves) = one.pending.filter(|_| !one.is_lost) else { continue };
+            if !one.set(now, saves, steered.as_deref_mut()) {
+                continue;
+            }
+            one.pending = None;
             if self.aloud {
                 let would = if steered.is_none() { "would be " } else { "" };
                 note(&match saves {
@@ -123,6 +142,7 @@ impl SharedSettings {
                 });
             }
         }
+        self.all.iter().any(|one| one.is_turbo && one.saving_since.is_some())
     }
 
     /// The state of each setting after the command has run for `lasted`.
@@ -143,6 +163,11 @@ impl SharedSettings {
     }
 }
 
+/// Whether an uncore domain is a part of a package (drivers/platform/x86/intel/uncore-frequency/uncore-frequency-tpmi.c).
+fn is_cluster(domain: &str) -> bool {
+    domain.starts_with("uncore")
+}
+
 impl Shared {
     /// Checks whether somebody else has changed the setting.
     fn look(&mut self, steered: &mut Steered) {
@@ -156,26 +181,34 @@ impl Shared {
         }
     }
 
-    fn set(&mut self, now: Instant<Monotonic>, saves: bool, steered: Option<&mut Steered>) {
+    /// Sets the value. Returns whether it is in force, or would be in a dry run.
+    fn set(&mut self, now: Instant<Monotonic>, saves: bool, steered: Option<&mut Steered>) -> bool {
         let value = if saves { &self.saving } else { &self.full };
-        let trouble = match steered.map(|steered| steered.steer(self.place, value)) {
-            None | Some(Ok(Moved::AsWanted { .. })) => None,
-            Some(Ok(Moved::Otherwise { now, why } | Moved::Unmoved { now, why })) => {
-                Some(why.unwrap_or_else(|| format!("it is {now} instead")))
+        let Some(steered) = steered else { return true };
+        let (is_done, trouble) = match steered.steer(self.place, value) {
+            Ok(Moved::AsWanted { .. }) => (true, None),
+            Ok(Moved::Otherwise { now, why }) => (true, Some(why.unwrap_or_else(|| format!("it is {now} instead")))),
+            Ok(Moved::Unmoved { now, why }) => (false, Some(why.unwrap_or_else(|| format!("it is still {now}")))),
+            Ok(Moved::LetGo { now }) => {
+                self.lose(&format!("somebody else set it to {now}; Apus leaves it at this value"));
+                return false;
             }
-            Some(Ok(Moved::LetGo { now })) => {
-                return self.lose(&format!("somebody else set it to {now}; Apus leaves it at this value"));
+            Ok(Moved::Gone) => {
+                self.lose("it is gone");
+                return false;
             }
-            Some(Ok(Moved::Gone)) => return self.lose("it is gone"),
-            Some(Ok(Moved::Away)) => Some("it is not available now".to_owned()),
-            Some(Err(error)) => Some(error.to_string()),
+            Ok(Moved::Away) => (false, Some("it is not available now".to_owned())),
+            Err(error) => (false, Some(error.to_string().replace('\n', "; "))),
         };
         if let Some(why) = trouble.as_ref().filter(|why| self.trouble.as_ref() != Some(why)) {
             note(&format!("{}: {why}", self.name));
         }
         self.trouble = trouble;
-        self.changes += 1;
-        self.count(now, saves);
+        if is_done {
+            self.changes += 1;
+            self.count(now, saves);
+        }
+        is_done
     }
 
     /// Counts the time for which the setting was lowered.

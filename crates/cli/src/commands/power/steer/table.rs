@@ -65,7 +65,7 @@ fn special(instance: &Instance) -> Vec<String> {
     }
     for cpu in &instance.document.cpus {
         let is_limited = cpu.trouble.is_none() && cpu.wish_hz > cpu.ceiling_hz;
-        let limited = is_limited.then(|| format!("the firmware limits the frequency to {}", hertz(cpu.ceiling_hz)));
+        let limited = is_limited.then(|| format!("its frequency is limited to {}", hertz(cpu.ceiling_hz)));
         let lost = cpu.lost.as_ref().map(|why| format!("no longer controlled: {}", line(why)));
         let idle = cpu.idle_trouble.as_ref().map(|why| format!("its idle states are not limited: {}", line(why)));
         let troubles = [cpu.trouble.as_ref().map(|text| line(text)), limited, lost, idle];
@@ -199,7 +199,7 @@ mod tests {
                 "process 4242: has not updated its state for 7.2s",
                 "CPU 2: refused: no permission\\u000a",
                 "CPU 2: its idle states are not limited: somebody else has removed the limit",
-                "CPU 3: the firmware limits the frequency to 2.2GHz",
+                "CPU 3: its frequency is limited to 2.2GHz",
                 "CPU 3: no longer controlled: somebody else set it to powersave",
                 "turbo: lowered, because no controlled CPU needs it",
                 "uncore package_00_die_00: it is gone",

@@ -30,7 +30,8 @@ impl ThroughHost {
             })
         });
         let vcpus: Vec<u16> = vcpus.collect::<Result<_, _>>()?;
-        Ok(Self { channel: Channel::open(port, vcpus.first().copied().unwrap_or(0))?, vcpus })
+        let channel = Channel::open(port, vcpus.first().copied().unwrap_or(0), "--through-host")?;
+        Ok(Self { channel, vcpus })
     }
 
     /// The actuator of each vCPU.
@@ -46,31 +47,40 @@ impl ThroughHost {
         self.vcpus.iter().map(each).collect()
     }
 
-    /// Requests the limit of idle states for each vCPU.
-    pub(super) fn limit_idle(&self, limit: Nanos, dry_run: bool) -> Result<IdleLimits, Failure> {
-        let mut refused = Vec::new();
-        for vcpu in self.vcpus.iter().filter(|_| !dry_run) {
-            let answer = self.channel.ask(Ask::Idle(Some(limit)), *vcpu, PATIENCE)?;
-            refused.push((!answer.verdict.is_good()).then_some(answer.why));
+    /// Requests the limit of idle states for each vCPU, and lets the actuators keep it in force.
+    pub(super) fn limit_idle(&self, limit: Nanos, hands: &mut [Hand], dry_run: bool) -> IdleLimits {
+        let asked = if dry_run { &[][..] } else { &self.vcpus[..] };
+        let answers = self.channel.ask_all(Ask::Idle(Some(limit)), asked, PATIENCE, || false);
+        let refused: Vec<Option<String>> = answers
+            .into_iter()
+            .map(|answer| match answer {
+                Ok(answer) if answer.verdict.is_good() => None,
+                Ok(answer) => Some(answer.why),
+                Err(why) => Some(why),
+            })
+            .collect();
+        for (hand, trouble) in hands.iter_mut().zip(&refused) {
+            if let Hand::Host(remote) = hand {
+                remote.limit_idle(limit, trouble.clone());
+            }
         }
         let cpus = self.vcpus.iter().map(|vcpu| u32::from(*vcpu));
-        Ok(IdleLimits::requested(limit, cpus.zip(refused.into_iter().chain(std::iter::repeat(None)))))
+        IdleLimits::requested(limit, cpus.zip(refused.into_iter().chain(std::iter::repeat(None))))
     }
 
-    /// Withdraws all requests. Returns whether the host confirmed this.
-    pub(super) fn withdraw(&self) -> bool {
-        let each = |vcpu: &u16| match self.channel.ask(Ask::Release, *vcpu, PATIENCE) {
-            Ok(answer) if answer.verdict.is_good() => true,
-            Ok(answer) => {
-                note(&format!("the requests for vCPU {vcpu} are not withdrawn: {}", answer.why));
-                false
-            }
-            Err(failure) => {
-                note(&format!("the requests for vCPU {vcpu} are not withdrawn: {failure}"));
-                false
-            }
-        };
-        // Withdraws each request, even after a failure.
-        self.vcpus.iter().map(each).fold(true, |all, one| all & one)
+    /// Withdraws all requests. Returns whether the host confirmed this. Ends early if `stop` returns true.
+    pub(super) fn withdraw(&self, stop: impl Fn() -> bool) -> bool {
+        let mut is_confirmed = true;
+        let answers = self.channel.ask_all(Ask::Release, &self.vcpus, PATIENCE, stop);
+        for (vcpu, answer) in self.vcpus.iter().zip(answers) {
+            let why = match answer {
+                Ok(answer) if answer.verdict.is_good() => continue,
+                Ok(answer) => answer.why,
+                Err(why) => why,
+            };
+            note(&format!("the requests for vCPU {vcpu} are not withdrawn: {why}"));
+            is_confirmed = false;
+        }
+        is_confirmed
     }
 }
