@@ -194,7 +194,7 @@ fn work_for_a_part_of_each_second_keeps_the_uncore_fast() {
 }
 
 #[test]
-fn turbo_needs_the_nominal_frequency() {
+fn turbo_needs_the_nominal_frequency_and_uncore_the_load() {
     let (machine, root) = (machine("steer-nominal"), Root::new());
     machine.put(TURBO, "0\n");
     let _worker = worker(&root, 1, None);
@@ -202,6 +202,9 @@ fn turbo_needs_the_nominal_frequency() {
     let said = text(&output.stderr);
     assert!(output.status.code() == Some(3) && said.contains("nominal frequency"), "{said}");
     assert_eq!(machine.read(&format!("{POLICY}1/scaling_governor")), "performance\n");
+    let words = ["--cpus", "1", "--policy", "fixed:1.8GHz", "--uncore"];
+    let output = command(&with_shared_settings("steer-blind"), &root, &words).output().unwrap();
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("does not watch the load"));
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl<P: Read + Write, C> Remote<P, C> {
             self.idle_trouble = Some(answer.why);
         }
         match state.idle_us {
-            Some(us) if Nanos::from_micros(us.into()) <= limit => self.idle_trouble = None,
+            Some(us) if Nanos::from_micros(us) <= limit => self.idle_trouble = None,
             _ => {
                 self.idle_trouble.get_or_insert_with(|| "the host does not apply it".into());
                 self.idle_asked = Some(self.ask(Ask::Idle(Some(limit)))?);

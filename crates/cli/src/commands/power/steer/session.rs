@@ -68,6 +68,11 @@ impl<'a> Session<'a> {
             None => Some(Domains::read(access)?),
         };
         let (sources, goal) = sources(typed)?;
+        if typed.uncore && sources.values().any(|source| matches!(source, Source::Nothing)) {
+            let why = format!("with the policy {}, the command does not watch the load of the CPUs", typed.policy);
+            let fix = "use a policy that watches the load (--policy goal), or omit --uncore";
+            return Err(Failure::wrong("cannot control the uncore frequency", why, fix).into());
+        }
         let cpus: Vec<u32> = sources.keys().copied().collect();
         let domains = domains.map(|domains| domains.of(typed, &cpus)).transpose()?;
         let transition = Transition { sequencing: typed.settling, stall: typed.stall };
