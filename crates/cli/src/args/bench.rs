@@ -131,7 +131,8 @@ pub struct Bed {
     pub fifo: Option<u8>,
     /// Defer the queue's interrupts (the kernel's napi_defer_hard_irqs=COUNT and gro_flush_timeout=TIMEOUT). With
     /// `2,200us`, the kernel polls the queue every 200 us while frames arrive, and enables its interrupt again after 2
-    /// polls in a row that found none [default: keep the interface's setting].
+    /// polls in a row that found none. Before Linux 6.13, the setting applies to all queues of the interface
+    /// [default: keep the interface's setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Tester's port")]
     pub defer: Option<NapiDeferral>,
     /// Where to run the tester's XDP program.

@@ -151,7 +151,8 @@ pub struct Common {
     pub busy_poll: Option<u16>,
     /// Defer the queues' interrupts during the run. COUNT is the kernel's napi_defer_hard_irqs, TIMEOUT its
     /// gro_flush_timeout. With `2,200us`, the kernel polls the queue every 200 us while frames arrive, and enables its
-    /// interrupt again after 2 polls in a row that found none [default: keep the interface's setting].
+    /// interrupt again after 2 polls in a row that found none. Before Linux 6.13, the setting applies to all queues of
+    /// the interface [default: keep the interface's setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Ports")]
     pub defer: Option<NapiDeferral>,
     /// Frames to receive: all, ethertype=0x88b5[,...] (up to four) or udp=7[-9]. The kernel gets all other frames.

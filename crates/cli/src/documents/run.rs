@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use host::transaction::DeferredQueues;
 use live::app::AppConfig;
 use live::device::afxdp::XdpMode;
 use live::port::{PeakRateSource, PortKind, PortReport};
@@ -155,6 +156,10 @@ pub struct Port {
     pub queues: Vec<u32>,
     /// IDs of the NAPI instances whose interrupts are deferred.
     pub deferred_napis: Vec<u32>,
+    /// Whether the interrupts of all queues of the interface are deferred, because the kernel cannot defer those of one
+    /// queue (before Linux 6.13). `deferred_napis` is then empty.
+    #[serde(default)]
+    pub deferred_device: bool,
     /// Number of receive descriptors per queue.
     pub rx_descriptors: u32,
     /// Peak packet rate from which the longest wait is computed; `null` if no frame can be lost.
@@ -164,8 +169,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Describes a port. `deferred_napis` are its NAPI instances whose interrupts are deferred.
-    pub fn of(report: &PortReport, deferred_napis: &[u32]) -> Self {
+    /// Describes a port, and its queues whose interrupts are deferred.
+    pub fn of(report: &PortReport, deferred: Option<&DeferredQueues>) -> Self {
         let driver = report.driver.as_ref();
         Self {
             name: report.name.clone(),
@@ -175,7 +180,11 @@ impl Port {
             dpdk_driver: driver.and_then(|driver| driver.dpdk_driver.clone()),
             wakes: driver.and_then(|driver| driver.wakes),
             queues: driver.map_or(Vec::new(), |driver| driver.queues.clone()),
-            deferred_napis: deferred_napis.to_vec(),
+            deferred_napis: match deferred {
+                Some(DeferredQueues::Napis(napis)) => napis.clone(),
+                Some(DeferredQueues::Device) | None => Vec::new(),
+            },
+            deferred_device: deferred == Some(&DeferredQueues::Device),
             rx_descriptors: report.rx_descriptors,
             peak_rate_pps: report.peak.map(|peak| peak.rate.as_pps()),
             peak_rate_from: report.peak.map(|peak| peak.from.into()),

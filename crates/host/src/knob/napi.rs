@@ -77,6 +77,13 @@ pub fn lists_napis(access: &Access) -> bool {
     access.is_live() && !matches!(access.nic(|client| client.napi(0)), Err(NicError::UnknownToKernel { .. }))
 }
 
+/// Whether the kernel defers the interrupts of each NAPI instance separately, as Linux does from 6.13 on. If `found`, the
+/// instances of an interface, is empty, the answer is whether the kernel lists instances at all.
+pub(crate) fn defers_each(access: &Access, found: &[(Napi, u32)]) -> Result<bool, Error> {
+    let Some((napi, _)) = found.first() else { return Ok(lists_napis(access)) };
+    Ok(napi.read(access)?.is_some_and(|value| value.field("gro-flush-timeout").is_some()))
+}
+
 /// The interrupt deferral in force for a receive queue: from Linux 6.13 on, the deferral of the queue's NAPI instance;
 /// before, the deferral of the whole device ([`DeviceDeferral`]). `None` if there is none.
 pub fn deferral_of(access: &Access, interface: &str, queue: u32) -> Result<Option<Value>, Error> {
@@ -103,6 +110,16 @@ pub struct DeviceDeferral {
 }
 
 impl DeviceDeferral {
+    /// The two files of the interface `interface`, each with its value for `deferral`.
+    pub(crate) fn values(interface: &str, deferral: NapiDeferral) -> [(File, Value); 2] {
+        let Self { empty_polls, timeout } = Self::new(interface);
+        let NapiDeferral { defer_hard_irqs, gro_flush_timeout } = deferral;
+        [
+            (empty_polls, Value::text(defer_hard_irqs.to_string())),
+            (timeout, Value::text(gro_flush_timeout.as_nanos().to_string())),
+        ]
+    }
+
     /// The two files of the interface `interface`.
     pub fn new(interface: &str) -> Self {
         let file = |name: &str| File::new(format!("/sys/class/net/{interface}/{name}"));

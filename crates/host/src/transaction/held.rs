@@ -11,7 +11,7 @@ use super::network::network;
 use super::rollback::{self, Recovered, RolledBack, Which, rollback_ours};
 use super::{Error, Plan, Target};
 use crate::journal::{Lease, Lock, started};
-use crate::knob::{Access, Error as KnobError, NapiDeferral, napis_of};
+use crate::knob::{Access, DeviceDeferral, Error as KnobError, NapiDeferral, defers_each, napis_of};
 use crate::vault::Vault;
 
 /// A plan that is in force as long as this value exists. It is rolled back on drop. If this process is killed, the next
@@ -114,17 +114,26 @@ impl Drop for Held {
     }
 }
 
+/// The queues whose interrupts are deferred.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DeferredQueues {
+    /// The queues of these NAPI instances, by the kernel's IDs.
+    Napis(Vec<u32>),
+    /// All queues of the device, because the kernel cannot defer those of a single queue (before Linux 6.13).
+    Device,
+}
+
 /// NAPI interrupt deferral of a network interface's receive queues, in force as long as this value exists.
 #[derive(Debug)]
 pub struct Deferred {
     held: Held,
-    napis: Vec<u32>,
+    queues: DeferredQueues,
 }
 
 impl Deferred {
     /// Sets the NAPI instances of the receive queues `queues` of `interface`, in the calling thread's network
     /// namespace. If the driver does not report which instance belongs to which queue (veth), all instances of the
-    /// interface are set.
+    /// interface are set. If the kernel cannot set single instances, the whole device is set.
     pub fn new(
         access: &Access,
         interface: &str,
@@ -135,27 +144,33 @@ impl Deferred {
     ) -> Result<Self, Error> {
         wanted.check()?;
         let found = napis_of(access, interface, queues)?;
-        if found.is_empty() {
+        let plan = Plan::new("port");
+        let (plan, queues) = if !defers_each(access, &found)? {
+            let files = DeviceDeferral::values(interface, wanted);
+            (files.into_iter().fold(plan, |plan, (file, value)| plan.with(file, value)), DeferredQueues::Device)
+        } else if found.is_empty() {
             return Err(Error::Knob(KnobError::Refused {
                 what: format!("defer the interrupts of {interface}"),
                 why: "it has no NAPI instance: it is down, or its driver has none in this XDP mode".into(),
                 fix: format!("ip link set dev {interface} up, use native XDP (on veth), or omit the deferral"),
             }));
-        }
-        let napis = found.iter().map(|(_, id)| *id).collect();
-        let plan = found.into_iter().fold(Plan::new("port"), |plan, (napi, _)| plan.with(napi, wanted.value()));
+        } else {
+            let napis = found.iter().map(|(_, id)| *id).collect();
+            let plan = found.into_iter().fold(plan, |plan, (napi, _)| plan.with(napi, wanted.value()));
+            (plan, DeferredQueues::Napis(napis))
+        };
         let held = Held::new(access, &plan, command, version)?;
         if let Some((item, _)) = held.applied().items.iter().find(|(_, became)| !became.is_good()) {
             use crate::knob::Setting as _;
             let what = item.setting.label();
             return Err(KnobError::NotThere { what, why: "it disappeared while it was being set".into() }.into());
         }
-        Ok(Self { held, napis })
+        Ok(Self { held, queues })
     }
 
-    /// The kernel's IDs of the NAPI instances.
-    pub fn napis(&self) -> &[u32] {
-        &self.napis
+    /// The queues whose interrupts are deferred.
+    pub fn queues(&self) -> &DeferredQueues {
+        &self.queues
     }
 
     /// Rolls the transaction back and returns the result. `None` if nothing had been changed.

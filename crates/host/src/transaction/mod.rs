@@ -17,7 +17,7 @@ use crate::knob::{Access, Error as KnobError};
 
 pub use apply::{Along, Applied, Became, Options as ApplyOptions, apply};
 pub use entry::{Entry, Stands, State, Transaction, transactions};
-pub use held::{Deferred, Held, take_back_abandoned};
+pub use held::{Deferred, DeferredQueues, Held, take_back_abandoned};
 pub use network::Whereabouts;
 pub use plan::{Item, Meets, OnRefusal, Plan, Preview};
 pub use rollback::{Options as RollbackOptions, Outcome, Recovered, RolledBack, Which, rollback, rollback_ours};

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use host::transaction::Deferred;
+use host::transaction::{Deferred, DeferredQueues};
 use live::instance::{Instance, Outcome};
 use live::os::Signals;
 use live::port::PortKind;
@@ -50,9 +50,9 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     // The workers dropped their privileges before their first frame.
     ports::give_up_privileges(deferred.iter().any(Option::is_some))?;
     let (ports, mode) = (instance.ports().to_vec(), instance.mode());
-    let deferred_napis: Vec<Vec<u32>> =
-        deferred.iter().map(|one| one.as_ref().map_or(Vec::new(), |one| one.napis().to_vec())).collect();
-    for line in say::start(&ports, &deferred_napis, mode) {
+    let deferred_queues: Vec<Option<DeferredQueues>> =
+        deferred.iter().map(|one| one.as_ref().map(|one| one.queues().clone())).collect();
+    for line in say::start(&ports, &deferred_queues, mode) {
         tell(&line);
     }
     meaning.warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
@@ -71,7 +71,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     let left: Vec<String> = deferred.into_iter().flatten().filter_map(ports::end).collect();
     left.iter().for_each(|warning| tell(&format!("warning: {warning}")));
     let kept = outputs.keep(&outcome);
-    let mut document = say::document(&meaning, (&ports, &deferred_napis), mode, &outcome, energy);
+    let mut document = say::document(&meaning, (&ports, &deferred_queues), mode, &outcome, energy);
     document.warnings.extend(left);
     if let Err(error) = &kept {
         document.warnings.push(format!("{error:#}"));

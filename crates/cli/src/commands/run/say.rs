@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use host::transaction::DeferredQueues;
 use live::Error;
 use live::instance::{Cause, Outcome};
 use live::port::{PeakRateSource, PortKind, PortReport};
@@ -19,9 +20,10 @@ use crate::failure::describe;
 
 /// Returns one line of text per port, and one about the longest wait at which no ring overflows.
 ///
-/// `deferred` holds, for each port, the NAPI instances whose interrupts are deferred.
-pub fn start(ports: &[PortReport], deferred: &[Vec<u32>], mode: Mode) -> Vec<String> {
-    let mut lines: Vec<String> = ports.iter().zip(deferred).map(|(report, napis)| port(report, napis)).collect();
+/// `deferred` holds, for each port, the queues whose interrupts are deferred.
+pub fn start(ports: &[PortReport], deferred: &[Option<DeferredQueues>], mode: Mode) -> Vec<String> {
+    let of_port = |(report, deferred): (_, &Option<_>)| port(report, deferred.as_ref());
+    let mut lines: Vec<String> = ports.iter().zip(deferred).map(of_port).collect();
     if let Mode::Adaptive(config) = mode {
         lines.push(match config.loss {
             Some(bound) => format!(
@@ -36,7 +38,7 @@ pub fn start(ports: &[PortReport], deferred: &[Vec<u32>], mode: Mode) -> Vec<Str
     lines
 }
 
-fn port(report: &PortReport, deferred: &[u32]) -> String {
+fn port(report: &PortReport, deferred: Option<&DeferredQueues>) -> String {
     let mut line = match (&report.driver, report.kind) {
         (None, PortKind::Pcap) => format!("{}: frames from a capture file", report.name),
         (None, _) => format!("{}: frames from memory", report.name),
@@ -52,8 +54,14 @@ fn port(report: &PortReport, deferred: &[u32]) -> String {
                     if driver.wakes == Some(true) { "receive interrupts" } else { "no receive interrupts" };
                 line.push_str(&format!(", DPDK driver {name}, {} descriptors, {interrupts}", report.rx_descriptors));
             }
-            if !deferred.is_empty() {
-                line.push_str(&format!(", interrupts of {} NAPI instance(s) deferred", deferred.len()));
+            match deferred {
+                Some(DeferredQueues::Napis(napis)) => {
+                    line.push_str(&format!(", interrupts of {} NAPI instance(s) deferred", napis.len()));
+                }
+                Some(DeferredQueues::Device) => {
+                    line.push_str(", interrupts of all queues deferred (this kernel cannot defer those of one queue)");
+                }
+                None => {}
             }
             line
         }
@@ -100,10 +108,10 @@ pub fn not_started(meaning: &Meaning, error: String) -> Document {
 
 /// Builds the document of an instance that ran.
 ///
-/// `ports` holds the report of each port, and its NAPI instances whose interrupts were deferred.
+/// `ports` holds the report of each port, and its queues whose interrupts were deferred.
 pub fn document(
     meaning: &Meaning,
-    (ports, deferred): (&[PortReport], &[Vec<u32>]),
+    (ports, deferred): (&[PortReport], &[Option<DeferredQueues>]),
     mode: Mode,
     outcome: &Outcome,
     energy: Energy,
@@ -134,7 +142,7 @@ pub fn document(
         apus: VERSION.to_owned(),
         schema: SCHEMA.to_owned(),
         config: meaning.config.clone(),
-        ports: ports.iter().zip(deferred).map(|(report, napis)| Port::of(report, napis)).collect(),
+        ports: ports.iter().zip(deferred).map(|(report, deferred)| Port::of(report, deferred.as_ref())).collect(),
         loss_bound: if let Mode::Adaptive(config) = mode { config.loss.map(Into::into) } else { None },
         ended: ended.into(),
         ran_ns: workers.iter().filter_map(|worker| worker.counts.as_ref()).map(|counts| counts.ran_ns).max(),
