@@ -17,7 +17,7 @@ use super::{COMMAND, note};
 use crate::args::power::steer::PowerSteer;
 use crate::documents::VERSION;
 
-/// How long restoring settings waits for another transaction to end.
+/// Maximum time to wait for another transaction before restoring settings.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The settings or requests under control, which must be restored or withdrawn at the end.
@@ -90,7 +90,7 @@ impl Controls {
         Ok((Self { idle, shared, held: Held::Here(steered) }, hands))
     }
 
-    /// Checks once a second whether somebody else has changed an idle limit, and adapts the shared settings.
+    /// Checks whether somebody else has changed an idle limit, and adapts the shared settings. Called once per second.
     pub(super) fn second(&mut self, need: Need) {
         let steered = match &self.held {
             Held::Here(Some(steered)) => Some(steered),
