@@ -59,7 +59,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Indents the later lines of a text, so that a file name with a line break cannot imitate a message.
+/// Indents all lines after the first, so that a file name with a line break cannot imitate a message.
 fn indented(text: &str) -> Cow<'_, str> {
     match text.contains('\n') {
         true => Cow::Owned(text.replace('\n', "\n       ")),
@@ -79,7 +79,7 @@ pub fn report(error: &anyhow::Error) -> Status {
     status
 }
 
-/// Whether the reader of the output has closed it.
+/// Whether the error is a broken pipe: the reader of the output has closed the pipe.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let kind = cause

@@ -1,5 +1,5 @@
-//! The `apus` command. [`args`] parses the command line into types that carry its meaning. [`commands`] carries it out,
-//! with one file per command. [`documents`] defines the JSON that is printed.
+//! The `apus` command. [`args`] parses the command line into types that carry its meaning. [`commands`] runs the
+//! commands and has one file for each. [`documents`] defines the JSON that is printed.
 //!
 //! **Law:** this crate contains no knowledge of hosts, networks or power; the other crates do. Only this crate uses
 //! `anyhow`: a command returns any error, and [`failure`] turns it into text and an exit status.

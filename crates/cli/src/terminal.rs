@@ -2,9 +2,9 @@
 //!
 //! Text from a host, an archive, a profile or a file name can contain escape sequences that move the cursor, rename the
 //! window, or type for the user. It can also contain bidirectional overrides, which display text in another order. So
-//! all output goes through [`Clean`], which writes such a character as `\u001b`. This is readable for people, and the
-//! same string for parsers of JSON (RFC 8259, 7) and of TOML's basic strings (TOML 1.0). Styles and cursor movements
-//! are methods of this module, so no text needs escape sequences of its own. Clippy (clippy.toml, lib.rs) and
+//! all output goes through [`Clean`], which writes such a character as `\u001b`. People can read this form, and parsers
+//! of JSON (RFC 8259, 7) and of TOML's basic strings (TOML 1.0) decode it to the original character. Styles and cursor
+//! movements are methods of this module, so no text needs escape sequences of its own. Clippy (clippy.toml, lib.rs) and
 //! tests/it/laws.rs forbid any other output.
 
 use std::borrow::Cow;
@@ -80,7 +80,7 @@ pub(crate) fn file(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, clean(text).as_bytes())
 }
 
-/// Makes the control characters of a text visible.
+/// Makes the control characters in a string visible.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
         return Cow::Borrowed(text);
@@ -95,7 +95,7 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(visible)
 }
 
-/// Makes control characters visible, including line ends and tabs, for a text that must stay on its line.
+/// Makes control characters visible, including line breaks and tabs, so that the string stays on one line.
 pub(crate) fn line(text: &str) -> String {
     clean(text).replace('\n', "\\u000a").replace('\t', "\\u0009")
 }
@@ -106,7 +106,7 @@ impl<W: Write> Clean<W> {
         Self { to, colours, begun: Vec::new() }
     }
 
-    /// Writes a text in a style.
+    /// Writes text in a style.
     pub(crate) fn styled(&mut self, style: Style, text: &str) -> io::Result<()> {
         if !self.colours || style == Style::Plain {
             return self.write_all(text.as_bytes());

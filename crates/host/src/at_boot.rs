@@ -1,8 +1,8 @@
 //! A systemd unit that applies a profile at each boot, because the kernel forgets settings.
 //!
-//! Source: systemd.service(5), systemd.unit(5), systemd-escape(1). The unit and its link have the form that `systemctl
-//! enable` expects and makes, and can also be created below another root. They are not part of a transaction: a
-//! rollback of settings leaves them in place, and [`disable`] removes them.
+//! Source: systemd.service(5), systemd.unit(5), systemd-escape(1). The unit and its link are like those that `systemctl
+//! enable` expects and creates, but can also be created below another root folder. They are not part of a transaction:
+//! a rollback of settings leaves them in place, and [`disable`] removes them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,10 +28,10 @@ pub struct AtBoot {
 /// The result of enabling or disabling the unit.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Changed {
-    /// Paths of the files and links that were written or removed, with the root folder before them.
+    /// Paths of the files and links that were written or removed, including the root folder.
     pub paths: Vec<String>,
-    /// Why systemd could not be made to reload its units. `None` if it reloaded them, if nothing changed, or if systemd
-    /// is not running.
+    /// Why systemd failed to reload its units. `None` if it reloaded them, if nothing changed, or if systemd is not
+    /// running.
     pub not_reloaded: Option<String>,
 }
 

@@ -1,15 +1,15 @@
-//! Opens files below a root folder; no path leads out of it.
+//! Opens files below a root folder. No path can lead outside the folder.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-/// Largest number of attempts to open a path. An attempt fails only if something on the machine is renamed or mounted
+/// Maximum number of attempts to open a path. An attempt fails only if something on the machine is renamed or mounted
 /// at the same moment.
 const TRIES: usize = 100;
 
-/// Opens `path` below `root`; an empty path is the root itself. Neither `..` nor a symbolic link leads out of it.
+/// Opens `path` below `root`; an empty path is the root itself. Neither `..` nor a symbolic link leads outside `root`.
 pub(crate) fn open(root: impl AsFd, path: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let relative = path.trim_start_matches('/');
     let relative = if relative.is_empty() { "." } else { relative };
@@ -18,8 +18,8 @@ pub(crate) fn open(root: impl AsFd, path: &str, flags: OFlags, mode: Mode) -> Re
 }
 
 /// Tries again while the kernel returns EAGAIN. This happens when a path with `..` (as in most links of sysfs) is
-/// resolved while something is renamed or mounted anywhere, because the kernel could not be sure that the path stays
-/// below the root: "the caller may choose to retry" (openat2(2), ERRORS).
+/// resolved while something is renamed or mounted anywhere. The kernel then cannot be sure that the path stays below
+/// the root: "the caller may choose to retry" (openat2(2), ERRORS).
 fn again<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 1..TRIES {
         match open() {

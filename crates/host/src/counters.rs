@@ -64,8 +64,8 @@ impl BranchCounters {
     }
 }
 
-/// The number of values, two times, and the values in the order in which they were opened (perf_event_open(2), "Reading
-/// results").
+/// Parses a reading: the number of values, the times for which the counters were enabled and running, and the values in
+/// the order in which the counters were opened (perf_event_open(2), "Reading results").
 fn parse(octets: &[u8], has_cycles: bool) -> Option<Counts> {
     let (words, rest) = octets.as_chunks::<8>();
     let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();

@@ -40,8 +40,8 @@ impl Vault {
         Self::reach(access, &parent, true).and_then(|vault| vault.ok_or_else(|| nowhere(access, &parent)))
     }
 
-    /// Opens the folder. `None` if it does not exist. For a user who has no folder, this returns an error, because the
-    /// only folder is root's.
+    /// Opens the folder. `None` if it does not exist. A user without a folder of their own falls back to root's; if
+    /// root's exists, this is an error.
     pub fn open(access: &Access) -> Result<Option<Self>, Error> {
         if is_users(access)
             && let Ok(parent) = home(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))
@@ -166,8 +166,8 @@ fn is_users(access: &Access) -> bool {
     access.is_live() && !rustix::process::geteuid().is_root()
 }
 
-/// The folder for a user's program state, from the two variables. A relative path is ignored (XDG Base Directory
-/// Specification, "Basics").
+/// The folder for a user's program state, from `$XDG_STATE_HOME` and `$HOME`. A relative path is ignored (XDG Base
+/// Directory Specification, "Basics").
 fn home(state: Option<OsString>, home: Option<OsString>) -> Result<String, Error> {
     let absolute =
         |path: Option<OsString>| path.and_then(|path| path.into_string().ok()).filter(|path| path.starts_with('/'));
@@ -183,8 +183,8 @@ fn home(state: Option<OsString>, home: Option<OsString>) -> Result<String, Error
     )
 }
 
-/// Creates missing parent folders. Below a root that is not the running machine, the system's folders may be missing; a
-/// user's folders may be missing the first time.
+/// Creates missing parent folders. The system's folders can be missing below a root that is not the running machine's;
+/// a user's folders can be missing at first use.
 fn parents(access: &Access, parent: &str) -> Result<(), Error> {
     let mut path = String::new();
     let mode = Mode::from_raw_mode(if parent == SYSTEM { 0o755 } else { 0o700 });

@@ -14,11 +14,11 @@ use crate::sys::{self, BURST, FRESH, OWN, Packet, RawPool};
 
 /// Maximum number of frames that one poll can take: as many as a worker requests at once (`live::worker::BURST`).
 pub const LONGEST_BURST: u16 = BURST as u16;
-/// Number of free slots that DPDK's mempool should have outside of its caches. A refill takes the slots of one cache
-/// (256) and of one batch of the driver (512 in `net_af_xdp`).
+/// Number of free slots that DPDK's mempool should have outside of its caches. A refill takes up to 256 slots for a
+/// cache and 512 for a batch of the driver (in `net_af_xdp`).
 pub(crate) const IDLE_TARGET: usize = 1024;
-/// If fewer slots than this are free, the worker's pool lends more to the mempool. If more than twice `IDLE_TARGET` are
-/// free, the pool takes some back.
+/// If the mempool has fewer free slots than this, the worker's pool lends it more. If the mempool has more than twice
+/// `IDLE_TARGET`, the pool takes some back.
 const IDLE_LOW: usize = 512;
 
 /// A queue of a DPDK port. Frames are received into the worker's pool and sent from it without copying. Only frames
@@ -47,7 +47,7 @@ pub struct DpdkDevice {
 /// Whether the worker's thread is registered with DPDK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Thread {
-    /// It is not known yet, because the worker has not polled.
+    /// Not known yet, because the worker has not polled.
     Unknown,
     /// This device did not register the thread, because the thread already had a DPDK number or no number was free.
     AsIs,

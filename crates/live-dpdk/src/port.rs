@@ -32,7 +32,7 @@ pub struct DpdkPort {
     /// Whether DPDK's own memory uses huge pages, which hardware devices need. Must be the same for all ports of a
     /// process.
     pub huge_pages: bool,
-    /// Whether the memory with the slots for frames uses huge pages.
+    /// Whether the memory of the frame slots uses huge pages.
     pub huge_slots: bool,
     /// Maximum number of frames that one poll takes, from 1 to [`LONGEST_BURST`].
     pub burst: u16,

@@ -1,4 +1,4 @@
-//! The clock that a worker reads, and the ways in which it waits.
+//! The clock that a worker reads, and its waiting methods.
 
 use std::hint::spin_loop;
 use std::os::fd::BorrowedFd;
@@ -9,7 +9,7 @@ use rustix::thread::{ClockId as SleepClock, clock_nanosleep_absolute};
 use rustix::time::{ClockId, clock_gettime};
 use units::{Instant, Monotonic, Nanos};
 
-/// The largest number of wait handles on which one worker can block.
+/// Maximum number of wait handles on which one worker can block.
 pub const MAX_HANDLES: usize = 32;
 
 /// Why a blocking wait ended.
@@ -19,11 +19,11 @@ pub enum Woken {
     ByDevice,
     /// The deadline was reached, or a signal arrived.
     ByTime,
-    /// A wait handle reports an error or a hang-up. Ask the devices for their health.
+    /// A wait handle reports an error or a hang-up. The health of each device says more.
     ByError,
 }
 
-/// The clock and the ways to wait. [`LinuxCpu`] implements them for Linux; tests have simulated implementations.
+/// The clock and the waiting methods. [`LinuxCpu`] implements them for Linux; tests have simulated implementations.
 pub trait Cpu {
     /// The current time.
     fn now(&self) -> Instant<Monotonic>;
@@ -35,7 +35,7 @@ pub trait Cpu {
     /// Keeps the core busy until `until`, with pause instructions, which save some power. Returns the time at which the
     /// pause ended.
     fn pause_until(&mut self, until: Instant<Monotonic>) -> Instant<Monotonic>;
-    /// Sleeps until `until`, so that the core is free for others or can idle.
+    /// Sleeps until `until`, so that the core is free for other threads or can idle.
     fn sleep_until(&mut self, until: Instant<Monotonic>);
     /// Blocks until one of `handles` is readable or `until` is reached.
     fn block_until(&mut self, handles: &[BorrowedFd<'_>], until: Instant<Monotonic>) -> Woken;

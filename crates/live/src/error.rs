@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// An error of this crate. [`Error::lacks`] tells a missing prerequisite from wrong input.
+/// An error of this crate. [`Error::lacks`] distinguishes a missing prerequisite from wrong input.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A prerequisite is missing on the machine, in the kernel or in the permissions.
@@ -18,9 +18,9 @@ pub enum Error {
     /// The request itself is wrong: a bad value, or a file that does not parse.
     #[error("{what}: {why}")]
     Invalid {
-        /// What the error is about, with its place, such as "routes.toml, line 3".
+        /// The wrong input and its location, such as "routes.toml, line 3".
         what: String,
-        /// What is wrong there, and what would be right.
+        /// What is wrong with the input, and what would be right.
         why: String,
     },
     /// A port stopped working while it was in use.

@@ -44,8 +44,8 @@ pub struct InstanceConfig {
     /// How late waits end on this machine, measured earlier. If `None`, `adaptive` learns it while it runs. Other modes
     /// ignore it.
     pub costs: Option<WakeCosts>,
-    /// The highest rate at which packets may arrive at one queue; the user states it. `None` means the shortest frames
-    /// at the line rate.
+    /// The highest rate at which packets may arrive at one queue, as stated by the user. `None` means minimum-size
+    /// frames at line rate.
     pub peak_rate: Option<PacketRate>,
     /// CPU and scheduling class of each worker, one entry per worker.
     pub workers: Vec<Scheduling>,

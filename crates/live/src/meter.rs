@@ -14,12 +14,14 @@ use units::Nanos;
 
 use crate::cpu::Cpu;
 
-/// Number of waits of each kind that are all measured at the start, so that the first decisions have a basis.
+/// The first waits of each kind, up to this number, are all measured, so that the first decisions have a basis.
 const FIRST: u64 = 64;
-/// After the first ones, one wait in `ONE_IN` is measured, because reading a thread's CPU time needs a system call
-/// (vdso(7) lists the clocks that need none). It takes 0.7 us on a 2-vCPU VM, where a wait costs at least 5 us.
+/// After the first `FIRST` waits of a kind, one wait in `ONE_IN` is measured, because reading a thread's CPU time needs
+/// a system call (vdso(7) lists the clocks that need none). The call takes 0.7 us on a 2-vCPU VM, where a wait costs at
+/// least 5 us.
 const ONE_IN: u64 = 16;
-/// Number of pairs of readings from which the cost of a reading is determined: it is the smallest difference of a pair.
+/// Number of pairs of readings from which the cost of a reading is determined. The cost is the smallest difference
+/// within a pair.
 const TRIALS: usize = 16;
 
 /// Decides which waits to measure, and measures them.

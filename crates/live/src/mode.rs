@@ -1,4 +1,4 @@
-//! The form of a waiting mode and of known wait costs in record files.
+//! The form in which record files contain a waiting mode and known wait costs.
 
 use policy::LossBound;
 pub use policy::wait::Mode;
@@ -8,7 +8,7 @@ use units::{Nanos, PacketRate};
 
 use crate::Error;
 
-/// A [`Mode`] in the form of a record file.
+/// A [`Mode`] in the form that record files use.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // the fields are those of `Mode`, with their units
@@ -43,7 +43,7 @@ impl From<Mode> for ModeText {
 }
 
 impl ModeText {
-    /// The mode that this text describes.
+    /// Converts back to a [`Mode`]. Returns an error if a value is missing or invalid.
     pub fn parse(&self) -> Result<Mode, Error> {
         let bad = |why: String| Error::Invalid { what: format!("mode {:?}", self.mode), why };
         let names = || bad(format!("expected {}", Mode::ALL.map(|mode| mode.name()).join(", ")));
@@ -68,13 +68,13 @@ impl ModeText {
     }
 }
 
-/// [`WakeCosts`] in the form of a record file. A replay needs the costs, because the policy started with them.
+/// [`WakeCosts`] in the form that record files use. A replay needs the costs, because the policy started with them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostsText {
-    /// Timed waits, in ascending order of their length.
+    /// Lateness of timed waits, in ascending order of the waits' length.
     timed: Vec<TimedText>,
-    /// Waits that an interrupt ends.
+    /// Lateness of waits that an interrupt ends. `None` if it is not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     interrupt: Option<LatenessText>,
 }
@@ -131,7 +131,7 @@ impl From<&WakeCosts> for CostsText {
 }
 
 impl CostsText {
-    /// The costs that this text describes.
+    /// Converts back to [`WakeCosts`]. Returns an error if there are too many lengths.
     pub fn parse(&self) -> Result<WakeCosts, Error> {
         if self.timed.len() > LENGTHS {
             let why = format!("at most {LENGTHS} are supported");

@@ -22,12 +22,12 @@ use crate::meter::Meter;
 use crate::pool::{Frame, Pool};
 use crate::telemetry::{DropReason, State, Telemetry};
 
-/// While a worker keeps choosing to poll for the same reason, it publishes one choice in this many. A polling worker
-/// makes a choice about every 10 ns. All other choices are published.
+/// While a worker keeps choosing to poll for the same reason, it publishes one in `PUBLISHED_EVERY` choices. A polling
+/// worker makes a choice about every 10 ns. All other choices are published.
 const PUBLISHED_EVERY: u32 = 1024;
-/// The largest number of frames that one poll takes from a queue. DPDK's examples and testpmd use 32 to 64.
+/// Maximum number of frames that one poll takes from a queue. DPDK's examples and testpmd use 32 to 64.
 pub const BURST: usize = 64;
-/// The longest time that a worker blocks if one of its devices cannot wake it.
+/// Maximum time for which a worker waits if one of its devices cannot wake it.
 pub const UNWAKEABLE: Nanos = Nanos::from_millis(1);
 /// Time between two checks of the ports' health. An idle worker also updates the time in its telemetry at this
 /// interval. No sleep or block lasts longer, so a worker notices a request to stop within about this time.
@@ -40,7 +40,7 @@ pub const GAP: Nanos = Nanos::from_micros(30);
 /// 4 us, because the peer's receive path runs in the sender's system call.
 const GAP_PER_FRAME: Nanos = Nanos::from_micros(8);
 
-/// Asks workers to stop. Any clone can do so.
+/// A flag that asks workers to stop. All clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 

@@ -25,8 +25,8 @@ const FILE_HEADER: usize = 24;
 pub const RECORD_HEADER: usize = 16;
 /// `LINKTYPE_ETHERNET` (www.tcpdump.org/linktypes.html).
 const ETHERNET: u32 = 1;
-/// The largest number of captured bytes in a record that is accepted as valid: `MAXIMUM_SNAPLEN` of libpcap
-/// (pcap-int.h) and `WTAP_MAX_PACKET_SIZE_STANDARD` of Wireshark (wiretap/wtap.h).
+/// Maximum number of captured bytes in a valid record: `MAXIMUM_SNAPLEN` of libpcap (pcap-int.h) and
+/// `WTAP_MAX_PACKET_SIZE_STANDARD` of Wireshark (wiretap/wtap.h).
 pub const LONGEST_RECORD: usize = 262_144;
 
 /// A capture that cannot be read or written. The message says where, and what to do next.
@@ -35,9 +35,9 @@ pub enum Error {
     /// The file is not a valid capture, or a frame to be written does not fit the format.
     #[error("{what}: {why}")]
     Invalid {
-        /// The file, with record and offset.
+        /// The file, with the record and the offset of the error.
         what: String,
-        /// What is wrong there, and what would be right.
+        /// What is wrong in the file, and what would be right.
         why: String,
     },
     /// The operating system could not open, read or write the file.
@@ -114,7 +114,7 @@ pub struct PcapReader<R> {
     last: Nanos,
     backwards: u64,
     ended: bool,
-    /// The record read last: its time, length on the wire and length in `buffer`.
+    /// The last record read: its time, its length on the wire and its length in `buffer`.
     current: (Nanos, u32, usize),
     buffer: Box<[u8]>,
 }
@@ -154,8 +154,8 @@ impl<R: Read> PcapReader<R> {
         self.resolution
     }
 
-    /// Number of records so far with an earlier time than the latest before them. They get the same offset as the
-    /// previous record.
+    /// Number of records so far whose time is earlier than that of a previous record. Such a record gets the same
+    /// offset as the one before it.
     pub fn backwards(&self) -> u64 {
         self.backwards
     }
@@ -175,7 +175,7 @@ impl<R: Read> PcapReader<R> {
         read
     }
 
-    /// The record that was read last.
+    /// The last record read.
     pub fn record(&self) -> Record<'_> {
         let (at, original_len, len) = self.current;
         let offset = self.last.saturating_sub(self.first.unwrap_or(self.last));
@@ -306,7 +306,7 @@ impl<R: Read> PcapReader<R> {
         }
     }
 
-    /// Makes an error about the place `field` bytes after the last whole record.
+    /// Makes an error located `field` bytes after the last complete record.
     fn invalid(&self, field: u64, why: impl Into<String>) -> Error {
         let offset = self.position + field;
         let place = if self.position == 0 { "file header".into() } else { format!("record {}", self.records + 1) };
@@ -315,7 +315,7 @@ impl<R: Read> PcapReader<R> {
 }
 
 impl<R: Read + Seek> PcapReader<R> {
-    /// Goes back to the first record. The counts begin anew.
+    /// Goes back to the first record and resets the counts.
     pub fn rewind(&mut self) -> Result<(), Error> {
         let start = SeekFrom::Start(FILE_HEADER as u64);
         self.input.seek(start).map_err(|e| Error::system(format!("rewind {}", self.name), e))?;
@@ -389,7 +389,7 @@ impl<W: Write> PcapWriter<W> {
         Ok(self.output)
     }
 
-    /// Writes bytes as they are. The caller makes sure that they are whole records.
+    /// Writes `octets` unchanged. They must be whole records.
     pub fn write_raw(&mut self, octets: &[u8]) -> Result<(), Error> {
         self.output.write_all(octets).map_err(|e| Error::system(format!("write {}", self.name), e))
     }

@@ -17,7 +17,7 @@ fn error_of(octets: &[u8]) -> String {
     reader.map(|r| r.map(drop)).find_map(Result::err).expect("an error").to_string()
 }
 
-/// The same file as a big-endian machine would have written it.
+/// The same file with the byte order of a big-endian machine.
 fn swapped(octets: &[u8]) -> Vec<u8> {
     let mut out = octets.to_vec();
     for (at, size) in [(0, 4), (4, 2), (6, 2), (8, 4), (12, 4), (16, 4), (20, 4)] {

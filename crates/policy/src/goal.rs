@@ -14,10 +14,10 @@ pub struct Goal {
     pub latency: Nanos,
 }
 
-/// Why a text could not be parsed as a goal.
+/// Why a string could not be parsed as a goal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GoalError {
-    /// The text is not of the form `quantile=duration`.
+    /// The string is not of the form `quantile=duration`.
     Form,
     /// The part before `=` is not a quantile.
     Quantile(units::ParseError),
@@ -59,7 +59,7 @@ impl fmt::Display for Goal {
     }
 }
 
-/// A limit on every wait that protects the receive ring. If nothing reads a ring of N descriptors, it overflows after N
+/// A limit on every wait, so that the receive ring does not overflow. An unread ring of N descriptors overflows after N
 /// / rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LossBound {

@@ -1,8 +1,8 @@
-//! Checks whether the clocks can be trusted: what happened to the clocks between two readings.
+//! Checks whether the clocks can be trusted, by looking for disturbances between two readings.
 //!
-//! A time span is not valid if the clock was stepped in it. `CLOCK_MONOTONIC` itself never steps, but it stands still
-//! while the machine is suspended or a hypervisor has paused it. The other clocks show this: `CLOCK_BOOTTIME` counts
-//! suspends (clock_gettime(2)); a paused virtual machine gets a new time, so `CLOCK_REALTIME` steps; and
+//! A measured time span is not valid if the clock was disturbed during it. `CLOCK_MONOTONIC` itself never steps, but it
+//! stands still while the machine is suspended or paused by a hypervisor. The other clocks show this: `CLOCK_BOOTTIME`
+//! counts suspends (clock_gettime(2)); a virtual machine gets a new time after a pause, so `CLOCK_REALTIME` steps; and
 //! `CLOCK_MONOTONIC_RAW` is neither slewed nor set.
 
 use std::path::Path;
@@ -10,12 +10,12 @@ use std::path::Path;
 use rustix::time::{ClockId, clock_gettime};
 use units::Nanos;
 
-/// Difference of two offsets that counts as a step of a clock.
+/// A difference of more than this between two offsets counts as a step of a clock.
 const STEP: Nanos = Nanos::from_millis(1);
 /// Largest rate of slewing: NTP and adjtime(3) may each slew the clock by 500 ppm (adjtimex(2), MAXFREQ;
 /// kernel/time/ntp.c, MAX_TICKADJ). Anything faster is a step.
 const MOST_SLEW_PPM: u64 = 1_000;
-/// Attempts to read two clocks at the same time; the closest pair counts.
+/// Number of attempts to read two clocks at the same time; the closest pair counts.
 const TRIES: usize = 15;
 
 /// Readings of the clocks at one time: their offsets from `CLOCK_MONOTONIC` in nanoseconds, and the clock source.
@@ -45,8 +45,8 @@ impl Readings {
         }
     }
 
-    /// Compares these readings with `later`. Each returned text names a disturbance of a clock between the two, such as
-    /// a step, and is a reason not to trust any quantile. Empty if the clocks ran undisturbed.
+    /// Compares these readings with `later`. Each returned string describes a disturbance of a clock between the two
+    /// readings, such as a step, and is a reason not to trust any quantile. Empty if the clocks ran undisturbed.
     pub fn until(&self, later: &Self) -> Vec<String> {
         let mut found = Vec::new();
         let span = later.monotonic - self.monotonic;
@@ -93,7 +93,8 @@ pub(crate) fn now(clock: ClockId) -> i128 {
     i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
 }
 
-/// `clock` minus `CLOCK_MONOTONIC`, from the attempt whose surrounding readings were closest.
+/// `clock` minus `CLOCK_MONOTONIC` in nanoseconds, from the attempt whose surrounding readings of `CLOCK_MONOTONIC`
+/// were closest to each other.
 pub(crate) fn offset(clock: ClockId) -> i128 {
     let tries = (0..TRIES).map(|_| {
         let (before, other, after) = (now(ClockId::Monotonic), now(clock), now(ClockId::Monotonic));

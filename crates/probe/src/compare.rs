@@ -1,10 +1,10 @@
 //! Compares two sets of measurements, term by term.
 //!
-//! The sample is the run: each round of a profile gives one median and one 99th percentile. These are compared with an
-//! exact Mann-Whitney test; the result has the ratio of their medians and its bootstrap interval. Among many terms some
-//! differ by chance, so p is adjusted for the number of terms (Holm, "A simple sequentially rejective multiple test
-//! procedure", 1979). All rounds of one profile share the same boot, hour and neighbours. So a difference found here is
-//! a difference between two occasions. To show that two *settings* differ, measure more profiles of each.
+//! Each round of a profile gives one median and one 99th percentile. These values are compared with an exact
+//! Mann-Whitney test. The result also contains the ratio of their medians and its bootstrap interval. With many terms,
+//! some differ by chance, so p is adjusted for the number of comparisons (Holm, "A simple sequentially rejective
+//! multiple test procedure", 1979). All rounds of one profile share the same boot, hour and neighbours. So a difference
+//! found here is a difference between two occasions. To show that two *settings* differ, measure more profiles of each.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use crate::measured::{Measured, Name, Round};
 
 /// Largest adjusted p-value at which a difference counts as significant.
 pub const SIGNIFICANT: f64 = 0.05;
-/// Resamples of the bootstrap; its seed is fixed, so that the same profiles give the same numbers.
+/// Number of bootstrap resamples. The seed is fixed, so that the same profiles give the same numbers.
 const RESAMPLES: usize = 2_000;
 const SEED: u64 = 1;
 
@@ -64,7 +64,7 @@ pub enum Verdict {
     Longer,
     /// The quantity is significantly shorter in B than in A.
     Shorter,
-    /// No significant difference. There may still be a difference that would need more rounds to show.
+    /// No significant difference was found. More rounds might still show one.
     NotShown,
     /// There are too few rounds to show any difference.
     TooFewRounds,
@@ -103,8 +103,8 @@ pub fn compare(a: &[Measured], b: &[Measured]) -> Vec<TermComparison> {
     all
 }
 
-/// Lists in words how the settings and conditions of the two sets differ. Each of these differences may be the cause of
-/// differing latencies. Empty if there are none.
+/// Lists in words how the settings and conditions of the two sets differ. Each difference may be the cause of differing
+/// latencies. Empty if nothing differs.
 pub fn differences(a: &[Measured], b: &[Measured]) -> Vec<String> {
     let mut found = Vec::new();
     for of_a in a {
@@ -189,8 +189,8 @@ fn one(of: &Measured, term: &str, quantity: &str, rounds: &[Round], verdict: Ver
     }
 }
 
-/// Holm's adjustment: multiplies the smallest p by the number of tests, the next one by one less, and so on. No
-/// adjusted p is below the one before.
+/// Holm's adjustment: multiplies the smallest p by the number of tests, the next one by one less, and so on. An
+/// adjusted p is never below that of a smaller p.
 fn adjust(all: &mut [TermComparison]) {
     let mut order: Vec<usize> = (0..all.len()).filter(|n| all[*n].p.is_some()).collect();
     order.sort_by(|a, b| all[*a].p.unwrap_or(1.0).total_cmp(&all[*b].p.unwrap_or(1.0)));
@@ -217,7 +217,8 @@ fn adjust(all: &mut [TermComparison]) {
     }
 }
 
-/// The smallest two-sided p that this many rounds can give: 2 divided by the number of choices.
+/// The smallest two-sided p that this many rounds can give: 2 divided by the number of ways to assign the rounds to two
+/// sets of these sizes.
 fn least_p(a: u64, b: u64) -> f64 {
     let choices = (1..=b).fold(1.0, |product, n| product * (a + n) as f64 / n as f64);
     (2.0 / choices).min(1.0)

@@ -1,8 +1,8 @@
 //! The state of the measuring thread and of the host, as far as it affects latency, read at the time of the
 //! measurement.
 //!
-//! The JSON document contains the tester's [`tester::host::HostState`] (CPU model, kernel, governors, C-states,
-//! isolation) once. This module has the conditions that belong to one measurement.
+//! The JSON document contains the state of the host ([`tester::host::HostState`]: CPU model, kernel, governors,
+//! C-states, isolation) only once. This module contains the conditions of a single measurement.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,8 @@ pub struct Conditions {
     pub cpus: Vec<usize>,
     /// Scheduling class and priority of the first measuring thread.
     pub scheduling: Reading<SchedulingClass>,
-    /// Timer slack of the first measuring thread, in nanoseconds. The kernel ignores it in the real-time classes.
+    /// Timer slack of the first measuring thread, in nanoseconds. The kernel ignores timer slack in the real-time
+    /// classes.
     pub timer_slack_ns: Reading<u64>,
     /// Whether the memory of the measuring process was locked (mlockall(2)).
     pub memory_locked: Reading<bool>,
@@ -76,7 +77,7 @@ impl Conditions {
         }
     }
 
-    /// Creates conditions in which only the CPUs are known. `why` is the reason why everything else is unknown.
+    /// Creates conditions in which only the CPUs are known. `why` says why everything else is unknown.
     pub fn unknown(cpus: Vec<usize>, why: &str) -> Self {
         Self {
             cpus,

@@ -8,8 +8,8 @@ use units::Nanos;
 
 use crate::ring::Ring;
 
-/// Number of samples buffered for a live display. A fast probe may lose some samples in this buffer, but not in its
-/// result.
+/// Number of samples buffered for a live display. If the probe is too fast, the display misses some samples, but the
+/// result does not.
 const FEED: usize = 1 << 14;
 
 /// Controls a running probe. The caller and the probe each hold a reference.
@@ -20,7 +20,7 @@ pub struct Control {
     news: Mutex<Option<String>>,
     /// Threshold. The first sample above it ends the run and is explained in the result. `None` means no threshold.
     pub fail_over: Option<Nanos>,
-    /// Folder that contains /proc, /sys and tracefs; `/` on a live host.
+    /// Directory that contains /proc, /sys and tracefs; `/` on a live host.
     pub root: PathBuf,
 }
 
@@ -59,13 +59,13 @@ impl Control {
         self.feed.drain(|[nanos]| each(Nanos::from_nanos(nanos)));
     }
 
-    /// Announces in words what the probe measures now, for a progress display. An earlier text that was not yet read is
-    /// replaced.
+    /// Announces in words what the probe measures now, for a progress display. Replaces an earlier message that was not
+    /// yet read.
     pub fn say(&self, news: impl Into<String>) {
         *self.news.lock().unwrap_or_else(PoisonError::into_inner) = Some(news.into());
     }
-    /// Takes the latest text that the probe announced with [`say`](Self::say); `None` if there is no new one since the
-    /// last call.
+    /// Takes the latest message that the probe announced with [`say`](Self::say). `None` if there was no new one since
+    /// the last call.
     pub fn news(&self) -> Option<String> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -18,7 +18,7 @@ pub enum Error {
     /// The request is impossible: an invalid value, or a file that does not parse.
     #[error("{what}: {why}")]
     Invalid {
-        /// The option, or the file and its line, that is wrong.
+        /// What is wrong: the option, or the file and its line.
         what: String,
         /// What is wrong with the value, and what is expected.
         why: String,

@@ -14,10 +14,10 @@
 //!                                                     what to bear in mind (Mark)
 //! ```
 //!
-//! Each probe has its own file or folder. All probes share [`record`] (samples), [`place`] (the measuring thread's CPU and
-//! scheduling class), [`clockcheck`] (whether the clocks can be trusted) and [`cause`] (what used the CPU). [`platform`]
-//! combines the probes into a profile of the host, [`compare`] compares two profiles, and [`import`] reads what other
-//! tools measured.
+//! Each probe has its own file or directory. All probes share [`record`] (samples), [`place`] (the measuring thread's
+//! CPU and scheduling class), [`clockcheck`] (whether the clocks can be trusted) and [`cause`] (what used the CPU).
+//! [`platform`] combines the probes into a profile of the host, [`compare`] compares two profiles, and [`import`] reads
+//! what other tools measured.
 //!
 //! The crate `tester` provides histograms, quantiles and their intervals, the significance test and the report. The
 //! crate `live` provides the placement of threads and the AF_XDP sockets.

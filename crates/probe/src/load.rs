@@ -11,11 +11,11 @@ use units::Nanos;
 
 use crate::Error;
 
-/// Time for stress-ng to end when asked to.
+/// How long stress-ng may take to end after it was asked to.
 const END_WITHIN: Duration = Duration::from_secs(3);
-/// Time for the workers of stress-ng to start.
+/// How long the workers of stress-ng may take to start.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// stress-ng ends by itself this long after the measurement, in case this process is killed.
+/// stress-ng ends by itself this long after the measurement, in case this process is killed and cannot end it.
 const SPARE: Nanos = Nanos::from_secs(60);
 
 units::named! {
@@ -82,7 +82,8 @@ impl Load {
 pub struct Running(Option<Child>);
 
 impl Running {
-    /// Ends the load. Returns `Some` if it had already ended by itself, so that part of the measurement had no load.
+    /// Ends the load. If stress-ng had already ended by itself, so that part of the measurement had no load, returns a
+    /// message that says so.
     pub fn end(mut self) -> Option<String> {
         let ended = self.0.as_mut().and_then(|child| child.try_wait().ok().flatten());
         ended.map(|status| format!("the load ended before the measurement did: stress-ng, {status}"))
@@ -90,7 +91,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Asks stress-ng to end, which ends its workers; kills it if it does not.
+    /// Asks stress-ng to end, which also ends its workers. Kills stress-ng if it does not end in time.
     fn drop(&mut self) {
         let Some(child) = &mut self.0 else { return };
         let _ = kill_process(Pid::from_child(child), Signal::TERM);

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 pub struct Mark {
     /// What the note is about.
     pub kind: MarkKind,
-    /// The note as text for people.
+    /// The note in words.
     pub text: String,
 }
 
 impl Mark {
-    /// Creates a note of kind `kind` with the text `text`.
+    /// Creates a note from its kind and its text.
     pub fn new(kind: MarkKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
     }

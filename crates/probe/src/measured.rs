@@ -1,5 +1,5 @@
-//! The result of a probe. The types here are written as JSON as they are, so the name of each time contains its unit. A
-//! value that is unknown is null, together with the reason.
+//! The result of a probe. These types are written as JSON without conversion, so the name of each time contains its
+//! unit. An unknown value is null, and comes with a reason.
 
 use std::collections::BTreeMap;
 
@@ -186,7 +186,7 @@ impl Measured {
 }
 
 impl Term {
-    /// Adds another run of length `more` to this one of length `before`.
+    /// Merges the same term of another run into this one. The two runs lasted `before` and `more` nanoseconds.
     fn merge(&mut self, other: &Self, refused: Option<&str>, (before, more): (u64, u64)) -> Result<(), crate::Error> {
         let joined = |a: &Distribution, b: &Distribution| -> Result<Distribution, crate::Error> {
             let mut recorder = Recorder::try_from(a)?;
@@ -232,7 +232,7 @@ pub struct Exceeded {
 /// Returns a mark for a suspicious series: zeros and equal samples come from a broken clock more often than from a
 /// perfect host.
 pub(crate) fn suspicion(name: &str, series: &Distribution) -> Option<Mark> {
-    /// From this number of samples on, equal values to the nanosecond are no coincidence.
+    /// With at least this many samples, it is no coincidence if all are equal to the nanosecond.
     const MANY: u64 = 100;
     let text = match (series.min_ns, series.max_ns) {
         _ if series.count == 0 => format!("{name}: no sample: measure for longer, or find what occupies the CPU"),

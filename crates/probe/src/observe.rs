@@ -38,7 +38,7 @@ pub(crate) struct Seen {
 }
 
 impl Observation {
-    /// Begins: checks `cpus`, locks the memory, and moves the calling thread off `cpus` until the end.
+    /// Begins the observation: checks `cpus`, locks the memory, and moves the calling thread off `cpus` until the end.
     pub fn begin(control: &Control, cpus: &[usize]) -> Result<Self, Error> {
         place::check(cpus)?;
         let mut marks = Vec::new();
@@ -71,7 +71,7 @@ impl Observation {
         })
     }
 
-    /// Ends: adds the conditions that are only known at the end.
+    /// Ends the observation, and adds the conditions that are known only at the end.
     pub fn end(self, conditions: &mut Conditions) -> Seen {
         let events = self.clocks.until(&Readings::take(&self.root));
         conditions.steal_ms = match (self.steal_ms, steal_ms(&self.root, &self.cpus)) {
@@ -86,7 +86,7 @@ impl Observation {
     }
 }
 
-/// The first line of an error's text.
+/// The first line of an error message.
 pub(crate) fn first_line(error: &impl ToString) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
@@ -102,13 +102,13 @@ pub(crate) fn reading_the_clock(what: &str) -> Overhead {
     Overhead { what: what.to_owned(), median_ns, in_samples: true, n: N }
 }
 
-/// The settings of a probe as they can be typed, with the priority if there is one.
+/// The settings of a probe as they can be typed on the command line, with the priority if there is one.
 pub(crate) fn settings<const N: usize>(priority: Option<u8>, of: [(&str, String); N]) -> BTreeMap<String, String> {
     let priority = priority.map(|priority| ("priority", priority.to_string()));
     of.into_iter().chain(priority).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// CPUs as they are typed: `1,3`.
+/// A list of CPUs as it is typed on the command line, such as `1,3`.
 pub(crate) fn cpu_list(cpus: &[usize]) -> String {
     cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }

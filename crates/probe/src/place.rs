@@ -21,7 +21,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Placement on `cpu` in the normal class, with the least timer slack (1 ns).
+    /// Placement on `cpu` in the normal class, with the minimum timer slack (1 ns).
     pub const fn on(cpu: usize) -> Self {
         Self { cpu, priority: None, slack: Nanos::from_nanos(1) }
     }

@@ -24,17 +24,18 @@ use crate::switch::{Switch, Via};
 use crate::timer::{Timer, Wait as TimerWait};
 use crate::{Control, Error, Probe, place};
 
-/// Default number of rounds: enough to show a difference in one of all the terms of two profiles. A guest has more than
-/// a hundred terms, and a host with several idle states even more; see
+/// Default number of rounds: enough to show a difference in a single term when all terms of two profiles are compared.
+/// A guest has more than a hundred terms, and a host with several idle states even more; see
 /// [`rounds_needed`](crate::compare::rounds_needed).
 pub const ROUNDS: u32 = 9;
 
-/// Intervals of the clock_nanosleep timers, in addition to 1 ms, which all kinds of timer use. These are the intervals
-/// that `adaptive` waits for. A core that slept longer wakes later, so each octave that matters is measured.
+/// Intervals of the clock_nanosleep timers, in addition to 1 ms, which all kinds of timers use. They cover the lengths
+/// of waits that `adaptive` chooses: a core that slept longer wakes later.
 const INTERVALS: [Nanos; 4] =
     [Nanos::from_micros(20), Nanos::from_micros(50), Nanos::from_micros(200), Nanos::from_millis(5)];
 
-/// Time of a round in addition to its cases: labs, threads and the rate of the clocks.
+/// Time that a round takes in addition to its measurements: for creating labs and threads, and for measuring the rate
+/// of the clocks.
 const AROUND: Nanos = Nanos::from_secs(15);
 
 /// What to measure for a profile.
@@ -141,7 +142,7 @@ impl Plan {
     }
 }
 
-/// A platform profile.
+/// A platform profile: the results of all probes on one host.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Platform {
     /// Number of completed rounds.

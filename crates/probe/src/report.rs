@@ -65,7 +65,7 @@ pub fn report(title: &str, sets: &[Set<'_>], results: serde_json::Value) -> Repo
     }
 }
 
-/// Builds the table of a comparison as a section for a report of both sets.
+/// Builds the table of a comparison, as a section for the report of the two compared sets.
 pub fn comparison(found: &[TermComparison]) -> Section {
     let columns = [
         ("probe", ""),

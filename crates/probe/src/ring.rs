@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A lock-free ring that passes groups of `N` numbers from one thread to another.
 ///
 /// ```text
-///   measuring thread ── push ──► [ a, b | a, b | … ] ── drain ──► thread that looks on
+///   measuring thread ── push ──► [ a, b | a, b | … ] ── drain ──► observing thread
 /// ```
 /// If the ring is full, a group is lost and counted. Nothing that must be complete goes through the ring: the measuring
 /// thread keeps such data itself.

@@ -288,7 +288,8 @@ pub struct Guard {
     /// Roll back when this process ends.
     #[arg(long)]
     pub while_pid: Option<u32>,
-    /// Start time of that process, in clock ticks after boot. It tells the process from a later one with the same PID.
+    /// Start time of the process `--while-pid`, in clock ticks after boot. It distinguishes the process from a later
+    /// one with the same PID.
     #[arg(long, requires = "while_pid")]
     pub started: Option<u64>,
 }

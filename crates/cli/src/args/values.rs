@@ -1,4 +1,4 @@
-//! Texts that mean more than a number.
+//! Types and parsers for argument values that are more than a single number.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use live::device::pcap::Timing;
 use tester::document::meanings;
 use units::{Named, Nanos, UnknownName};
 
-/// The values of a closed set, with what each means.
+/// A parser that accepts the names of `T`. The help lists each name with its meaning.
 pub fn one_of<T>() -> impl TypedValueParser<Value = T>
 where
     T: Named + FromStr<Err = UnknownName> + Clone + Send + Sync + 'static,
@@ -75,8 +75,8 @@ impl FromStr for PortText {
     }
 }
 
-/// Whether the kernel accepts the name for an interface: IFNAMSIZ is 16 with the terminating zero; no slash, colon or
-/// white space (net/core/dev.c, `dev_valid_name`).
+/// Whether the kernel accepts `name` as the name of an interface: at most 15 bytes (IFNAMSIZ is 16, with the
+/// terminating zero), without slash, colon or white space, and neither `.` nor `..` (net/core/dev.c, `dev_valid_name`).
 pub fn is_interface_name(name: &str) -> bool {
     let valid = (1..=15).contains(&name.len()) && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
     valid && name != "." && name != ".."
@@ -142,7 +142,7 @@ fn pcap(rest: &str) -> Result<PortText, String> {
 
 const DPDK_NEEDS: &str = "a dpdk port needs a device: dpdk:0000:03:00.0 or dpdk:net_af_xdp0,iface=eth0";
 
-/// DPDK itself judges the options; this refuses what cannot be a device's name.
+/// Parses the device of a DPDK port. Rejects only what cannot be a device name; DPDK itself checks the options.
 fn dpdk(device: &str) -> Result<PortText, String> {
     let name = device.split(',').next().unwrap_or_default();
     if name.is_empty() || device.contains(char::is_whitespace) || device.contains('\0') {
@@ -173,7 +173,7 @@ pub fn filter(text: &str) -> Result<Filter, String> {
     }
 }
 
-/// Parses empty polls and timeout, such as `2,200us`.
+/// Parses the number of empty polls and the timeout, such as `2,200us`.
 pub fn deferral(text: &str) -> Result<NapiDeferral, String> {
     let wrong = "expected COUNT,TIMEOUT, such as 2,200us";
     let (count, timeout) = text.split_once(',').ok_or(wrong)?;

@@ -84,7 +84,7 @@ fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Checks that the output files are writable, before minutes of measuring.
+/// Checks that the output files are writable before the measurement, which takes minutes.
 fn check_writable(path: &Path) -> Result<(), Failure> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -129,7 +129,7 @@ impl Progress {
             let _ = writeln!(terminal::err(), "{text}");
         }
     }
-    /// Replaces the progress line.
+    /// Replaces the text of the progress line.
     fn now(&mut self, text: &str) {
         if self.terminal {
             let mut err = terminal::err();

@@ -23,10 +23,10 @@ use crate::commands::sim::machine;
 pub struct Wattmeter {
     meters: Arc<Mutex<Meters>>,
     began: Instant,
-    /// The last start: the meters' state and the time.
+    /// State of the meters and time when the current run started.
     start: Option<(Account, Nanos)>,
     model: Option<Machine>,
-    /// The thread that reads the meters between start and end. Dropping this ends the thread.
+    /// The thread that reads the meters during a run. Dropping the value ends the thread.
     _reader: Option<Reader>,
 }
 
@@ -161,7 +161,7 @@ fn modelled(
 }
 
 /// The idle state for idle periods of the measured mean length: the deepest one that saves energy. If the number of
-/// idle periods is unknown, it is the shallowest one below polling, so that the result does not look too good.
+/// idle periods is unknown, it is the shallowest state below polling, so that the energy is not underestimated.
 fn resting(processor: &Processor, idle: Nanos, wakeups: Option<u64>) -> (String, sim::hw::cstate::Gate) {
     let states = &processor.cstates.states;
     let index = match wakeups {
@@ -172,7 +172,7 @@ fn resting(processor: &Processor, idle: Nanos, wakeups: Option<u64>) -> (String,
     (states[index].name.clone(), states[index].gate)
 }
 
-/// The thread that reads meters in between.
+/// The thread that reads the meters between the start and the end of a run.
 struct Reader {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,

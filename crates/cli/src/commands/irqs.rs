@@ -15,7 +15,7 @@ use crate::documents::VERSION;
 use crate::documents::irqs::{Document, SCHEMA, Source};
 use crate::{Failure, Status, terminal};
 
-/// Number of rows shown; rarer sources are summed up.
+/// Maximum number of rows shown; rarer sources are summed up.
 const ROWS: usize = 40;
 
 /// Runs `apus irqs`: prints what interrupts CPUs, per second and by source.

@@ -13,7 +13,7 @@ use crate::documents::VERSION;
 /// Rolls back the changes that killed processes of this user left behind, and removes from the journal the changes that
 /// a reboot has undone. Returns a line about each.
 ///
-/// Each user has a journal. This user cannot read the journals of others.
+/// Each user has a separate journal, and cannot read the journals of other users.
 pub fn take_back_left_behind(command: &str) -> anyhow::Result<Vec<String>> {
     match take_back_abandoned(&Access::live()?, command) {
         Err(Error::Knob(KnobError::NotPermitted { .. })) if !rustix::process::geteuid().is_root() => Ok(Vec::new()),

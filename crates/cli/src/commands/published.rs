@@ -82,8 +82,8 @@ pub(super) struct Running<D> {
 }
 
 impl<D: State> Published<D> {
-    /// Prepares the file below `root`, and removes the files of killed instances. The first
-    /// [`publish`](Self::publish) creates the file, and reports if the folder cannot be used.
+    /// Prepares the file below `root`, and removes the files of killed instances. The first [`publish`](Self::publish)
+    /// creates the file, and reports an error if the folder cannot be used.
     pub(super) fn below(root: &Path) -> Self {
         Self::at(&root.join(D::FOLDER.trim_start_matches('/')))
     }
@@ -99,7 +99,8 @@ impl<D: State> Published<D> {
         Self { to, path, has_failed: false, of: PhantomData }
     }
 
-    /// Writes the file. Returns a message for the user if this fails for the first time in a row.
+    /// Writes the file. If this fails, returns a message for the user, but only for the first of several failures in a
+    /// row.
     pub(super) fn publish(&mut self, document: &D) -> Option<String> {
         let written = match &self.to {
             Ok(to) => to.write(document),

@@ -61,7 +61,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// Computes the CPU time of the run, and the least CPU time with which it could have met `goal`.
+/// Computes the CPU time of the run, and the minimum CPU time with which it could have met `goal`.
 fn cpu(account: &Result<Account, NoAccount>, goal: Option<Goal>) -> Cpu {
     let known = account.as_ref().ok();
     let least = match (account, goal) {

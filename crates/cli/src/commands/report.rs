@@ -81,7 +81,8 @@ fn of_rfc2544(typed: &Typed) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// Whether a file is a document of `apus probe`. An unreadable file is not; reading it again gives the reason.
+/// Whether a file is a document of `apus probe`. Returns `false` for an unreadable file; reading it again reports the
+/// error.
 fn is_of_probe(path: &Path) -> bool {
     schema(path).is_some_and(|schema| [PROBE, PROBE_1, PLATFORM, PLATFORM_1].contains(&schema.as_str()))
 }

@@ -94,7 +94,7 @@ pub struct Action {
     pub gain: Gain,
     /// What the action puts at risk.
     pub risks: Vec<Name<Risk>>,
-    /// What the action costs, with one text per rule that it fixes.
+    /// What the action costs: one string per rule that it fixes.
     pub costs: Vec<String>,
     /// Keys of the findings that the action fixes, the worst first.
     pub findings: Vec<String>,

@@ -69,9 +69,9 @@ pub struct Figure {
     pub null_model: Option<String>,
     /// How many of the figure's numbers agree.
     pub summary: Summary,
-    /// The parameters that matter.
+    /// The input parameters.
     pub inputs: Vec<Input>,
-    /// The numbers.
+    /// The compared numbers.
     pub rows: Vec<Row>,
     /// Plotted points; empty unless the document has a plot.
     pub plots: Vec<Plot>,
@@ -103,7 +103,7 @@ pub struct Shift {
     pub row: String,
     /// Change of that row in percent.
     pub change_percent: f64,
-    /// How many rows agree with the changed parameter, including calibrated ones.
+    /// How many rows agree when the parameter is changed, including calibrated rows.
     pub agreement: Share,
 }
 

@@ -55,11 +55,13 @@ pub struct Sample {
 pub struct Summary {
     /// Number of cases by verdict.
     pub verdicts: BTreeMap<Name<Verdict>, u64>,
-    /// Number of cases in which `adaptive` meets the goal only within the 95 % interval over its seeds.
+    /// Number of cases in which more packets are late with `adaptive` than the goal allows, but the 95 % interval over
+    /// the seeds includes the allowed share. These goals count as met.
     pub marginal: u64,
-    /// Power of `adaptive` divided by the power of the best rival that meets the goal; `null` if there is no such case.
+    /// Power of `adaptive` divided by the power of the best rival that meets the goal; `null` if no case has such a
+    /// rival.
     pub power_multiple: Option<Quartiles>,
-    /// Power of `adaptive` divided by the least possible power; `null` if that is not known in any case.
+    /// Power of `adaptive` divided by the minimum possible power; `null` if the minimum is not known in any case.
     pub bound_multiple: Option<Quartiles>,
     /// Share of late packets in the first second, divided by the allowed share. The value of a case is the median over
     /// its seeds.
@@ -95,12 +97,12 @@ pub struct Case {
     /// Load in percent of the packet rate that the core can forward at its base frequency; `null` for traffic from a
     /// file.
     pub load_percent: Option<f64>,
-    /// Mean packet rate per second. For the traffic `step` it is the higher of its two rates. `null` for traffic from a
-    /// file.
+    /// Mean packet rate, in packets per second. For the traffic `step`, the higher of its two rates. `null` for traffic
+    /// from a file.
     pub rate_pps: Option<u64>,
     /// Name of the deepest idle state allowed.
     pub deepest: String,
-    /// Peak packet rate per second that `adaptive` was given; `null` if none.
+    /// Peak packet rate that was configured for `adaptive`, in packets per second; `null` if none.
     pub peak_pps: Option<u64>,
     /// The latency goal, such as `p99.9=50us`.
     pub goal: String,
@@ -108,16 +110,17 @@ pub struct Case {
     pub duration_ns: u64,
     /// How `adaptive` compares with its rivals in this case.
     pub verdict: Name<Verdict>,
-    /// Whether `adaptive` meets the goal only within the 95 % interval over its seeds.
+    /// Whether more packets are late with `adaptive` than the goal allows, but the 95 % interval over the seeds
+    /// includes the allowed share. The goal then counts as met.
     pub marginal: bool,
     /// The mode that beats `adaptive`. If none does, the best mode among those that meet the goal; `null` if no rival
     /// meets it.
     pub rival: Option<String>,
     /// Why the rival meets the goal with less power; `null` unless the verdict is `lost` or `lost_to_tuned`. `ring`:
-    /// the rival sleeps longer than the ring lasts at the highest packet rate. `lateness`: the rival lets more packets
-    /// be late than `adaptive` aims for. Otherwise the activity that costs `adaptive` the largest extra power:
-    /// `polling`, `awake` (longer awake), `frequency` (a higher frequency while awake) or `idle` (less deep idle
-    /// states).
+    /// the rival sleeps longer than the receive ring takes to fill at the highest packet rate. `lateness`: the rival
+    /// lets more packets be late than `adaptive` aims for. Otherwise the activity that costs `adaptive` the largest
+    /// extra power: `polling`, `awake` (longer awake), `frequency` (a higher frequency while awake) or `idle` (less
+    /// deep idle states).
     pub because: Option<Name<Because>>,
     /// Time in which the receive ring fills at the highest packet rate that `adaptive` assumes, in ns. `adaptive` never
     /// sleeps longer.
@@ -126,12 +129,12 @@ pub struct Case {
     pub power_multiple: Option<f64>,
     /// 95 % confidence interval of `power_multiple` over the seeds; `null` with one seed.
     pub power_multiple_ci95: Option<(f64, f64)>,
-    /// Least power in uW with which the goal could be met if all arrivals were known in advance; `null` if unknown.
+    /// Minimum power in uW with which the goal could be met if all arrivals were known in advance; `null` if unknown.
     pub bound_uw: Option<u64>,
     /// Power of `adaptive` divided by `bound_uw`; `null` if that is unknown.
     pub bound_multiple: Option<f64>,
-    /// Share of late packets in the first second divided by the allowed share, one value per seed; empty if not
-    /// simulated.
+    /// Share of late packets in the first second, divided by the allowed share: one value per seed. Empty if the first
+    /// second was not simulated.
     pub first_second_multiples: Vec<f64>,
     /// The results of each mode; the last is `adaptive`.
     pub ways: Vec<Way>,

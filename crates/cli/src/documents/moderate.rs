@@ -91,8 +91,8 @@ pub struct Queue {
     pub reception_to_read_ns: Option<u64>,
     /// Number of packets whose delay was measured in the last full second; `null` if unknown.
     pub measured: Option<u64>,
-    /// Number of packets whose delay was measured since the command began. Only times in which
-    /// `arrival_to_reception_bound_ns` had a value count.
+    /// Number of packets whose delay was measured since the command began. Packets count only while
+    /// `arrival_to_reception_bound_ns` has a value.
     pub judged: u64,
     /// Number of the `judged` packets that may have been later than the goal. The number is estimated, so it may have a
     /// fraction.

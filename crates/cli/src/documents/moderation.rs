@@ -73,8 +73,8 @@ pub struct Queue {
     /// time from arrival to reception, plus `reception_to_read_ns`. `null` if no packet was measured, or if there is no
     /// bound.
     pub at_most_ns: Option<u64>,
-    /// Number of packets whose delay was measured since the instance began to control the queue. Only times in which
-    /// the time from arrival to reception had an upper bound count.
+    /// Number of packets whose delay was measured since the instance began to control the queue. Packets count only
+    /// while the time from arrival to reception has an upper bound.
     pub judged: u64,
     /// Number of the `judged` packets that may have been later than the goal. The number is estimated, so it may have a
     /// fraction.

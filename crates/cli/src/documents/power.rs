@@ -38,8 +38,8 @@ pub struct Watch {
 pub struct Core {
     /// The CPU's number.
     pub cpu: u32,
-    /// Mean frequency while the CPU was running, in Hz. If it comes from `scaling_cur_freq`, the frequency at the time
-    /// of the last reading.
+    /// Mean frequency while the CPU was running, in Hz. If the source is `scaling_cur_freq`, it is the frequency at the
+    /// time of the last reading.
     pub frequency_hz: Reading<u64>,
     /// Source of the frequency; `null` if the frequency is unknown.
     pub frequency_from: Option<Name<FrequencySource>>,

@@ -83,8 +83,8 @@ pub struct Document {
     /// Settings that many CPUs share and that the command lowers while no controlled CPU needs them (`--turbo`,
     /// `--uncore`).
     pub shared: Vec<SharedSetting>,
-    /// Whether all settings that the command still controlled were restored to their original values. `null` if it
-    /// changed none, if no setting was left to restore, or while it is running.
+    /// Whether all settings that the command still controlled were restored to their original values. `null` while the
+    /// command is running, if it changed no setting, or if no setting was left to restore.
     pub restored: Option<bool>,
 }
 
@@ -135,7 +135,7 @@ pub struct Cpu {
     /// What the machine did instead of using the requested frequency (the value that it uses, or why it refused), or why
     /// the CPU's load cannot be read. `null` if neither is the case.
     pub trouble: Option<String>,
-    /// Why Apus stopped controlling the CPU; `null` if it did not stop before its end.
+    /// Why Apus stopped controlling the CPU early; `null` if it controlled the CPU until the command ended.
     pub lost: Option<String>,
     /// Longest exit latency, in ns, of the idle states that the command allows the CPU; 0 if it allows none. `null` if
     /// the command does not limit idle states.

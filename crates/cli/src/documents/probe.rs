@@ -29,7 +29,7 @@ pub struct Document {
     pub host: HostState,
     /// The measurements, one for each measured case.
     pub measured: Vec<Measured>,
-    /// Energy of the whole measurement. The CPU time in it is the time of the measuring process.
+    /// Energy of the whole measurement. Its CPU time is that of the measuring process.
     #[serde(default)]
     pub energy: Energy,
 }
@@ -63,11 +63,11 @@ pub struct Platform {
     pub rounds: u32,
     /// Whether the measurement was interrupted before its last round.
     pub interrupted: bool,
-    /// The variants of each probe. Each has the result over all rounds and the results of the single rounds.
+    /// The variants of each probe. Each variant has a result over all rounds and one for each round.
     pub measured: Vec<Measured>,
     /// What could not be measured on this host.
     pub missing: Vec<Missing>,
-    /// Energy of the whole measurement. The CPU time in it is the time of the measuring process.
+    /// Energy of the whole measurement. Its CPU time is that of the measuring process.
     #[serde(default)]
     pub energy: Energy,
 }

@@ -28,22 +28,22 @@ pub struct Document {
     pub left_out: u64,
     /// The first replayed decision that differs from the recorded one; `null` if all are the same.
     pub first_difference: Option<Difference>,
-    /// CPU time of the recorded run, and the least CPU time with which the goal could have been met.
+    /// CPU time of the recorded run, and the minimum CPU time with which the goal could have been met.
     pub cpu: Cpu,
 }
 
-/// CPU time of the recorded run, and the least CPU time with which a goal could have been met for the same packet
+/// CPU time of the recorded run, and the minimum CPU time with which a goal could have been met for the same packet
 /// arrivals.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Cpu {
-    /// Goal for which the least CPU time was computed; `null` if neither the mode nor `--goal` gives one.
+    /// Goal for which the minimum CPU time was computed; `null` if neither the mode nor `--goal` gives one.
     pub goal: Option<String>,
     /// Time from the first to the last recorded decision, in ns; `null` if unknown.
     pub window_ns: Option<u64>,
     /// CPU time of the run in ns: the time outside of sleeps and blocking waits, plus the CPU cost of these waits;
     /// `null` if unknown.
     pub spent_ns: Option<u64>,
-    /// Least CPU time in ns with which the goal could have been met; `null` if unknown.
+    /// Minimum CPU time in ns with which the goal could have been met; `null` if unknown.
     pub least_ns: Option<u64>,
     /// `spent_ns` divided by `least_ns`; `null` if one of the two is unknown. It is below 1 only if the run missed the
     /// goal.
@@ -52,7 +52,7 @@ pub struct Cpu {
     pub wake_ns: Option<u64>,
     /// CPU time per frame in ns, at the batch size where it is lowest; `null` if unknown.
     pub frame_ns: Option<u64>,
-    /// Why the least CPU time is unknown; `null` if it is known.
+    /// Why the minimum CPU time is unknown; `null` if it is known.
     pub unknown_because: Option<String>,
 }
 

@@ -39,7 +39,7 @@ pub struct Document {
     pub ran_ns: Option<u64>,
     /// The workers, by number; empty if they did not start.
     pub workers: Vec<Worker>,
-    /// Energy used while the workers ran. The CPU time in it is the sum over all workers.
+    /// Energy used while the workers ran. Its CPU time is the sum over all workers.
     pub energy: Energy,
     /// Whether received = sent + dropped, for every worker.
     pub accounted: bool,

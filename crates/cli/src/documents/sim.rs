@@ -124,7 +124,7 @@ pub struct Case {
     pub goal: Option<GoalDocument>,
     /// Simulated power and energy.
     pub power: Power,
-    /// Least power with which the goal could be met; `null` without a goal, and in comparisons and sweeps.
+    /// Minimum power with which the goal could be met; `null` without a goal, and in comparisons and sweeps.
     pub least: Option<Least>,
     /// The results of each queue.
     pub queues: Vec<Queue>,
@@ -176,7 +176,7 @@ pub struct TermDocument {
 pub struct GoalDocument {
     /// The goal, such as `p99.9=50us`.
     pub latency: String,
-    /// Share of packets that may be lost, in parts per million; `null` means as many as may be late.
+    /// Share of packets that may be lost, in parts per million; `null` if it is the share that may be late.
     pub loss_ppm: Option<u32>,
     /// Packets that departed or were lost.
     pub packets: u64,
@@ -191,21 +191,21 @@ pub struct GoalDocument {
 /// Mean power over the window, and energy, both computed by the machine model.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Power {
-    /// Power of all simulated cores together, in uW.
+    /// Total power of all simulated cores, in uW.
     pub cores_uw: u64,
     /// Power of all processor packages in uW: the simulated cores, the cores that the scenario's `alike` adds as copies
     /// of them, the remaining idle cores, and the uncore.
     pub package_uw: u64,
     /// Number of processor packages needed for the simulated cores and their `alike` copies.
     pub packages: u64,
-    /// Energy of all simulated cores together, in nJ.
+    /// Total energy of all simulated cores, in nJ.
     pub cores_energy_nj: u64,
     /// Energy of all processor packages, in nJ.
     pub package_energy_nj: u64,
 }
 
-/// Least mean power of the simulated cores with which any mode could meet the goal for these arrivals. It is a lower
-/// bound: it assumes that all arrivals are known in advance, and that each wake-up costs as little as possible.
+/// Lower bound of the mean power that the simulated cores need to meet the goal with these arrivals, in any mode. It
+/// assumes that all arrivals are known in advance, and that each wake-up costs as little as possible.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Least {
     /// The bound in uW; `null` if it is unknown.

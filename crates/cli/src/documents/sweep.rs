@@ -35,11 +35,11 @@ pub struct Sweep {
     pub schedule: String,
     /// The measured blocks, in order: without, with, with, and without frequency changes.
     pub blocks: Vec<Block>,
-    /// Longest latency in the blocks with frequency changes, in ns. Samples are left out if the tester or the forwarder
-    /// lost its CPU at that time.
+    /// Longest latency in the blocks with frequency changes, in ns. A frame is left out if the tester or the forwarder
+    /// lost its CPU while the frame was in flight.
     pub changing_longest_ns: Reading<u64>,
-    /// Longest latency in the blocks without frequency changes, in ns. Samples are left out if the tester or the
-    /// forwarder lost its CPU at that time.
+    /// Longest latency in the blocks without frequency changes, in ns. A frame is left out if the tester or the
+    /// forwarder lost its CPU while the frame was in flight.
     pub steady_longest_ns: Reading<u64>,
     /// Results at each fixed frequency.
     pub levels: Vec<Level>,
@@ -71,7 +71,7 @@ pub struct Block {
 /// The results of one second: one dot of the plot.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Second {
-    /// Number of the second in its series, from 0. The blocks with frequency changes form one series, the blocks
+    /// Number of the second in its series, from 0. The blocks with frequency changes form one series, and the blocks
     /// without changes form the other.
     pub second: u64,
     /// Frames that were scheduled to be sent in this second.

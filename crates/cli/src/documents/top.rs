@@ -74,9 +74,9 @@ pub struct Worker {
     pub silent_ns: u64,
     /// The worker's ports.
     pub ports: Vec<Port>,
-    /// The last published choice of the mode `adaptive`. All waits are published; of the choices to keep polling, the
-    /// first and every 1,024th. `null` if the mode compares no waits, if it has not made a choice yet, or if the choice
-    /// could not be read consistently.
+    /// The last published choice of the mode `adaptive`. Every choice to wait is published. Of consecutive choices to
+    /// keep polling, only the first and every 1,024th are published. `null` if the mode compares no waits, if it has
+    /// not made a choice yet, or if the choice could not be read consistently.
     pub choice: Option<Choice>,
     /// Counters since the worker started.
     pub total: Total,
@@ -96,8 +96,8 @@ pub struct Choice {
     pub reason: Name<Reason>,
     /// Planned length of the wait in ns; for a blocking wait, the expected time until the next frame.
     pub wait_ns: u64,
-    /// Expected cost per packet, as the equivalent time of a polling core in ns. The price of late packets is not
-    /// included. `null` before the first measured wait, and while the core is idle, because nothing is compared then.
+    /// Expected cost per packet, as the equivalent time of a polling core in ns, without the cost of late packets.
+    /// `null` before the first measured wait, and while the core is idle, because nothing is compared then.
     pub price_ns_per_packet: Option<u64>,
     /// The cost `price_ns_per_packet` as a share of a polling core.
     pub core_ratio: Option<f64>,
@@ -108,7 +108,8 @@ pub struct Choice {
     /// Late packets not yet compensated for: each late packet adds one, and each packet subtracts `aimed_late_ratio`.
     /// It never falls below 0, and it has an upper limit.
     pub owed_packets: f64,
-    /// Price of the next late packet. At 1, it equals the time in which `aimed_late_ratio` allows one late packet.
+    /// Cost that `adaptive` assigns to one more late packet, in units of the mean time in which `aimed_late_ratio`
+    /// allows one late packet.
     pub multiplier: f64,
 }
 
@@ -212,7 +213,7 @@ pub struct Rate {
     /// Number of gaps per second. A gap is a time in which something else had the core although the worker neither
     /// slept nor blocked.
     pub gaps_per_second: f64,
-    /// Share of the interval that is in gaps.
+    /// Share of the interval taken up by gaps.
     pub gap_ratio: f64,
     /// Share of the decisions for each reason; reasons that did not occur are left out.
     pub decision_ratios: BTreeMap<Name<Reason>, f64>,

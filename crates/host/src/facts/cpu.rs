@@ -52,7 +52,8 @@ impl Cpus {
         self.list.binary_search_by_key(&id, |cpu| cpu.id).ok().map(|index| &self.list[index])
     }
 
-    /// The CPUs that are online; if that is unknown, those present or else those listed. Empty if none is known.
+    /// The online CPUs. If these are unknown, the present CPUs; if those are unknown too, the listed ones. Empty if
+    /// none are known.
     pub fn all(&self) -> CpuSet {
         let known = self.online.value().or(self.present.value()).cloned();
         known.unwrap_or_else(|| self.list.iter().map(|cpu| cpu.id).collect())

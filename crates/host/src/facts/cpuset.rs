@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The largest `CONFIG_NR_CPUS` that a kernel can be built with on x86 (arch/x86/Kconfig, `NR_CPUS_RANGE_END`). A text
-/// with a larger number is an error.
+/// The largest `CONFIG_NR_CPUS` that a kernel can be built with on x86 (arch/x86/Kconfig, `NR_CPUS_RANGE_END`). Parsing
+/// a CPU number of this size or above is an error.
 pub const MAX_CPUS: u32 = 8192;
 
 /// A set of CPU numbers below [`MAX_CPUS`].
@@ -14,10 +14,10 @@ pub struct CpuSet {
     words: Vec<u64>,
 }
 
-/// Why a text does not describe a set of CPUs.
+/// Why a string does not describe a set of CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CpuSetError {
-    /// Part of the text is neither a number nor a range.
+    /// Part of the string is neither a number nor a range.
     #[error("{0:?} is not a CPU list: write numbers and ranges, such as 0-3,8,10-14:2/4")]
     Syntax(String),
     /// A number is too large.
@@ -34,9 +34,9 @@ impl CpuSet {
         Self { words: Vec::new() }
     }
 
-    /// Reads a CPU list as in `isolcpus=` and `smp_affinity_list`: `0-3,8,10-30:2/4`
-    /// (Documentation/admin-guide/kernel-parameters.rst, "cpu lists"). An empty text gives the empty set. `all` and `N`
-    /// (the last CPU) depend on the machine: use [`Self::parse_list_within`] for them.
+    /// Parses a CPU list as in `isolcpus=` and `smp_affinity_list`: `0-3,8,10-30:2/4`
+    /// (Documentation/admin-guide/kernel-parameters.rst, "cpu lists"). An empty string gives the empty set. `all` and
+    /// `N` (the last CPU) depend on the machine: use [`Self::parse_list_within`] for them.
     pub fn parse_list(text: &str) -> Result<Self, CpuSetError> {
         Self::parse_list_with(text, None)
     }
@@ -222,7 +222,7 @@ impl CpuSet {
         }
     }
 
-    /// The set as a CPU list for the kernel, such as `0-3,8`. The empty set gives an empty text. [`fmt::Display`], in
+    /// The set as a CPU list for the kernel, such as `0-3,8`. The empty set gives an empty string. [`fmt::Display`], in
     /// contrast, prints the word `none` for it.
     pub fn to_list(&self) -> String {
         if self.is_empty() { String::new() } else { self.to_string() }
@@ -240,7 +240,7 @@ impl CpuSet {
     }
 }
 
-/// A decimal number below [`MAX_CPUS`].
+/// Parses a decimal number below [`MAX_CPUS`].
 fn number(text: &str, part: &str) -> Result<u32, CpuSetError> {
     if text.is_empty() || !text.bytes().all(|digit| digit.is_ascii_digit()) {
         return Err(CpuSetError::Syntax(part.chars().take(40).collect()));
@@ -269,7 +269,7 @@ impl<const N: usize> From<[u32; N]> for CpuSet {
 impl FromStr for CpuSet {
     type Err = CpuSetError;
 
-    /// A CPU list.
+    /// Parses a CPU list; see [`Self::parse_list`].
     fn from_str(text: &str) -> Result<Self, CpuSetError> {
         Self::parse_list(text)
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The place where a fact comes from, as a person would look it up: `/proc/cmdline`, `ethtool -c ens1f0`, `MSR 0x620`.
-/// Paths are those on the host, even if the fact was read from a folder or archive.
+/// The file, command or register from which a fact was read, named as a person would look it up: `/proc/cmdline`,
+/// `ethtool -c ens1f0`, `MSR 0x620`. Paths are those on the host, even if the fact was read from a folder or archive.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Source(Arc<str>);
 
@@ -14,7 +14,7 @@ impl Source {
         Self(Arc::from(name.as_ref()))
     }
 
-    /// A file of the host. The path may lack the leading slash.
+    /// Makes a source that is a file of the host. The path may lack the leading slash.
     pub(super) fn of_path(path: &str) -> Self {
         let mut name = String::with_capacity(path.len() + 1);
         name.push('/');
@@ -43,8 +43,8 @@ impl From<&str> for Source {
 /// Why a fact has no value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Why {
-    /// The host does not have the thing that the fact is about. Unlike the other reasons, this one is certain: the
-    /// reader looked, and found nothing.
+    /// The host does not have what the fact describes. Unlike the other reasons, this one is certain: the reader looked
+    /// for it and found nothing.
     Absent,
     /// The user may not read the source.
     NotPermitted,
@@ -53,9 +53,9 @@ pub enum Why {
     /// Reading the source disturbs the host (reading a model-specific register interrupts a CPU), and the user did not
     /// request it.
     NotAsked,
-    /// The source was read, but its contents cannot be understood. The text says what was found.
+    /// The source was read, but its contents cannot be understood. The string says what was found.
     Malformed(Box<str>),
-    /// The host answered that it does not support the query. The text is the answer.
+    /// The host does not support the query. The string is the host's answer.
     Unsupported(Box<str>),
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// One fact about a host, or the reason why it is unknown. Either way, it names the source that was read.
+/// One fact about a host, or the reason why it is unknown. Both come with the source that was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact<T> {
     /// The fact is known.
@@ -82,7 +82,7 @@ pub enum Fact<T> {
         /// Where the value was read.
         source: Source,
     },
-    /// There is no value: either it is unknown, or the host certainly lacks the thing ([`Why::Absent`]).
+    /// There is no value: it is unknown, or the host certainly does not have what the fact describes ([`Why::Absent`]).
     Missing {
         /// Why there is no value.
         why: Why,
@@ -117,7 +117,7 @@ impl<T> Fact<T> {
         Self::missing(Why::Malformed(reason.into()), source)
     }
 
-    /// The value. `None` if it is not known.
+    /// The value. `None` if it is unknown or absent.
     pub fn value(&self) -> Option<&T> {
         match self {
             Self::Known { value, .. } => Some(value),
@@ -125,7 +125,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// The value, consuming the fact. `None` if it is not known.
+    /// Converts the fact into its value. `None` if it is unknown or absent.
     pub fn into_value(self) -> Option<T> {
         match self {
             Self::Known { value, .. } => Some(value),
@@ -133,7 +133,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// A copy of the value. `None` if it is not known.
+    /// A copy of the value. `None` if it is unknown or absent.
     pub fn get(&self) -> Option<T>
     where
         T: Copy,
@@ -148,7 +148,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Why there is no value. `None` if there is one.
+    /// The reason why there is no value. `None` if there is a value.
     pub fn why(&self) -> Option<&Why> {
         match self {
             Self::Known { .. } => None,
@@ -161,7 +161,7 @@ impl<T> Fact<T> {
         matches!(self, Self::Known { .. })
     }
 
-    /// Whether the host certainly lacks the thing that the fact is about.
+    /// Whether the host certainly does not have what the fact describes.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Missing { why: Why::Absent, .. })
     }
@@ -171,7 +171,7 @@ impl<T> Fact<T> {
         !self.is_known() && !self.is_absent()
     }
 
-    /// Whether the host has the thing that the fact is about. `None` if that is unknown.
+    /// Whether the host has what the fact describes. `None` if that is unknown.
     pub fn is_present(&self) -> Option<bool> {
         match self {
             Self::Known { .. } => Some(true),
@@ -185,8 +185,8 @@ impl<T> Fact<T> {
         self.value().map(test)
     }
 
-    /// `Some(Some(value))` if the value is known, `Some(None)` if the host certainly lacks the thing, `None` if the
-    /// fact is unknown.
+    /// `Some(Some(value))` if the value is known, `Some(None)` if the host certainly does not have what the fact
+    /// describes, `None` if the fact is unknown.
     pub fn settled(&self) -> Option<Option<&T>> {
         match self {
             Self::Known { value, .. } => Some(Some(value)),
@@ -195,7 +195,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// The same fact with a reference to the value.
+    /// Borrows the value. The source stays the same.
     pub fn as_ref(&self) -> Fact<&T> {
         match self {
             Self::Known { value, source } => Fact::Known { value, source: source.clone() },
@@ -230,8 +230,8 @@ impl<T> Fact<T> {
         }
     }
 
-    /// This fact if it is known, or else the other one. If both are missing, returns the one with the more informative
-    /// reason (not permitted before absent, absent before not recorded).
+    /// This fact if it is known, or else the fact that `other` returns. If neither is known, returns the one with the
+    /// more informative reason (not permitted before absent, absent before not recorded).
     pub fn or_else(self, other: impl FnOnce() -> Self) -> Self {
         let Self::Missing { why, .. } = &self else { return self };
         let mine = weight(why);
@@ -243,7 +243,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// The same fact with another source name.
+    /// Replaces the name of the source.
     pub fn named(self, source: impl Into<Source>) -> Self {
         let source = source.into();
         match self {
@@ -252,7 +252,8 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Both values, or the first reason if one is missing. The source is the source of the first fact.
+    /// Combines two facts into one with both values, or with the reason of the first one that is missing. If both are
+    /// known, the source is that of the first fact.
     pub fn zip<U>(self, other: Fact<U>) -> Fact<(T, U)> {
         match (self, other) {
             (Self::Known { value, source }, Fact::Known { value: second, .. }) => {
@@ -263,7 +264,7 @@ impl<T> Fact<T> {
     }
 }
 
-/// How informative a reason is; a higher number is more informative.
+/// How informative a reason is; a higher number means more informative.
 fn weight(why: &Why) -> u8 {
     match why {
         Why::NotRecorded => 0,
@@ -276,7 +277,7 @@ fn weight(why: &Why) -> u8 {
 }
 
 impl<T> Default for Fact<T> {
-    /// A fact that was not recorded, without a source.
+    /// A fact that was not recorded. Its source is `nowhere`.
     fn default() -> Self {
         Self::not_recorded("nowhere")
     }

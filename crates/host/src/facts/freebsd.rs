@@ -25,7 +25,7 @@ pub struct FreeBsd {
     pub threads: Fact<Vec<BsdThread>>,
     /// Devices (`pciconf -l`): `ixl0` → `0x15838086`.
     pub pci: Fact<BTreeMap<String, String>>,
-    /// CPUs of each interrupt (`cpuset -g -x N`), by its number.
+    /// The CPUs that may handle each interrupt (`cpuset -g -x N`), by interrupt number.
     pub irq_cpus: BTreeMap<u32, Fact<super::CpuSet>>,
 }
 

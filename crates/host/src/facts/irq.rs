@@ -1,4 +1,4 @@
-//! Interrupts, with the CPUs that may handle each and the CPUs that handle it now.
+//! Interrupts, with the CPUs that may handle them and the CPUs that handle them now.
 
 use super::{CpuSet, Fact};
 
@@ -42,8 +42,9 @@ pub struct Irq {
     /// PCI address of the device that raises the interrupt, from the chip's name or the device's `msi_irqs`. `None` if
     /// the device is not a PCI device.
     pub pci: Option<String>,
-    /// Whether the kernel manages the interrupt's affinity, so that users cannot change it. From debugfs (`irq/irqs/N`,
-    /// `IRQD_AFFINITY_MANAGED`), or else from the names of drivers whose interrupts the kernel is known to manage.
+    /// Whether the kernel manages the interrupt's affinity, so that users cannot change it. Known from the names of
+    /// drivers whose interrupts the kernel always manages, or else from debugfs (`irq/irqs/N`,
+    /// `IRQD_AFFINITY_MANAGED`).
     pub managed: Fact<bool>,
 }
 

@@ -12,13 +12,13 @@ pub struct Kernel {
     pub release: Fact<String>,
     /// The release as three numbers.
     pub version: Fact<KernelVersion>,
-    /// The build text, `uname -v`, such as `#1 SMP PREEMPT_RT …`.
+    /// The build string, `uname -v`, such as `#1 SMP PREEMPT_RT …`.
     pub build: Fact<String>,
-    /// Whether the kernel is a PREEMPT_RT kernel (`/sys/kernel/realtime`, the build text, or the configuration).
+    /// Whether the kernel is a PREEMPT_RT kernel (`/sys/kernel/realtime`, the build string, or the configuration).
     pub realtime: Fact<bool>,
     /// Whether a crash kernel is loaded (`/sys/kernel/kexec_crash_loaded`).
     pub crash_kernel: Fact<bool>,
-    /// Preemption in force: `none`, `voluntary`, `full`, `lazy` (`/sys/kernel/debug/sched/preempt`).
+    /// The preemption mode in use: `none`, `voluntary`, `full` or `lazy` (`/sys/kernel/debug/sched/preempt`).
     pub preemption: Fact<String>,
     /// The kernel's configuration (`/proc/config.gz`, `/boot/config-RELEASE`).
     pub config: Fact<KernelConfig>,
@@ -32,7 +32,7 @@ pub struct Kernel {
     pub messages: Fact<Vec<String>>,
     /// The current tracer (`tracing/current_tracer`).
     pub tracer: Fact<String>,
-    /// Whether writing to the trace buffer is on (`tracing/tracing_on`).
+    /// Whether the kernel writes traces to the trace buffer (`tracing/tracing_on`).
     pub tracing_on: Fact<bool>,
     /// Number of enabled trace events (`tracing/set_event`).
     pub trace_events: Fact<u32>,
@@ -64,7 +64,8 @@ impl KernelVersion {
         Self { major, minor, patch: 0 }
     }
 
-    /// Reads the numbers at the start of a release: `5.14.0-427.el9`, `6.18.44`, `7.0-rc1`. `None` if there are none.
+    /// Reads the numbers at the start of a release: `5.14.0-427.el9`, `6.18.44`, `7.0-rc1`. `None` if it does not start
+    /// with at least two numbers.
     pub fn parse(release: &str) -> Option<Self> {
         let mut numbers = release.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
         let dot = |n: usize| {
@@ -86,7 +87,8 @@ impl fmt::Display for KernelVersion {
 /// The kernel's build configuration. The names of options lack the prefix `CONFIG_`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KernelConfig {
-    /// Options that are set: `y`, `m`, a number or a text without quotes. Options that are not set are missing.
+    /// Options that are set, each with its value: `y`, `m`, a number, or a string without quotes. Options that are not
+    /// set are missing.
     pub options: BTreeMap<String, String>,
 }
 

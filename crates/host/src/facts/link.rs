@@ -29,7 +29,7 @@ pub struct Link {
     pub operstate: Fact<String>,
     /// Whether the interface has a carrier.
     pub carrier: Fact<bool>,
-    /// Number of times that the carrier appeared or disappeared.
+    /// How often the carrier appeared or disappeared.
     pub carrier_changes: Fact<u64>,
     /// The line rate. Absent if the driver reports none.
     pub speed: Fact<BitRate>,
@@ -140,7 +140,7 @@ pub struct QueueIrq {
 
 /// Whether the kernel accepts this name for an interface (net/core/dev.c, `dev_valid_name`: 1 to 15 bytes, no space,
 /// slash or colon) and a shell reads it as one plain word. People paste suggested commands into a root shell. A
-/// recording could name an interface `$(reboot)`; for such a name the result is false.
+/// recording could name an interface `$(reboot)`, for which this function returns false.
 pub fn is_interface_name(name: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '+' | '%' | ',' | '=');
     let special = name.starts_with('-') || matches!(name, "." | "..");

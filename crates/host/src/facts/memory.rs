@@ -7,14 +7,14 @@ use super::{Fact, HugePages};
 /// Memory of the whole host. The memory of each NUMA node is in [`super::Cpus::nodes`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Memory {
-    /// The values of `/proc/meminfo`; sizes are in bytes, counts are unchanged.
+    /// The values of `/proc/meminfo`. Sizes are converted to bytes; counts are unchanged.
     pub meminfo: Fact<BTreeMap<String, u64>>,
     /// Huge pages of the host, by size (`/sys/kernel/mm/hugepages`, or /proc/meminfo for the default size).
     pub huge_pages: Vec<HugePages>,
     /// The mode of transparent huge pages: `always`, `madvise` or `never`.
     pub thp_enabled: Fact<String>,
-    /// When page faults compact memory for transparent huge pages: `always`, `defer`, `defer+madvise`, `madvise` or
-    /// `never`.
+    /// When a page fault may compact memory to get a transparent huge page: `always`, `defer`, `defer+madvise`,
+    /// `madvise` or `never`.
     pub thp_defrag: Fact<String>,
     /// Whether khugepaged compacts memory (`khugepaged/defrag`).
     pub khugepaged_defrag: Fact<bool>,
@@ -28,15 +28,15 @@ pub struct Memory {
     pub mounts: Fact<Vec<Mount>>,
     /// Memory modules (DMI type 17; needs root).
     pub modules: Fact<Vec<MemoryModule>>,
-    /// Names of the memory controllers of the kernel's error detection (EDAC) (`/sys/devices/system/edac/mc/mc*`).
+    /// Names of the memory controllers that the kernel watches for errors (EDAC, `/sys/devices/system/edac/mc/mc*`).
     pub edac: Fact<Vec<String>>,
     /// Patrol scrub rate of each controller, in bytes per second (`sdram_scrub_rate`).
     pub scrub_rate: Fact<Vec<u64>>,
 }
 
 impl Memory {
-    /// Whether a file system of this kind is mounted. Unknown if no mount has this kind and the table of mounts is
-    /// incomplete, as in some recordings. A complete table has a line for `/` (proc_mounts(5)).
+    /// Whether a file system of this kind is mounted. Unknown if no mount of this kind is listed and the list of mounts
+    /// is incomplete, as in some recordings. A complete list has a line for `/` (proc_mounts(5)).
     pub fn is_mounted(&self, kind: &str) -> Fact<bool> {
         self.mounts.as_ref().and_then(|mounts| {
             let source = self.mounts.source().clone();
@@ -58,7 +58,7 @@ pub struct Swap {
     pub kind: String,
     /// Size of the swap space in bytes.
     pub size_bytes: u64,
-    /// The used part in bytes.
+    /// Used part of the swap space, in bytes.
     pub used_bytes: u64,
 }
 
@@ -67,7 +67,7 @@ pub struct Swap {
 pub struct Mount {
     /// The mount point.
     pub place: String,
-    /// The kind: `hugetlbfs`, `resctrl`, `cgroup2`, …
+    /// The type of the file system: `hugetlbfs`, `resctrl`, `cgroup2`, …
     pub kind: String,
     /// Mount options, separated by commas.
     pub options: String,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Fact, Why};
 
-/// The registers that Apus reads from a host or accepts from a recording: address and name (Intel 64 and IA-32 Software
-/// Developer's Manual, volume 4; 0x620: Intel document 336274, uncore performance monitoring).
+/// The registers that Apus reads from a host or accepts from a recording, as address and name (Intel 64 and IA-32
+/// Software Developer's Manual, volume 4; 0x620: Intel document 336274, uncore performance monitoring).
 pub const REGISTERS: [(u32, &str); 25] = [
     (0x34, "MSR_SMI_COUNT"),
     (0xCE, "MSR_PLATFORM_INFO"),
@@ -34,13 +34,13 @@ pub const REGISTERS: [(u32, &str); 25] = [
     (0xC001_0015, "MSR_AMD_HWCR"),
 ];
 
-/// Model-specific registers of a host, by address and CPU. Reading a register interrupts its CPU, so on a live host,
-/// registers are read only on request; otherwise they are [`Why::NotAsked`].
+/// Model-specific registers of a host, by address and CPU. Reading a register interrupts its CPU. So on a live host,
+/// registers are read only if the user requests them; otherwise they are [`Why::NotAsked`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Msrs {
-    /// Registers by address, each with the values of the CPUs that were read.
+    /// The values of each register by CPU, for the CPUs that were read. The key is the register's address.
     pub registers: BTreeMap<u32, Fact<BTreeMap<u32, u64>>>,
-    /// Why registers that are not in the map are missing. `None` if no reason is known.
+    /// Why the registers that are missing from the map were not read. `None` if no reason is known.
     pub why: Option<Why>,
 }
 
@@ -66,7 +66,7 @@ impl Msrs {
     }
 }
 
-/// The name of a register as a source: `MSR 0x1fc`.
+/// The source name of a register: `MSR 0x1fc`.
 pub fn source(address: u32) -> String {
     format!("MSR 0x{address:x}")
 }

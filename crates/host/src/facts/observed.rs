@@ -1,11 +1,11 @@
-//! Observations while a load ran: sockets, queueing disciplines and NAPI instances, sampled many times between the two
+//! Observations made under load: sockets, queueing disciplines and NAPI instances, sampled many times between the two
 //! readings of the counters.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Observations during an interval. Snapshots taken with `--watch` contain them as `commands/apus_observed`.
+/// What was observed during an interval. Snapshots taken with `--watch` contain it as `commands/apus_observed`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Observed {
@@ -13,14 +13,14 @@ pub struct Observed {
     pub length_ns: u64,
     /// Number of samples of the sockets.
     pub samples: u32,
-    /// Sockets that existed in at least two samples and transferred data, and connected UDP sockets, the busiest first.
-    /// Connections within the host are left out.
+    /// Sockets that existed in at least two samples and transferred, queued or dropped data, and connected UDP sockets;
+    /// the busiest first. Connections within the host are left out.
     pub sockets: Vec<SocketSeen>,
     /// Why the sockets are unknown. `None` if they were read.
     pub sockets_unknown: Option<String>,
     /// Queueing disciplines by interface.
     pub qdiscs: BTreeMap<String, Vec<QdiscSeen>>,
-    /// NAPI instances, ordered by interface and ID, which is the order of the queues.
+    /// NAPI instances, sorted by interface and ID, so that they are in the order of the queues.
     pub napis: Vec<NapiSeen>,
     /// Why the NAPI instances are unknown. `None` if they were observed.
     pub napis_unknown: Option<String>,
@@ -49,20 +49,21 @@ pub struct SocketSeen {
     pub receive_limit_bytes: Option<u64>,
     /// Size limit of the send buffer at the last sample, in bytes, including the kernel's overhead. `None` if unknown.
     pub send_limit_bytes: Option<u64>,
-    /// Mean memory of the packets between the socket and the driver's transmit completion, in bytes. `None` if unknown.
+    /// Mean memory, in bytes, of the packets on their way from the socket to the driver's transmit completion. `None`
+    /// if unknown.
     pub in_transmission_mean_bytes: Option<f64>,
-    /// Least memory of the packets between the socket and the driver's transmit completion, in bytes, over the samples
-    /// in which a packet with data was in transmission: usually the memory of one packet. `None` if there was no such
-    /// sample, or if the recording was made by an older version.
+    /// Minimum memory, in bytes, of the packets on their way from the socket to the driver's transmit completion. Only
+    /// samples with a data packet in transmission count, so this is usually the memory of one packet. `None` if there
+    /// was no such sample, or if the recording was made by an older version.
     #[serde(default)]
     pub in_transmission_least_bytes: Option<u64>,
     /// Number of datagrams or segments that the socket dropped. `None` if unknown.
     pub drops: Option<u64>,
-    /// Figures of the TCP connection. `None` for UDP.
+    /// Values of the TCP connection. `None` for UDP.
     pub tcp: Option<TcpSeen>,
 }
 
-/// Figures of a TCP connection. A field is `None` if the kernel did not report it.
+/// Values of a TCP connection. A field is `None` if the kernel did not report it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpSeen {
@@ -80,19 +81,19 @@ pub struct TcpSeen {
     pub data_segments_in: Option<u64>,
     /// Retransmitted segments.
     pub retransmitted: Option<u64>,
-    /// Bytes sent and acknowledged.
+    /// Bytes sent and acknowledged by the receiver.
     pub bytes_acked: Option<u64>,
     /// Bytes received.
     pub bytes_received: Option<u64>,
     /// Time during which the connection had data to send, in microseconds.
     pub busy_us: Option<u64>,
-    /// Time for which the receiver's window stopped the sender, in microseconds.
+    /// Time during which the receiver's window stopped the sender, in microseconds.
     pub rwnd_limited_us: Option<u64>,
-    /// Time for which the send buffer stopped the sender, in microseconds.
+    /// Time during which the send buffer stopped the sender, in microseconds.
     pub sndbuf_limited_us: Option<u64>,
-    /// Mean window that the other end offered, in bytes.
+    /// Mean window that the remote end offered, in bytes.
     pub send_window_mean_bytes: Option<f64>,
-    /// Mean window that this end offered, in bytes.
+    /// Mean window that this host offered, in bytes.
     pub receive_window_mean_bytes: Option<f64>,
 }
 
@@ -108,7 +109,7 @@ pub struct QdiscSeen {
     pub drops: Option<u64>,
     /// Number of times that the queueing discipline delayed packets.
     pub overlimits: Option<u64>,
-    /// Mean length of the queue in bytes.
+    /// Mean number of bytes in the queue.
     pub backlog_mean_bytes: Option<f64>,
     /// The delay that `netem` adds, in nanoseconds. `None` for other kinds.
     pub netem_delay_ns: Option<u64>,
@@ -122,30 +123,31 @@ pub struct QdiscSeen {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NapiSeen {
-    /// The interface.
+    /// The name of the NAPI instance's interface.
     pub interface: String,
     /// Index of the NAPI instance on its interface, from 0.
     pub place: u32,
     /// Number of the interrupt that schedules the NAPI instance. `None` if there is none.
     pub irq: Option<u32>,
-    /// Number of the thread that polls the NAPI instance. `None` if softirqs do.
+    /// Number of the kernel thread that polls the NAPI instance. `None` if softirqs poll it.
     pub thread: Option<u32>,
     /// Number of packets that the NAPI instance received.
     pub packets: u64,
     /// Number of polls of the NAPI instance.
     pub polls: u64,
-    /// Number of polls that used their whole budget, so that packets may have been left.
+    /// Number of polls that used their whole budget, so packets may have been left in the queue.
     pub full_polls: u64,
-    /// Median time from the poll to the application's read, in nanoseconds. `None` if no packet was measured.
+    /// Median time from the poll that received a packet to the application's read, in nanoseconds. `None` if no packet
+    /// was measured.
     pub delay_p50_ns: Option<u64>,
-    /// 99th percentile of the time from the poll to the application's read, in nanoseconds. `None` with fewer than 368
-    /// measured packets.
+    /// 99th percentile of the time from the poll that received a packet to the application's read, in nanoseconds.
+    /// `None` with fewer than 368 measured packets.
     pub delay_p99_ns: Option<u64>,
-    /// Timeout of the NAPI instance's interrupt deferral in force (`gro_flush_timeout`), in nanoseconds. `None` if
-    /// unknown.
+    /// The `gro_flush_timeout` of the NAPI instance, in nanoseconds: how long its interrupts stay deferred at most.
+    /// `None` if unknown.
     pub gro_flush_timeout_ns: Option<u64>,
-    /// Number of empty polls for which the NAPI instance defers its interrupts (`defer_hard_irqs`). 0 means off. `None`
-    /// if unknown.
+    /// Number of empty polls for which the interrupts of the NAPI instance stay deferred (`defer_hard_irqs`). 0 means
+    /// off. `None` if unknown.
     pub defer_hard_irqs: Option<u32>,
 }
 

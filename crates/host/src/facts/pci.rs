@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use super::{CpuSet, Fact};
 
-/// One PCI device (`/sys/bus/pci/devices/*`, Documentation/ABI/testing/sysfs-bus-pci). Reading the capabilities in
-/// `config` needs root; other users see only 64 bytes.
+/// One PCI device (`/sys/bus/pci/devices/*`, Documentation/ABI/testing/sysfs-bus-pci). Reading the capabilities in its
+/// `config` file needs root; other users see only the first 64 bytes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PciDevice {
     /// Address of the device, for example `0000:3b:00.0`.
     pub address: String,
-    /// The vendor's PCI number, for example 0x8086.
+    /// The vendor's PCI ID, for example 0x8086.
     pub vendor: Fact<u16>,
-    /// The device's PCI number.
+    /// The device's PCI ID, which the vendor assigns.
     pub device: Fact<u16>,
     /// Class, subclass and interface: `0x020000` is an Ethernet controller.
     pub class: Fact<u32>,
@@ -24,21 +24,22 @@ pub struct PciDevice {
     pub local_cpus: Fact<CpuSet>,
     /// The current link speed, in megatransfers per second (8 GT/s = 8000).
     pub speed_mts: Fact<u32>,
-    /// Highest link speed that the device supports, in megatransfers per second.
+    /// Maximum link speed that the device supports, in megatransfers per second.
     pub max_speed_mts: Fact<u32>,
     /// Number of lanes that the device's link uses now.
     pub width: Fact<u32>,
-    /// Largest number of lanes that the device supports.
+    /// Maximum number of lanes that the device supports.
     pub max_width: Fact<u32>,
-    /// Active-state power management that is enabled (Link Control, PCI Express Base Specification 7.5.3.7).
+    /// Enabled states of active-state power management (Link Control, PCI Express Base Specification 7.5.3.7).
     pub aspm: Fact<Aspm>,
-    /// Link states that can be switched separately (`link/l1_aspm`, `link/l1_1_aspm`, …).
+    /// Power states of the link that can be enabled separately (`link/l1_aspm`, `link/l1_1_aspm`, …), and whether they
+    /// are enabled.
     pub link_states: BTreeMap<String, Fact<bool>>,
-    /// The largest payload in use, in bytes (Device Control, 7.5.3.4).
+    /// The maximum payload size in use, in bytes (Device Control, 7.5.3.4).
     pub max_payload: Fact<u32>,
-    /// Largest payload that the device supports, in bytes (Device Capabilities, 7.5.3.3).
+    /// Maximum payload size that the device supports, in bytes (Device Capabilities, 7.5.3.3).
     pub max_payload_capable: Fact<u32>,
-    /// The largest read request, in bytes.
+    /// The maximum read request size in use, in bytes.
     pub max_read_request: Fact<u32>,
     /// Whether extended tags are on.
     pub extended_tag: Fact<bool>,
@@ -56,16 +57,16 @@ pub struct PciDevice {
     pub sriov_totalvfs: Fact<u32>,
     /// PCI address of the physical function to which this virtual function belongs. `None` for all other devices.
     pub physical_function: Option<String>,
-    /// PCI address of the bridge or root port to which the device is connected. `None` if there is none, or if it is
-    /// unknown.
+    /// PCI address of the bridge or root port to which the device is connected. `None` if the device is not below a
+    /// bridge or root port, or if this is unknown.
     pub upstream: Option<String>,
     /// Number of the device's IOMMU group.
     pub iommu_group: Fact<u32>,
     /// Number of corrected errors (`aer_dev_correctable`, total).
     pub aer_correctable: Fact<u64>,
-    /// Number of nonfatal errors.
+    /// Number of uncorrected nonfatal errors.
     pub aer_nonfatal: Fact<u64>,
-    /// Number of fatal errors.
+    /// Number of uncorrected fatal errors.
     pub aer_fatal: Fact<u64>,
     /// Names of the device's network interfaces.
     pub interfaces: Vec<String>,
@@ -87,7 +88,7 @@ impl PciDevice {
     }
 }
 
-/// PCI devices and settings of the host.
+/// The host's PCI devices and PCI settings.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Pci {
     /// The devices, sorted by address.
@@ -95,7 +96,7 @@ pub struct Pci {
     /// The host's policy for active-state power management: `default`, `performance`, `powersave` or `powersupersave`
     /// (`/sys/module/pcie_aspm/parameters/policy`).
     pub aspm_policy: Fact<String>,
-    /// The mapping mode of each IOMMU group (`identity`, `DMA`, `DMA-FQ`), by number.
+    /// The type of each IOMMU group's domain (`identity`, `DMA`, `DMA-FQ`), by group number.
     pub iommu_groups: Fact<BTreeMap<u32, String>>,
 }
 
@@ -119,7 +120,7 @@ pub(super) fn megatransfers(text: &str) -> Option<u32> {
     whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add(tenth * 100)
 }
 
-/// Whether the text is a PCI address such as `0000:01:00.0`. The domain can be longer than four digits (VMD).
+/// Whether a string is a PCI address such as `0000:01:00.0`. The domain can have more than four digits (VMD).
 pub(super) fn is_address(text: &str) -> bool {
     let Some((domain, rest)) = text.split_once(':') else { return false };
     let hexadecimal = |text: &str| text.bytes().all(|c| c.is_ascii_hexdigit());

@@ -1,4 +1,4 @@
-//! Power management that concerns more than one CPU.
+//! Settings of power management that affect more than one CPU.
 
 use units::{Hertz, Microwatts, Nanos};
 
@@ -13,14 +13,14 @@ pub struct Idle {
     pub governor: Fact<String>,
     /// The governors that can be selected.
     pub governors: Fact<Vec<String>>,
-    /// The longest wake-up time that all processes together accept (`/dev/cpu_dma_latency`). The default of 2,000 s
-    /// means no limit.
+    /// The wake-up latency that the kernel currently allows: the strictest request of all processes
+    /// (`/dev/cpu_dma_latency`). The default of 2,000 s means no limit.
     pub dma_latency: Fact<Nanos>,
     /// Processes that hold `/dev/cpu_dma_latency` open, as `comm (pid)`.
     pub dma_latency_holders: Fact<Vec<String>>,
-    /// Whether UMWAIT and TPAUSE may enter the deeper C0.2 (`umwait_control/enable_c02`).
+    /// Whether UMWAIT and TPAUSE may enter C0.2, which is deeper than C0.1 (`umwait_control/enable_c02`).
     pub umwait_c02: Fact<bool>,
-    /// The longest time for which UMWAIT and TPAUSE may wait, in TSC ticks (`umwait_control/max_time`).
+    /// Maximum time for which UMWAIT and TPAUSE may wait, in TSC ticks (`umwait_control/max_time`). 0 means no limit.
     pub umwait_max_ticks: Fact<u64>,
 }
 
@@ -35,19 +35,19 @@ pub struct Scaling {
     pub no_turbo: Fact<bool>,
     /// Whether boost is on (`cpufreq/boost`).
     pub boost: Fact<bool>,
-    /// Lower limit in percent of the highest performance (`intel_pstate/min_perf_pct`).
+    /// Lower performance limit, in percent of the highest performance (`intel_pstate/min_perf_pct`).
     pub min_perf_pct: Fact<u32>,
-    /// Upper limit in percent of the highest performance (`intel_pstate/max_perf_pct`).
+    /// Upper performance limit, in percent of the highest performance (`intel_pstate/max_perf_pct`).
     pub max_perf_pct: Fact<u32>,
-    /// Whether intel_pstate raises a CPU's lowest frequency for a short time when a task continues after waiting for
-    /// I/O (`intel_pstate/hwp_dynamic_boost`).
+    /// Whether intel_pstate briefly raises a CPU's minimum frequency when a task continues after waiting for I/O
+    /// (`intel_pstate/hwp_dynamic_boost`).
     pub hwp_dynamic_boost: Fact<bool>,
     /// The firmware's platform profile (`/sys/firmware/acpi/platform_profile`).
     pub platform_profile: Fact<String>,
 }
 
 impl Scaling {
-    /// Whether turbo or boost is allowed, according to the switch that this host has.
+    /// Whether turbo or boost is allowed, according to the setting that this host has (`no_turbo` or `boost`).
     pub fn turbo(&self) -> Fact<bool> {
         self.no_turbo.clone().map(|off| !off).or_else(|| self.boost.clone())
     }
@@ -63,19 +63,19 @@ pub struct Uncore {
     pub package: Fact<u32>,
     /// Number of the domain's die (`domain_id` on processors with TPMI).
     pub die: Fact<u32>,
-    /// The lowest frequency allowed now.
+    /// The minimum frequency allowed now.
     pub min: Fact<Hertz>,
-    /// The highest frequency allowed now.
+    /// The maximum frequency allowed now.
     pub max: Fact<Hertz>,
-    /// The lowest frequency allowed at boot.
+    /// The minimum frequency that was allowed at boot.
     pub initial_min: Fact<Hertz>,
-    /// The highest frequency allowed at boot.
+    /// The maximum frequency that was allowed at boot.
     pub initial_max: Fact<Hertz>,
-    /// The frequency at the time of reading.
+    /// The uncore frequency at the time of reading.
     pub current: Fact<Hertz>,
-    /// Efficiency latency control: the lowest frequency at low utilisation.
+    /// Efficiency latency control: the minimum frequency at low utilisation.
     pub elc_floor: Fact<Hertz>,
-    /// Efficiency latency control: utilisation in percent below which the lowest frequency [`Self::elc_floor`] applies.
+    /// Efficiency latency control: utilisation in percent below which [`Self::elc_floor`] is the minimum frequency.
     pub elc_low_threshold_pct: Fact<u32>,
     /// Efficiency latency control: utilisation in percent above which the frequency rises.
     pub elc_high_threshold_pct: Fact<u32>,
@@ -105,6 +105,6 @@ pub struct PowerLimit {
     pub limit: Fact<Microwatts>,
     /// The rated power of the processor (`constraint_N_max_power_uw`).
     pub max: Fact<Microwatts>,
-    /// The time over which power is averaged (`constraint_N_time_window_us`).
+    /// The time window over which power is averaged (`constraint_N_time_window_us`).
     pub window: Fact<Nanos>,
 }

@@ -1,8 +1,8 @@
-//! The list of what a snapshot takes, and the files of a host that it means.
+//! The list of files that a snapshot records, and the paths that it stands for on a host.
 
 use crate::facts::Root;
 
-/// The list of what is taken: when, how, and which files.
+/// The files to record, with when and how to record each.
 const LIST: &str = include_str!("paths.txt");
 
 /// One line of the list.
@@ -16,32 +16,32 @@ pub(super) struct Wanted {
     pub pattern: &'static str,
 }
 
-/// How a file is taken.
+/// How a file is recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum How {
-    /// The file is a text of some lines.
+    /// A short text file.
     Lines,
     /// The file is recorded unchanged, even if it is long or binary.
     Whole,
     /// A file of the unified control group hierarchy (v2), recorded unchanged if that hierarchy is mounted.
     Unified,
-    /// A text that the kernel reads from a CPU's register, which interrupts that CPU.
+    /// A text file. To fill it, the kernel reads a register of a CPU, which interrupts that CPU.
     Register,
-    /// `/proc/cpuinfo`, whose reading interrupts CPUs on some kernels.
+    /// `/proc/cpuinfo`. On some kernels, reading it interrupts CPUs.
     CpuInfo,
     /// A command line: values that can hold a secret are masked.
     CommandLine,
-    /// Settings of a boot loader. Only the kernel command lines in it are recorded, masked.
+    /// A boot loader's settings. Only the kernel command lines in them are recorded, masked.
     Loader,
     /// Mounted file systems of the types that rules need.
     Mounts,
     /// The first 256 bytes of a PCI configuration space. The rest can contain serial numbers.
     PciConfig,
-    /// The kernel's configuration, packed or not: switches and numbers.
+    /// The kernel's configuration, compressed or not.
     Config,
     /// Loaded modules, without their addresses.
     Modules,
-    /// A text that people or programs wrote. Addresses and keys are masked.
+    /// Free text, written by people or programs. Addresses and keys are masked.
     Prose,
     /// Only the number of lines of the file is recorded, not its content.
     Count,
@@ -51,7 +51,7 @@ pub(super) enum How {
     Settings,
     /// A symbolic link's target.
     Link,
-    /// Only the names of the files are recorded.
+    /// A directory. Only the names of its files are recorded.
     Names,
     /// The kubelet's settings that audit rules use.
     Kubelet,
@@ -63,7 +63,7 @@ pub(super) enum How {
     Unmasked,
 }
 
-/// The whole list.
+/// All lines of the list.
 pub(super) fn wanted() -> impl Iterator<Item = Wanted> {
     LIST.lines().filter(|line| !line.starts_with('#')).filter_map(parse)
 }
@@ -98,7 +98,7 @@ fn parse(line: &'static str) -> Option<Wanted> {
     Some(Wanted { twice: when == "twice", how, pattern })
 }
 
-/// The paths of a host that a pattern means. The reader has to check whether the last part exists.
+/// The paths on the host that match `pattern`. The caller has to check whether the last part exists.
 pub(super) fn expand(root: &Root, pattern: &str) -> Vec<String> {
     let mut paths = vec![String::new()];
     for part in pattern.split('/') {

@@ -49,8 +49,8 @@ impl Packing {
 }
 
 impl Snapshot {
-    /// Writes the archive with the compression that its name implies. Only the owner can read it. Returns its size in
-    /// bytes.
+    /// Writes the archive with the compression that the ending of `path` implies. Only the owner can read the file.
+    /// Returns the file's size in bytes.
     pub fn write(&self, path: &Path) -> Result<u64, WriteError> {
         let packing = Packing::of(path)?;
         let failed = |error| WriteError::Write { path: path.into(), error };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// A folder with these files.
+    /// Makes a folder with `files`: pairs of a path and its text.
     pub(crate) fn new(files: &[(&str, &str)]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("apus-host-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -83,7 +83,7 @@ pub(crate) fn ip(words: &[&str]) {
 
 mod sys;
 
-/// A transaction called `name`.
+/// Makes the first record of a transaction called `name`.
 pub(crate) fn begin(name: &str) -> crate::journal::Begin {
     crate::journal::Begin {
         format: crate::journal::FORMAT,

@@ -31,7 +31,7 @@ pub struct Options {
     pub patience: Duration,
     /// How long the transaction lasts.
     pub lease: Lease,
-    /// Whether refusals are only reported, whatever the [`OnRefusal`] of each item.
+    /// Whether a refused item is only reported, even if its [`OnRefusal`] says otherwise.
     pub keep_going: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct Along {
     pub setting: AnySetting,
     /// The setting whose change affected it.
     pub with: AnySetting,
-    /// Previous value of the setting. An error if it cannot be read, and so cannot be restored.
+    /// Previous value of the setting. An error if the setting could not be read; it is then not restored.
     pub before: Result<Value, KnobError>,
     /// Current value of the setting. `None` if it disappeared.
     pub now: Option<Value>,
@@ -115,11 +115,11 @@ pub fn apply(access: &Access, plan: &Plan, options: &Options) -> Result<Applied,
     applied.map(|(id, items, along)| Applied { id, items, along, recovered })
 }
 
-/// The numbers of the intents that announce settings, and the settings' values.
+/// For each announced setting, the number of its intent record and its current value.
 pub(super) type Announced = Vec<(u32, Value)>;
 
-/// Records the current values of `targets`, durably, and changes nothing: a controller will move them. Returns the
-/// number of the transaction with the file of its moves, and each setting's announcement.
+/// Records the current values of `targets` durably, before a controller moves them; changes nothing. Returns the
+/// transaction and the announced settings.
 pub(super) fn announce(
     access: &Access,
     name: &str,
@@ -189,7 +189,7 @@ fn held_here<'a>(access: &'a Access, transaction: &'a Transaction) -> impl Itera
     transaction.open_entries().filter(move |entry| holds && (is_here || !entry.intent.setting.is_of_network()))
 }
 
-/// Whether an entry is about this setting, even if the setting's interface has been renamed since.
+/// Whether `entry` is about `setting`, even if the setting's interface has been renamed since the change.
 fn is_of(access: &Access, entry: &Entry, setting: &AnySetting) -> bool {
     match interface::find(access, &entry.intent.setting, entry.intent.identity.as_deref()) {
         Ok(Place::Here(now)) => now == *setting,
@@ -336,8 +336,9 @@ impl Work<'_> {
         Err(refused.into())
     }
 
-    /// Records the settings that the change of `setting` may affect, in reverse order of restoring, and returns the
-    /// numbers of the records. The records are synced to disk together with the record of the change itself.
+    /// Records the settings that the change of `setting` may affect, in the reverse of the order in which they are
+    /// restored, and returns the numbers of the records. The records are synced to disk together with the record of the
+    /// change itself.
     fn announce_along(
         &mut self,
         plan: &Plan,

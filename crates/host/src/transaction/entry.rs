@@ -116,8 +116,8 @@ pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Er
 }
 
 impl Transaction {
-    /// Interprets a journal. `moves` contains the last state of each setting that a controller moved, by the number of
-    /// the setting's intent.
+    /// Interprets a journal. `moves` contains the last state of each setting that a controller moved, with the number
+    /// of the setting's intent.
     pub(super) fn of(found: Found, moves: &[(u32, Left)], boot: Option<&str>) -> Self {
         let Found { id, records, rest } = found;
         let mut transaction = Self {
@@ -217,8 +217,8 @@ impl Entry {
         self.intent.setting.is_of_network() && matches!(place, Whereabouts::Gone { .. })
     }
 
-    /// The present state of the changed setting. `is_past` is [`Transaction::is_past`], and `place` the result of
-    /// [`Transaction::whereabouts`], of the entry's transaction.
+    /// The current state of the changed setting. `is_past` is [`Transaction::is_past`] of the entry's transaction, and
+    /// `place` is the result of its [`Transaction::whereabouts`].
     pub fn stands(&self, access: &Access, is_past: bool, place: &Whereabouts) -> Stands {
         let Intent { setting, before, identity, .. } = &self.intent;
         if is_past && self.ended_with_the_boot() {

@@ -1,4 +1,4 @@
-//! Settings that last as long as a process.
+//! Settings that stay changed only as long as a process runs.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -14,10 +14,10 @@ use crate::journal::{Lease, Lock, started};
 use crate::knob::{Access, DeviceDeferral, Error as KnobError, NapiDeferral, defers_each, napis_of};
 use crate::vault::Vault;
 
-/// A plan that is in force as long as this value exists. It is rolled back on drop. If this process is killed, the next
-/// `apus tune apply`, `apus tune rollback` or `apus run` of any user rolls it back.
+/// An applied plan that stays in force as long as this value exists. It is rolled back on drop. If this process is
+/// killed, the next `apus tune apply`, `apus tune rollback` or `apus run` of any user rolls it back.
 ///
-/// It is rolled back in the network namespace in which it was applied, whichever thread drops it.
+/// The plan is rolled back in the network namespace in which it was applied, whichever thread drops it.
 #[derive(Debug)]
 pub struct Held {
     access: Access,
@@ -119,7 +119,7 @@ impl Drop for Held {
 pub enum DeferredQueues {
     /// The queues of these NAPI instances, by the kernel's IDs.
     Napis(Vec<u32>),
-    /// All queues of the device, because the kernel cannot defer those of a single queue (before Linux 6.13).
+    /// All queues of the device. Before Linux 6.13, the kernel cannot defer the interrupts of a single queue.
     Device,
 }
 
@@ -131,9 +131,10 @@ pub struct Deferred {
 }
 
 impl Deferred {
-    /// Sets the NAPI instances of the receive queues `queues` of `interface`, in the calling thread's network
-    /// namespace. If the driver does not report which instance belongs to which queue (veth), all instances of the
-    /// interface are set. If the kernel cannot set single instances, the whole device is set.
+    /// Defers the interrupts of the receive queues `queues` of `interface`, in the calling thread's network namespace,
+    /// by setting their NAPI instances. If the driver does not report which instance belongs to which queue (veth), all
+    /// instances of the interface are set. If the kernel cannot set single instances, the deferral is set for the whole
+    /// device.
     pub fn new(
         access: &Access,
         interface: &str,
@@ -179,8 +180,8 @@ impl Deferred {
     }
 }
 
-/// Rolls back transactions whose process has ended, and removes transactions that a reboot undid. Each `apply` does the
-/// same first. Damaged transactions, and transactions of another network namespace, are left unchanged.
+/// Rolls back transactions whose process has ended, and removes transactions that a reboot undid. Each `apply` does so
+/// before its own changes. Damaged transactions, and transactions of another network namespace, are left unchanged.
 pub fn take_back_abandoned(access: &Access, command: &str) -> Result<Vec<Recovered>, Error> {
     let Some(vault) = Vault::open(access)? else { return Ok(Vec::new()) };
     let _lock = Lock::take(&vault, command, PATIENCE)?;

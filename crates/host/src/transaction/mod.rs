@@ -1,9 +1,9 @@
 //! Transactions: settings that change together and can always be rolled back.
 //!
 //! A [`Plan`] lists the wanted settings. [`mod@apply`] carries it out: each change is recorded in the journal, on disk,
-//! before it is made; if one is refused, all are rolled back. [`mod@rollback`] rolls transactions back, even after a
-//! crash, a kill or a reboot. [`transactions`] lists those that were not rolled back. [`Held`] is a plan for the
-//! duration of a measurement. [`Steered`] is a group of settings that a controller changes repeatedly.
+//! before it is made; if a change is refused, all changes are rolled back. [`mod@rollback`] rolls transactions back,
+//! even after a crash, a kill or a reboot. [`transactions`] lists those that were not rolled back. [`Held`] is a plan
+//! for the duration of a measurement. [`Steered`] is a group of settings that a controller changes repeatedly.
 
 mod apply;
 mod entry;

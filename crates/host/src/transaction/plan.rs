@@ -76,7 +76,7 @@ impl Plan {
         Self { name: name.into(), items: Vec::new() }
     }
 
-    /// Adds a setting at the end. If the plan already contains the setting, the earlier value is replaced at its place.
+    /// Adds a setting at the end. If the plan already contains the setting, replaces its value and keeps its position.
     #[must_use]
     pub fn with(mut self, setting: impl Into<AnySetting>, wanted: Value) -> Self {
         self.push(Item { setting: setting.into(), wanted, on_refusal: OnRefusal::RollBack, from: None });

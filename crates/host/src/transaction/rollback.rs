@@ -1,4 +1,4 @@
-//! Rollback: the last change first, and only settings that nobody else has changed since.
+//! Rolls changes back, the last one first. Settings that someone else has changed since keep their values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,10 +29,10 @@ pub struct Options<'a> {
     pub command: String,
     /// How long to wait for another transaction to end.
     pub patience: Duration,
-    /// Whether to roll back a transaction whose journal is damaged, using all good lines of the journal, also those
-    /// after a bad one.
+    /// Whether to roll back a transaction whose journal is damaged. All intact lines of the journal are then used, even
+    /// those after a damaged line.
     pub damaged: bool,
-    /// Whether to remove changes that cannot be rolled back now from the journal.
+    /// Whether to remove from the journal the changes that cannot be rolled back now.
     pub forget: bool,
     /// Called when someone else has changed a setting since the transaction, with the setting, its current value and
     /// its value before the transaction. The result says what to do with the setting.
@@ -75,7 +75,7 @@ units::named! {
         Gone = "gone",
         /// The setting ended with its network namespace.
         NamespaceGone = "namespace_gone",
-        /// The setting ended with its thread, for good.
+        /// The setting's thread has ended, and the setting with it.
         Ended = "ended",
         /// The name now belongs to another device, which has its own settings; nothing is restored.
         Another = "another",
@@ -124,8 +124,8 @@ impl fmt::Display for Outcome {
 ///
 /// If one transaction fails, the others are still rolled back. A transaction that was not rolled back completely keeps
 /// its journal, so that the rollback can be tried again. A transaction that was made in another network namespace is
-/// skipped; if it is the only one, an error is returned. If that namespace no longer exists, the transaction's changes
-/// of the whole machine are rolled back, and its other changes ended with the namespace.
+/// skipped; if it is the only one, an error is returned. If that namespace no longer exists, the transaction's
+/// machine-wide changes are rolled back; its other changes ended with the namespace.
 pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Result<Vec<RolledBack>, Error> {
     let Some(vault) = Vault::open(access)? else {
         return match which {
@@ -197,7 +197,7 @@ pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Res
 /// The side effects of a transaction's changes, during its rollback.
 struct Companions<'a> {
     transaction: &'a Transaction,
-    /// Settings that someone else has set since, by number, with the values.
+    /// Values that someone else has set since the change, by the number of the change.
     theirs: BTreeMap<u32, Value>,
 }
 
@@ -207,9 +207,9 @@ impl<'a> Companions<'a> {
         self.transaction.open_entries().filter(move |entry| entry.intent.along == Some(number))
     }
 
-    /// Checks, before `main` is rolled back, which of the settings that it affected someone else has changed since. The
-    /// others still count as set by Apus, whatever the rollback of `main` does to them. This is recorded in the
-    /// journal, because the process may be killed in between.
+    /// Called before `main` is rolled back: finds the settings that `main` affected and that someone else has changed
+    /// since. The other affected settings count as set by Apus, whatever the rollback of `main` does to them. The
+    /// journal records this, because the process may be killed in between.
     fn look(&mut self, access: &Access, vault: &Vault, journal: &mut Option<Journal>, main: &Entry) {
         for entry in self.of(main).filter(|entry| !entry.intent.setting.is_effect()) {
             let after = match &entry.state {
@@ -229,7 +229,8 @@ impl<'a> Companions<'a> {
         }
     }
 
-    /// Keeps someone else's value of `main`, and with it the settings that `main` affects.
+    /// Keeps the current values of the settings that `main` affected. Called when someone else's value of `main` is
+    /// kept.
     fn keep(&mut self, access: &Access, main: &Entry) {
         for entry in self.of(main) {
             if let Ok(Some(now)) = entry.intent.setting.read(access)
@@ -253,7 +254,7 @@ pub enum Recovered {
         /// Number of the transaction.
         id: u32,
     },
-    /// The transaction is of an earlier boot.
+    /// The transaction is from an earlier boot.
     Past {
         /// Number of the transaction.
         id: u32,
@@ -387,8 +388,9 @@ fn one(
     })
 }
 
-/// The change that caused the side effect `entry` and has been restored before. To restore `entry`, its setting is
-/// written twice; if the process is killed in between, the setting has a value that nobody wanted.
+/// The rolled-back change of an interrupt's affinity mask that caused the side effect `entry`, the interrupt's
+/// effective CPU. To restore that CPU, the mask is written twice; if the process is killed in between, the mask has a
+/// value that nobody wanted.
 fn cause<'a>(entry: &Entry, restored: &'a [(Entry, Outcome)]) -> Option<&'a Entry> {
     let AnySetting::IrqEffective(effect) = &entry.intent.setting else { return None };
     let mask = IrqAffinity::new(effect.irq).into();
@@ -409,9 +411,9 @@ fn note(vault: &Vault, journal: &mut Option<Journal>, record: &Record) {
 }
 
 /// Whether a setting is gone for good: its device is gone, and the change was to last only as long as a process.
-/// Changes that a user made to stay are kept in the journal in case the device comes back. So are settings that are
-/// missing while their device exists: drivers that use `netif_napi_add_config` restore the values of a NAPI instance
-/// when the interface goes up (Linux 6.13, net/core/dev.c, `napi_restore_config`).
+/// Changes that a user meant to last stay in the journal in case the device comes back. So do settings that are missing
+/// while their device exists: drivers that use `netif_napi_add_config` restore the values of a NAPI instance when the
+/// interface goes up (Linux 6.13, net/core/dev.c, `napi_restore_config`).
 fn over(access: &Access, transaction: &Transaction, entry: &Entry, outcome: &Outcome) -> bool {
     let for_a_time = matches!(transaction.begin.as_ref().map(|begin| &begin.lease), Some(Lease::Process { .. }));
     let identity = entry.intent.identity.as_deref();
@@ -424,17 +426,17 @@ fn over(access: &Access, transaction: &Transaction, entry: &Entry, outcome: &Out
     for_a_time && entry.intent.setting.is_of_network() && *outcome == Outcome::Gone && !is_there()
 }
 
-/// The running process, other than this one, that controls settings of the transaction. `None` if there is none.
-/// Without the journal, that process would stop controlling the settings, or the original values would be lost.
+/// The running process, other than this one, that controls settings of the transaction. `None` if there is none. If the
+/// journal were removed, that process would stop controlling the settings, or the original values would be lost.
 fn steered_by(transaction: &Transaction) -> Option<u32> {
     let Some(Lease::Process { pid, .. }) = transaction.begin.as_ref().map(|begin| &begin.lease) else { return None };
     let is_steered = transaction.open_entries().any(|entry| entry.steered) && !transaction.is_abandoned();
     (is_steered && *pid != std::process::id()).then_some(*pid)
 }
 
-/// Tries failed changes again, as long as an attempt succeeds. One setting may prevent the rollback of another until it
-/// is rolled back itself (with the governor `performance`, intel_pstate rejects every other preference), and a side
-/// effect may disappear when its cause is rolled back.
+/// Retries failed rollbacks until no retry succeeds. One setting can prevent the rollback of another until it has been
+/// rolled back itself: with the governor `performance`, intel_pstate rejects every other preference. A side effect can
+/// disappear when its cause is rolled back.
 pub(super) fn again(access: &Access, entries: &mut [(Entry, Outcome)]) {
     let again = |entry: &Entry, outcome: &Outcome| match outcome {
         Outcome::Failed(_) => true,
@@ -453,8 +455,8 @@ pub(super) fn again(access: &Access, entries: &mut [(Entry, Outcome)]) {
     }
 }
 
-/// Whether something is left to do for a change. A side effect whose setting is gone although its cause was rolled back
-/// (an interrupt that has another number now) is gone for good.
+/// Whether the rollback of a change is unfinished. A side effect whose setting is gone although its cause was rolled
+/// back (an interrupt that has another number now) is gone for good.
 pub(super) fn is_left(all: &[(Entry, Outcome)], entry: &Entry, outcome: &Outcome) -> bool {
     let main_is_left =
         |main: u32| all.iter().any(|(other, outcome)| other.intent.number == main && !outcome.is_settled());
@@ -464,8 +466,8 @@ pub(super) fn is_left(all: &[(Entry, Outcome)], entry: &Entry, outcome: &Outcome
     }
 }
 
-/// Rolls back one change. A side effect always counts as set by Apus here; whether someone else changed the setting was
-/// checked before.
+/// Rolls back one change. A side effect counts as set by Apus here, because an earlier check found the settings that
+/// someone else has changed.
 pub(super) fn take_back(access: &Access, entry: &Entry, theirs: Theirs) -> Outcome {
     let ours = match &entry.state {
         State::Undone => return Outcome::Already,
@@ -570,9 +572,9 @@ fn same(one: &Transaction, ours: &Entry, other: &Transaction, theirs: &Entry) ->
         && !(elsewhere && ours.intent.setting.is_of_network())
 }
 
-/// Returns an error if the transaction belongs to another network namespace that exists, because the interfaces and net
-/// sysctls there are different ones. If this cannot be determined, the namespace counts as existing, unless `forget` is
-/// true.
+/// Returns an error if the transaction belongs to another network namespace that exists: the interfaces and net sysctls
+/// of this namespace are not those that the transaction changed. If it is unknown whether the other namespace exists,
+/// it counts as existing, unless `forget` is true.
 fn reachable(access: &Access, transaction: &Transaction, forget: bool) -> Result<Whereabouts, Error> {
     let of_network = transaction.open_entries().any(|entry| entry.intent.setting.is_of_network());
     match transaction.whereabouts(access) {

@@ -47,7 +47,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Makes a target of only some fields of a setting.
+    /// Makes a target for only some fields of a setting.
     pub fn fields(setting: impl Into<AnySetting>, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { setting: setting.into(), fields: fields.into_iter().map(Into::into).collect() }
     }
@@ -95,7 +95,7 @@ struct Slot {
     ours: Value,
     /// Whether the setting was moved. Before the first move, there is nothing to restore.
     is_moved: bool,
-    /// Which instance of the setting has that value ([`crate::knob::Setting::read_instance`]).
+    /// The instance of the setting that has the value `ours` ([`crate::knob::Setting::read_instance`]).
     instance: Option<u64>,
     hold: Hold,
 }
@@ -130,7 +130,8 @@ pub enum Moved {
         /// The reason. `None` if the machine does not report it.
         why: Option<String>,
     },
-    /// Somebody else has changed the setting since the last move, or during this one. Apus no longer controls it.
+    /// Somebody else has changed the setting since the last move, or during the present one. Apus no longer controls
+    /// the setting.
     LetGo {
         /// The value that somebody else set.
         now: Value,
@@ -142,7 +143,7 @@ pub enum Moved {
     Gone,
 }
 
-/// The state of a setting between two moves.
+/// The state of a setting that a controller owns, between two moves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Look {
     /// The setting still has the value that the controller set last.
@@ -199,7 +200,8 @@ impl Steered {
         Ok(Self { access: access.clone(), vault, moves, slots, held })
     }
 
-    /// The original value of the setting with index `place`, to which it will be restored.
+    /// The original value of the setting with index `place`, which is restored at the end. `None` if there is no such
+    /// setting.
     pub fn original(&self, place: usize) -> Option<&Value> {
         self.slots.get(place).map(|slot| &slot.original)
     }
@@ -295,8 +297,8 @@ impl Steered {
         self.held.release_within(patience)
     }
 
-    /// The setting as it exists now, with its value. If it is lost, this is recorded, so that a later process that
-    /// cleans up after a killed one leaves it alone.
+    /// Finds the setting as it exists now, and reads its value. If Apus has lost the setting, the moves file records
+    /// it, so that a later clean-up leaves the setting alone.
     fn find(&mut self, access: &Access, place: usize) -> Result<Result<(AnySetting, Value, bool), Moved>, KnobError> {
         let slot = self.slot(place)?;
         let (was, number) = (slot.hold.clone(), slot.number);
@@ -315,8 +317,8 @@ impl Steered {
 }
 
 impl Slot {
-    /// The setting as it exists now, with its value, and whether it is another instance than the one that was moved.
-    /// `Err` if it cannot be moved.
+    /// Finds the setting as it exists now. Returns the setting, its value, and whether it is a new instance instead of
+    /// the one that was moved; `Err` if it cannot be moved.
     fn now(&mut self, access: &Access) -> Result<Result<(AnySetting, Value, bool), Moved>, KnobError> {
         match &self.hold {
             Hold::Ours => {}

@@ -11,7 +11,7 @@
 //!                                    [in GRO, until a later poll]
 //! ```
 //! [`NapiCounts::delays`] is the sum of both parts, without the time for which GRO held the packet;
-//! [`NapiCounts::held`] is that time, for packets that were held. With NAPI deferral, GRO keeps a TCP segment without a
+//! [`NapiCounts::held`] is the time in GRO, for held packets. With NAPI deferral, GRO keeps a TCP segment without a
 //! successor until the timer's poll or, while packets arrive, until the kernel's next tick (Linux, net/core/dev.c,
 //! `napi_complete_done`).
 //!

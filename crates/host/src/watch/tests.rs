@@ -191,7 +191,7 @@ fn each_packet_that_an_application_reads_is_measured() {
     });
 }
 
-/// The kernel soon reuses the memory of such packets for loopback and UNIX sockets on the same CPU.
+/// The kernel soon reuses the memory of unread packets for loopback and UNIX sockets on the same CPU.
 #[test]
 fn packets_that_nobody_reads_leave_nothing_behind() {
     in_own_namespace(|| {
@@ -271,7 +271,8 @@ fn a_burst_that_is_read_late_is_measured_in_full() {
     });
 }
 
-/// The second piece of such a datagram is outside the sk_buff's own memory, so the kernel copies it in another way.
+/// The second piece of a datagram in several pieces is outside the sk_buff's own memory, so the kernel copies it with
+/// different code.
 #[test]
 fn datagrams_in_several_pieces_are_measured_once() {
     in_own_namespace(|| {
@@ -331,7 +332,7 @@ fn readers_that_share_a_socket_are_measured() {
     });
 }
 
-/// Nobody read the datagrams of a closed socket. The kernel soon reuses its memory for another socket.
+/// Nobody reads the datagrams of a closed socket. The kernel soon reuses the socket's memory for another socket.
 #[test]
 fn a_closed_socket_leaves_nothing_behind() {
     in_own_namespace(|| {
@@ -383,7 +384,8 @@ fn a_look_is_no_reading_and_the_queue_of_errors_is_another() {
     });
 }
 
-/// The kernel passes such a packet through the tracepoints twice: as it arrives, and out of the tunnel or bridge.
+/// The kernel passes a packet of a tunnel or bridge through the tracepoints twice: when it arrives, and when it leaves
+/// the tunnel or bridge.
 #[test]
 fn packets_of_tunnels_and_bridges_are_counted_once() {
     in_own_namespace(|| {
@@ -492,8 +494,8 @@ fn errors_name_the_kernel_that_is_needed() {
 /// At a high rate, only some packets are stamped; packets and polls are still all counted. At a low rate, all packets
 /// are stamped again.
 ///
-/// Each CPU is sampled by its own rate, and may notice a quiet time only from its next packets. So all packets of this
-/// test are sent and received on one CPU.
+/// Each CPU's sampling depends on its own packet rate, and a CPU may notice a quiet time only from its next packets. So
+/// all packets of this test are sent and received on one CPU.
 #[test]
 fn a_busy_cpu_is_sampled() {
     in_own_namespace(|| {

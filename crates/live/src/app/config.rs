@@ -57,7 +57,7 @@ units::named! {
 }
 
 impl AppConfig {
-    /// The smallest and the largest number of ports with which the application can run.
+    /// The minimum and maximum number of ports with which the application can run.
     pub fn needed_ports(&self) -> RangeInclusive<usize> {
         match self {
             Self::L2Fwd { .. } => 2..=2,
@@ -65,7 +65,7 @@ impl AppConfig {
         }
     }
 
-    /// Creates the application for `ports`, which are in the order of their numbers. Each worker gets a clone of it.
+    /// Creates the application for `ports`, in order of their numbers. Each worker gets a clone of the application.
     pub fn build(&self, ports: &[PortInfo]) -> Result<AnyApp, Error> {
         let needed = self.needed_ports();
         if !needed.contains(&ports.len()) {

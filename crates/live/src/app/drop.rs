@@ -1,4 +1,4 @@
-//! `drop`: receives frames and discards them, to measure only the reception.
+//! `drop`: receives frames and discards them, to measure reception alone.
 
 use super::{App, Verdict};
 use crate::telemetry::DropReason;

@@ -5,7 +5,7 @@ use super::headers::{Ethernet, Icmp, Ipv6, Mac, PROTOCOL_ICMPV6, Sum, Upper, set
 use super::responder::{Answer, Responder, is_multicast_v6};
 use crate::telemetry::DropReason;
 
-/// The hop limit that a neighbour message must have (RFC 4861 sections 7.1.1 and 7.2.4). Answers have it too.
+/// The hop limit of neighbour messages, both received and sent (RFC 4861 sections 7.1.1 and 7.2.4).
 const NEIGHBOR_HOP_LIMIT: u8 = 255;
 /// Length of type, code, checksum, flags and target, in bytes (RFC 4861 sections 4.3 and 4.4).
 const NEIGHBOR_LEN: usize = 24;

@@ -19,7 +19,7 @@ const TCP_CHECKSUM_AT: usize = 16;
 pub enum Offloaded {
     /// The field contained only the sum of the pseudo-header. Now it contains the complete checksum.
     Finished,
-    /// The field contained a checksum from the sender, right or wrong. It is unchanged.
+    /// The field contains the sender's checksum, right or wrong, and was not changed.
     No,
 }
 

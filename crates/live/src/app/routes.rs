@@ -45,7 +45,7 @@ pub enum Hop {
     Broadcast,
 }
 
-/// Routes and the router's own addresses. The addresses are stored as host routes, so that a single look-up is enough.
+/// Routes and the router's own addresses. The addresses are stored as host routes, so that one look-up finds both.
 #[derive(Clone, Debug)]
 pub struct Table {
     v4: PrefixMap<Ipv4Net, Hop>,
@@ -83,7 +83,7 @@ struct RouteEntry {
 }
 
 impl Table {
-    /// Reads the file at `path` for a router with these ports, which are in the order of their numbers.
+    /// Reads the file at `path` for a router with the ports `ports`, in order of their numbers.
     pub fn read(path: &Path, ports: &[PortInfo]) -> Result<Self, Error> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| Error::Invalid {

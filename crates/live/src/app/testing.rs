@@ -192,8 +192,8 @@ fn fix_ipv4_at(frame: &mut [u8], at: usize) {
     frame[at + 10..at + 12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Offsets of the addresses, of the transport header and of its end, and the protocol. For frames of [`Frame`] without
-/// extension headers.
+/// The range of the addresses, the offsets of the transport header and of its segment's end, and the protocol number.
+/// `frame` must come from [`Frame`] and have no extension headers.
 fn layout(frame: &[u8]) -> (std::ops::Range<usize>, usize, usize, u8) {
     let mut at = 14;
     while matches!([frame[at - 2], frame[at - 1]], [0x81, 0] | [0x88, 0xa8]) {

@@ -1,5 +1,5 @@
-//! `udp-echo`: returns each UDP datagram to one of our addresses to its sender, as RFC 862 describes. It also answers
-//! ARP requests, neighbour solicitations and ping, so that ordinary hosts can reach it.
+//! `udp-echo`: sends each UDP datagram for one of our addresses back to its sender, as RFC 862 describes. It also
+//! answers ARP requests, neighbour solicitations and ping, so that ordinary hosts can reach it.
 //!
 //! **Checksums.** Swapping source and destination does not change the checksum, so a reply keeps the checksum of its
 //! request. If a datagram was corrupted on the way, its checksum stays wrong and its sender drops the reply. Only
@@ -33,7 +33,7 @@ impl UdpPorts {
     }
 }
 
-/// Writes `any`, `7` or `5000-5010`, which can be parsed again.
+/// Formats the range as `any`, `7` or `5000-5010`, which can be parsed again.
 impl fmt::Display for UdpPorts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.first, self.last) {
@@ -124,8 +124,8 @@ impl UdpEcho {
         }
     }
 
-    /// Swaps the ports of a datagram and completes its checksum if necessary. `without` is the result for a datagram
-    /// without a checksum.
+    /// Swaps the ports of a datagram and completes its checksum if necessary. `without` is the result to return for a
+    /// datagram without a checksum.
     #[inline]
     fn turn(&self, datagram: &mut [u8], addresses: Sum, without: Answer) -> Answer {
         let udp = Udp::parse(datagram)?;

@@ -19,7 +19,7 @@ use crate::pool::{Frame, Pool};
 
 /// A port with one or more queues. Queues are numbered from 0.
 ///
-/// A worker calls `rx`, handles the frames, and calls `tx`, on every queue. Then it starts again, or it blocks: it
+/// A worker calls `rx`, handles the frames, and calls `tx`, on every queue. Then the worker starts again, or blocks: it
 /// calls `arm`, calls `rx` once more, blocks on the [`wait_handle`](Device::wait_handle)s, and calls `disarm`.
 pub trait Device: Send {
     /// The port's name: the name of its network interface, or a substitute.
@@ -41,7 +41,7 @@ pub trait Device: Send {
     /// Number of frames known to wait in the receive ring.
     fn backlog(&self, queue: usize) -> usize;
 
-    /// From now on until [`disarm`](Device::disarm), a received frame on this queue makes its wait handle readable.
+    /// Makes the queue's wait handle readable whenever a frame arrives, from now on until [`disarm`](Device::disarm).
     fn arm(&mut self, queue: usize) -> Result<(), Error>;
 
     /// Ends the effect of [`arm`](Device::arm).
@@ -107,7 +107,7 @@ units::named! {
         Up = "up",
         /// The link is down: no frames arrive, and sent frames are lost. It may come up again.
         Down = "down",
-        /// The device has reached its end, such as a capture file that has been played.
+        /// No more frames will arrive: for example, a capture file has been played to its end.
         Finished = "finished",
     }
 }

@@ -16,8 +16,8 @@ use crate::device::{Capabilities, Device, Health, Statistics};
 use crate::pool::{Frame, Pool};
 
 /// Number of descriptors that the device reports. It is DPDK's default for drivers without a preference
-/// (lib/ethdev/rte_ethdev.h, `RTE_ETH_DEV_FALLBACK_RX_RINGSIZE`), as in a memory device. The device has no ring that
-/// could overflow.
+/// (lib/ethdev/rte_ethdev.h, `RTE_ETH_DEV_FALLBACK_RX_RINGSIZE`), and a memory device reports the same number. The
+/// device has no ring that could overflow.
 const DESCRIPTORS: u32 = 512;
 
 /// When the frames of a capture file arrive.

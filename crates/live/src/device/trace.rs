@@ -1,4 +1,4 @@
-//! A wrapper around a device, which logs the latest calls of the device.
+//! A device wrapper that logs the latest calls to the device.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -10,7 +10,7 @@ use super::{Capabilities, Device, Health, Statistics};
 use crate::Error;
 use crate::pool::{Frame, Pool};
 
-/// A call of a device.
+/// A call to a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
     /// When the call was made.
@@ -45,7 +45,7 @@ pub enum What {
     },
     /// The queue was disarmed.
     Disarm,
-    /// The health of the port changed. `None` if the check of the health failed.
+    /// The health of the port changed. `None` if the health check failed.
     Health(Option<Health>),
 }
 

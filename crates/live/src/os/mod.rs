@@ -93,8 +93,8 @@ pub fn lock_memory() -> Result<(), Error> {
 }
 
 /// The capabilities (capabilities(7)) that a process still needs after its ports are open. Normally there are none. If
-/// the limit on locked memory could not be raised, the process needs CAP_IPC_LOCK: with locked memory, allocations
-/// would fail without it.
+/// the limit on locked memory could not be raised, the process needs CAP_IPC_LOCK; without it, allocations would fail
+/// while memory is locked.
 pub fn lasting_capabilities() -> CapabilitySet {
     match getrlimit(Resource::Memlock).current {
         None => CapabilitySet::empty(),
@@ -103,8 +103,8 @@ pub fn lasting_capabilities() -> CapabilitySet {
 }
 
 /// Permanently drops all capabilities of the calling thread except [`lasting_capabilities`], and all those that a
-/// program started by it could gain. If an attacker takes over the thread through a malicious frame, he then has only
-/// the rights of an ordinary program of the same user (user 0 if started by root).
+/// program started by it could gain. An attacker who takes over the thread through a malicious frame then has only the
+/// rights of an ordinary program of the same user (user 0 if started by root).
 pub fn give_up_privileges() -> Result<(), Error> {
     let failed = |e: rustix::io::Errno| Error::system("drop capabilities", e);
     let keep = lasting_capabilities() & capabilities(None).map_err(failed)?.permitted;
@@ -135,8 +135,8 @@ impl InterfaceFacts {
     }
 }
 
-/// Queries an interface with ioctls (netdevice(7), and `ETHTOOL_GSET` of include/uapi/linux/ethtool.h). Unlike
-/// /sys/class/net, they always refer to the calling thread's network namespace.
+/// Queries an interface with ioctls (netdevice(7), and `ETHTOOL_GSET` of include/uapi/linux/ethtool.h). Unlike the
+/// files in /sys/class/net, ioctls always refer to the calling thread's network namespace.
 pub fn interface_facts(name: &str) -> Result<InterfaceFacts, Error> {
     sys::interface_facts(name).map_err(|e| Error::Lacking {
         what: format!("query interface {name}"),

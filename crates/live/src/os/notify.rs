@@ -51,9 +51,9 @@ impl ServiceManager {
         self.socket.is_some()
     }
 
-    /// The longest time allowed between two calls of [`alive`](Self::alive) (`WatchdogSec=` of the unit). After this
-    /// time without a call, the service manager ends the process. `None` if the unit has no watchdog.
-    /// sd_watchdog_enabled(3) recommends to call `alive` every half of this time.
+    /// Maximum time allowed between two calls of [`alive`](Self::alive) (`WatchdogSec=` of the unit). After this time
+    /// without a call, the service manager ends the process. `None` if the unit has no watchdog. sd_watchdog_enabled(3)
+    /// recommends calling `alive` twice in this time.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
@@ -97,7 +97,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     }
 }
 
-/// Replaces line ends in a text by spaces, because line ends separate the assignments of a message.
+/// Replaces line breaks in `text` with spaces, because line breaks separate the assignments of a message.
 fn line(text: &str) -> String {
     text.replace(['\n', '\r', '\0'], " ")
 }

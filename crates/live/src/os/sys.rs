@@ -70,7 +70,7 @@ pub(super) fn spawn_unblocked(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Value from include/uapi/linux/sockios.h.
+/// The ioctl number for ethtool commands: include/uapi/linux/sockios.h.
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 /// Value from include/uapi/linux/ethtool.h. The request is deprecated, but every driver that knows its speed still
 /// answers it.

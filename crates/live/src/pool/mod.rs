@@ -58,8 +58,8 @@ impl Frame {
     pub fn offset(&self) -> usize {
         self.addr as usize
     }
-    /// Whether [`Pool::receive`] created the frame, for a device of another crate. Then only that device has written to
-    /// the rest of the slot since it was lent.
+    /// Whether [`Pool::receive`] created the frame, for a device of another crate. If so, only that device has written
+    /// to the rest of the slot since the slot was lent.
     pub fn was_lent(&self) -> bool {
         self.was_lent
     }
@@ -81,8 +81,9 @@ pub struct PoolConfig {
     pub huge_pages: bool,
 }
 
-/// Size in bytes of the smallest slot that has room for a frame of `longest` bytes (without its check sequence) after
-/// the headroom. It is a power of two, and at least 2048. The slots of a [`Pool`] have at most [`LARGEST_SLOT`] bytes.
+/// Size in bytes of the smallest slot that has room for a frame of `longest` bytes (without frame check sequence) after
+/// the headroom. The size is a power of two, and at least 2048. The slots of a [`Pool`] have at most [`LARGEST_SLOT`]
+/// bytes.
 pub fn slot_for(longest: u32) -> u32 {
     longest.saturating_add(HEADROOM as u32).checked_next_power_of_two().unwrap_or(1 << 31).max(2048)
 }
@@ -102,7 +103,7 @@ pub struct Pool {
     free: Vec<u64>,
     /// For each slot, the arrival timestamp that was last read from it.
     stamps: Vec<u32>,
-    /// A bit for each slot: whether it is lent by [`lend`](Self::lend) or [`lend_frame`](Self::lend_frame).
+    /// One bit per slot: whether [`lend`](Self::lend) or [`lend_frame`](Self::lend_frame) has lent the slot.
     lent: Box<[u64]>,
 }
 
@@ -154,9 +155,9 @@ impl Pool {
         self.give_addr(frame.addr);
     }
 
-    /// Appends up to `n` frames in free slots to `out`. Each has `len` bytes of data, with whatever was in the slot
-    /// before. Returns the number of frames: fewer than `n` if fewer slots are free, and 0 if a slot has no room for
-    /// `len`.
+    /// Takes up to `n` free slots and appends a frame in each of them to `out`. Each frame has `len` bytes of data:
+    /// whatever was in the slot before. Returns the number of frames: fewer than `n` if fewer slots are free, and 0 if
+    /// a slot has no room for `len`.
     ///
     /// If slots have enough room, the data start at one of 16 offsets, in steps of a cache line; the offset of a slot
     /// is fixed. With the same offset in all slots, the headers of a batch would share two of the 64 sets of a level 1
@@ -261,13 +262,13 @@ impl Pool {
     }
 
     /// Whether `memory` is the memory of this pool. A device checks this, because a frame of another pool would refer
-    /// to a wrong slot.
+    /// to the wrong slot.
     #[inline]
     pub fn uses(&self, memory: &PoolMemory) -> bool {
         std::ptr::eq(memory.range().0, self.area.as_ptr())
     }
 
-    /// The bit in `lent` of the slot that contains `addr`, as word index and mask.
+    /// The position in `lent` of the bit for the slot that contains `addr`: word index and mask.
     #[inline]
     fn lent_bit(&self, addr: u64) -> (usize, u64) {
         let slot = addr >> self.frame_size.trailing_zeros();

@@ -10,7 +10,7 @@ use crate::port::{Backend, OpenPort, Opening, PeakRate, PortKind, PortReport, SL
 /// Configuration of a memory port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryConfig {
-    /// The frame to deliver, without its check sequence.
+    /// The frame to deliver, without frame check sequence.
     pub frame: Vec<u8>,
     /// The port's MAC address.
     pub mac: [u8; 6],

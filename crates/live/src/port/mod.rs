@@ -1,5 +1,5 @@
-//! The ports of an instance. A [`Backend`] is a port as the user chose it, an [`OpenPort`] is the opened port with its
-//! properties ([`PortReport`]), from which each worker gets one device.
+//! The ports of an instance. A [`Backend`] is a port as the user chose it. An [`OpenPort`] is the port after opening:
+//! it reports its properties ([`PortReport`]) and gives each worker one device.
 //!
 //! ```text
 //!   Backend ──open, once──► OpenPort ──device, per worker──► Device, in its wrappers
@@ -29,8 +29,8 @@ use crate::pool::{Pool, PoolConfig};
 
 pub use memory::MemoryConfig;
 
-/// Size of the shortest Ethernet frame in bytes, with its check sequence (IEEE 802.3-2018, 3.2.7). If only a line rate
-/// is known, the peak packet rate assumes this size.
+/// Size of the shortest Ethernet frame in bytes, with its frame check sequence (IEEE 802.3-2018, 3.2.7). If only a line
+/// rate is known, the peak packet rate is computed with this size.
 const SHORTEST_FRAME: u64 = 64;
 /// Line rate that is assumed if a port's driver reports none; the [`PeakRateSource`] is then `Assumed`.
 pub const ASSUMED_SPEED: BitRate = BitRate::new(10_000_000_000);
@@ -40,8 +40,8 @@ const SLOTS_WITHOUT_KERNEL: u32 = 512;
 /// A port as the user chose it, before it is opened.
 ///
 /// [`InterfaceConfig`](crate::device::afxdp::InterfaceConfig), [`MemoryConfig`] and
-/// [`PcapPlay`](crate::device::pcap::PcapPlay) are the backends of this crate. Another crate can bring its own: nothing
-/// here matches on the kind.
+/// [`PcapPlay`](crate::device::pcap::PcapPlay) are the backends of this crate. Other crates can define more backends:
+/// nothing here matches on the kind.
 pub trait Backend: fmt::Debug + Send + Sync {
     /// Opens the port, once for all workers. Must report all missing prerequisites, so that errors occur before a
     /// worker starts.
@@ -94,7 +94,7 @@ pub trait OpenPort: fmt::Debug {
     /// Number of frame slots that the device of the worker `worker` can hold.
     fn slots(&self, worker: usize) -> u32;
 
-    /// The smallest slot that the port can use, in bytes.
+    /// Size in bytes of the smallest slot that the port can use.
     fn least_frame_size(&self) -> u32 {
         PoolConfig::default().frame_size
     }
@@ -205,14 +205,14 @@ units::named! {
     pub enum PeakRateSource {
         /// The user stated the rate.
         Given = "given",
-        /// The shortest frames at the line rate that the driver reports.
+        /// The rate of the shortest frames at the line rate that the driver reports.
         LineRate = "line_rate",
-        /// The shortest frames at [`ASSUMED_SPEED`], because the driver reports no line rate.
+        /// The rate of the shortest frames at [`ASSUMED_SPEED`], because the driver reports no line rate.
         Assumed = "assumed",
     }
 }
 
-/// The wrappers around each device. The innermost is fault injection, then follow trace and capture.
+/// The wrappers around each device. Fault injection is innermost, then trace, then capture.
 #[derive(Clone, Debug, Default)]
 pub struct Wrappers {
     /// The faults to inject. `None` injects none.

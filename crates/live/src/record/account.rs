@@ -3,19 +3,20 @@
 use policy::wait::{Observation, WaitKind};
 use units::{Monotonic, Nanos};
 
-/// Smallest number of batches in an octave of batch sizes for which their median cost is used.
+/// Minimum number of batches for the median cost of an octave of batch sizes to count. If no octave has this many, all
+/// octaves count.
 const ENOUGH: usize = 8;
 /// Number of octaves of batch sizes. The last one starts at 2^15 frames.
 const OCTAVES: usize = 16;
 
-/// Frames of a poll that arrived between two timestamps.
+/// Frames received in one poll, with the earliest and latest time at which they may have arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Came {
     /// The earliest time at which one of the frames may have arrived, in nanoseconds of the monotonic clock.
     pub first: u64,
     /// The latest time at which one of the frames may have arrived, in nanoseconds of the monotonic clock.
     pub last: u64,
-    /// Number of these frames.
+    /// Number of frames.
     pub frames: u64,
 }
 
@@ -31,7 +32,7 @@ pub struct Account {
     /// CPU time of a wait that gives up the core: the median over all sleeps or the median over all blocks, whichever
     /// is lower.
     pub wake: Nanos,
-    /// CPU time per frame: the median for the octave of batch sizes at which a frame costs least.
+    /// CPU time per frame: the median in the octave of batch sizes with the lowest median.
     pub frame: Nanos,
 }
 
@@ -44,12 +45,12 @@ pub enum NoAccount {
     /// The device has no arrival timestamps, so it is unknown when frames arrived.
     #[error("the device recorded no arrival times")]
     NoStamps,
-    /// The cost of no wait was measured.
+    /// None of the waits has a measured cost.
     #[error("the record contains no sleep or block whose cost was measured")]
     NoPrices,
 }
 
-/// Computes an account from the decisions, one by one.
+/// Computes an [`Account`] from the decisions, one by one.
 #[derive(Debug, Default)]
 pub(super) struct Sum {
     window: Option<(u64, u64)>,
@@ -111,7 +112,7 @@ impl Sum {
         }
     }
 
-    /// The account, or the reason why there is none.
+    /// The [`Account`], or the reason why there is none.
     pub fn finish(mut self) -> Result<Account, NoAccount> {
         let window = self.window.filter(|_| !self.came.is_empty()).ok_or(NoAccount::NoFrames)?;
         if !self.stamped {

@@ -4,8 +4,8 @@
 //! and never blocks the loop. When the memory is full, it stops recording and counts the decisions that it leaves out.
 //! The file contains JSON lines: a header with the policy's settings, then one line per decision. [`replay`] passes the
 //! observations to a fresh policy and compares the decisions. The decisions must be equal, because a policy depends
-//! only on its observations. Each line also contains what the policy expected of its choice ([`Belief`]). People can
-//! read it; [`replay`] does not compare it.
+//! only on its observations. Each line also contains what the policy expected of its choice ([`Belief`]), for people to
+//! read; [`replay`] does not compare it.
 
 mod account;
 
@@ -20,7 +20,7 @@ pub use account::{Account, Came, NoAccount};
 use crate::Error;
 use crate::mode::{CostsText, ModeText};
 
-/// A decision of a worker with more queues than this is not recorded.
+/// Maximum number of queues: the decisions of a worker with more queues are not recorded.
 pub const MOST_QUEUES: usize = 8;
 
 /// Wraps the policy `P` and records its observations and decisions.
@@ -217,7 +217,7 @@ struct ArrivalsLine {
     first_ns: u64,
     last_ns: u64,
     picked_up_ns: u64,
-    /// Whether the device stamped the arrivals. If this is missing in the file, it is true.
+    /// Whether the device stamped the arrivals. True if the file does not say.
     #[serde(skip_serializing_if = "is_true", default = "yes")]
     stamped: bool,
 }

@@ -40,8 +40,8 @@ const STRICT: ResolveFlags = ResolveFlags::BENEATH
 const AS_FOLDER: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
-/// The folder to which the calling user's workers write. It is `root` itself unless `root` is [`ROOT`]. Below [`ROOT`]
-/// only the user root writes: each other user has a separate folder, for example `/dev/shm/apus-1000`.
+/// The folder to which the calling user's workers write: `root` itself, unless `root` is [`ROOT`]. In [`ROOT`], only
+/// the user root writes; each other user has a separate folder, for example `/dev/shm/apus-1000`.
 pub fn own(root: &Path) -> PathBuf {
     match me() {
         user if root == Path::new(ROOT) && user != 0 => PathBuf::from(format!("{ROOT}-{user}")),
@@ -196,7 +196,7 @@ impl Folder {
         &self.path
     }
 
-    /// Number of the user who owns the folder.
+    /// ID of the user who owns the folder.
     pub fn owner(&self) -> u32 {
         self.owner
     }
@@ -230,7 +230,7 @@ impl Folder {
     }
 }
 
-/// The effective user of this process.
+/// ID of this process's effective user.
 pub(super) fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -283,7 +283,7 @@ pub(super) fn open_file(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
-/// Number of the user who owns the file.
+/// ID of the user who owns the file.
 pub(super) fn owner_of(file: &File) -> io::Result<u32> {
     Ok(file.metadata()?.uid())
 }

@@ -2,7 +2,7 @@
 //!
 //! Values below 128 ns have a bucket each. Above that, each octave (from 2^n to 2^(n+1) - 1) has [`SUB_BUCKETS`]
 //! buckets of equal width, so a bucket is at most 1/128 (0.79 %) of its lowest value wide. The buckets end below 2^36
-//! ns (68 s). Values from there on are counted separately as overflow, never in the last bucket.
+//! ns (68 s). Larger values are counted separately as overflow, never in the last bucket.
 //!
 //! ```text
 //!   value:  0 1 2 … 127 │ 128 129 … 255 │ 256,257  258,259 …  │ … │ … 2^36 - 1 │ overflow
@@ -171,8 +171,8 @@ impl Histogram {
         Some(Nanos::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX)))
     }
 
-    /// A quantile of the values, for example p99: the share `quantile` of all values is at most this large. The result
-    /// is the upper bound of a bucket, but at most the maximum. `None` if the histogram is empty.
+    /// A quantile of the values, for example p99: at least the share `quantile` of all values is at or below it. The
+    /// result is the upper bound of a bucket, but at most the maximum. `None` if the histogram is empty.
     pub fn quantile(&self, quantile: Quantile) -> Option<Nanos> {
         let total = self.count();
         if total == 0 {
@@ -215,8 +215,8 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// The values counted after the snapshot `earlier` of the same histogram. If a count is lower than in `earlier`
-    /// (because that is a snapshot of another histogram), the result is 0.
+    /// The values counted after the snapshot `earlier` of the same histogram. A count that is lower than in `earlier`
+    /// (a snapshot of another histogram) gives 0.
     pub fn since(&self, earlier: &Self) -> Self {
         let counts: Vec<u64> =
             self.counts.iter().zip(&earlier.counts).map(|(now, then)| now.saturating_sub(*then)).collect();

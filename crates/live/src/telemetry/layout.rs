@@ -1,4 +1,4 @@
-//! The layout of a worker's file. Readers reject a file whose version is not [`VERSION`], or whose size is different.
+//! The layout of a worker's file. Readers reject a file whose version is not [`VERSION`], or whose size is wrong.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +14,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"APUSTEL1");
 /// Version of the layout. Increase it with every change to [`Page`], or to the numbers of an enum that is an index into
 /// it.
 pub const VERSION: u64 = 5;
-/// The largest number of ports that a worker can have.
+/// Maximum number of ports that a worker can have.
 pub const PORTS: usize = 8;
 /// Number of gaps that a worker's file keeps: the latest ones. A gap is a time when something else ran on the worker's
 /// core although the worker was ready to run.
@@ -59,7 +59,7 @@ impl Cell {
 pub struct Text<const N: usize>([Cell; N]);
 
 impl<const N: usize> Text<N> {
-    /// Stores `text` and returns true. If it is too long, stores nothing and returns false.
+    /// Stores `text` and returns true. If `text` is too long, stores nothing and returns false.
     #[must_use]
     pub fn set(&self, text: &str) -> bool {
         if text.len() > 8 * N || text.contains('\0') {

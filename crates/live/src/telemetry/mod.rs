@@ -32,7 +32,8 @@ use units::{Instant, Monotonic};
 /// Size of a worker's file, in bytes.
 pub const FILE_SIZE: usize = size_of::<layout::Page>();
 /// The default telemetry directory. It contains one directory per instance of the user root. Other users have their own
-/// directory, for example `/dev/shm/apus-1000` ([`own`]). A reader of the default directory also searches those.
+/// directory, for example `/dev/shm/apus-1000` ([`own`]). A reader of the default directory also searches the other
+/// users' directories.
 pub const ROOT: &str = "/dev/shm/apus";
 
 /// Identifies a worker in its telemetry file. Set when the worker starts.

@@ -25,7 +25,8 @@ pub struct Reader {
     path: PathBuf,
     process: Process,
     owner: u32,
-    /// The owner's user number, if it is shown before the instance's name to tell apart instances of different users.
+    /// The owner's user ID, if the instance's name is shown with it as a prefix, to distinguish instances of different
+    /// users.
     prefix: Option<u32>,
 }
 
@@ -355,9 +356,9 @@ impl Counts {
 }
 
 /// Finds the living workers under `root`, sorted by instance and number, and leftover files. The result is empty if the
-/// directory does not exist. For the default root, it includes the workers of all users. An instance of a user other
-/// than root and the caller is named with the user's number, for example `1000/edge`. The caller's own instance is
-/// named so only if root has an instance of the same name.
+/// directory does not exist. For the default root, it includes the workers of all users. The name of an instance of a
+/// user other than root and the caller starts with the user's ID, for example `1000/edge`. The name of the caller's own
+/// instance starts with the ID only if root has an instance of the same name.
 pub fn instances(root: &Path) -> Result<(Vec<Reader>, Vec<Leftover>), Error> {
     let failed = |e: io::Error| Error::system(format!("read telemetry directory {}", root.display()), e);
     let (mut living, mut leftovers) = (Vec::<(String, u32, Reader)>::new(), Vec::new());
@@ -370,13 +371,12 @@ pub fn instances(root: &Path) -> Result<(Vec<Reader>, Vec<Leftover>), Error> {
     Ok((living.into_iter().map(|(_, _, reader)| reader).collect(), leftovers))
 }
 
-/// The largest number of folders and files to open of a user who is neither root nor the calling user. This limit
+/// Maximum number of folders and files that are opened of a user who is neither root nor the calling user. This limit
 /// prevents such a user from exhausting the time or the file descriptors of a reader that runs as root.
 const MOST_OF_OTHERS: usize = 128;
 
 /// Searches a user's folder and adds what it finds to `living` and `leftovers`. If `usual` is false, instance names
-/// always start with the user's number. After `most` folders and files, the search stops and adds a note to
-/// `leftovers`.
+/// always start with the user's ID. After `most` folders and files, the search stops and adds a note to `leftovers`.
 fn look_into(
     folder: &Folder,
     usual: bool,
@@ -421,9 +421,9 @@ fn look_into(
     Ok(())
 }
 
-/// Removes the files of the calling user's workers whose process has ended. Returns the paths of the removed files.
+/// Removes the files of the calling user's workers whose processes have ended. Returns the paths of the removed files.
 ///
-/// Keeps files that this version cannot read, because it cannot tell which process they belong to.
+/// Keeps files that this version cannot read, because it cannot tell to which process they belong.
 pub fn remove_leftovers(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let root = folder::own(root);
     let failed = |e: io::Error| Error::system(format!("clear telemetry directory {}", root.display()), e);

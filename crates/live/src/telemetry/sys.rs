@@ -52,7 +52,7 @@ impl Mapping {
 }
 
 /// Copies the current contents of a file that is not safe to map: if its owner truncates the file, a process that has
-/// mapped it is killed by SIGBUS. Missing bytes are 0.
+/// mapped it is killed by SIGBUS. Bytes missing from the file are 0.
 pub(super) fn copied(file: &File) -> Box<Page> {
     use std::os::unix::fs::FileExt as _;
     let mut octets = vec![0; size_of::<Page>()];

@@ -34,9 +34,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Creates `root/<instance>/worker-<n>` in state [`State::Starting`]. It first removes files that dead workers of
-    /// this instance left behind. If `root` is the default, the calling user's folder takes its place
-    /// ([`folder::own`]).
+    /// Creates `root/<instance>/worker-<n>` in state [`State::Starting`]. First removes files that dead workers of this
+    /// instance left behind. If `root` is the default, the calling user's folder is used instead ([`folder::own`]).
     ///
     /// Fails with [`Error::Invalid`] if another process runs an instance of this name, if the worker exists already, or
     /// if the identity has too many ports or an invalid name.
@@ -236,7 +235,7 @@ impl Drop for Telemetry {
     }
 }
 
-/// The longest time to wait for other workers of this user that are starting or ending. Each takes microseconds.
+/// Maximum time to wait for other workers of this user that are starting or ending. Each of them takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn check(id: &Identity) -> Result<(), Error> {
@@ -329,7 +328,7 @@ fn note_thread(page: &Page) -> io::Result<()> {
     Ok(())
 }
 
-/// Shortens a text to at most 64 bytes. It keeps the end, which is the informative part of a path, after a `…`.
+/// Shortens `text` to at most 64 bytes: keeps the end, which is the informative part of a path, after a `…`.
 fn shown(text: &str) -> String {
     const ROOM: usize = 64;
     const MARK: &str = "…";

@@ -14,13 +14,14 @@ const BURST: u32 = 32;
 /// above the second, it adds 100 to the trend; above the third, it adds 1. `FREQ_GEAR3_RX_PACKET_THRESHOLD` to
 /// `FREQ_GEAR1_RX_PACKET_THRESHOLD`.
 const GEARS: [u32; 3] = [3 * BURST, 2 * BURST, BURST];
-/// Added to the trend by a poll above the second gear, `FREQ_UP_TREND2_ACC`.
+/// What a poll above the second threshold adds to the trend, `FREQ_UP_TREND2_ACC`.
 const TREND_2: u32 = 100;
-/// Added to the trend by a poll above the first gear, `FREQ_UP_TREND1_ACC`.
+/// What a poll above the lowest threshold adds to the trend, `FREQ_UP_TREND1_ACC`.
 const TREND_1: u32 = 1;
 /// The trend above which the frequency rises by one step, `FREQ_UP_THRESHOLD`.
 const UP_ABOVE: u32 = 10_000;
-/// Number of empty polls that leave a queue's hint unchanged, `MIN_ZERO_POLL_COUNT`.
+/// After more consecutive empty polls than this, a queue counts as idle (`MIN_ZERO_POLL_COUNT`). While all queues are
+/// idle, no hint is applied.
 const FREE_POLLS: u32 = 10;
 /// Period of the timer that scales down: `TIMER_NUMBER_PER_SECOND` is 10.
 const PERIOD: Nanos = Nanos::from_millis(100);
@@ -50,7 +51,7 @@ const SLEPT: Nanos = Nanos::from_millis(25);
 pub struct L3fwdPower<C> {
     pstates: PStates,
     requested: Hertz,
-    /// One hint per queue. Queues past the end share the last one.
+    /// One hint per queue. All queues from number `MAX_QUEUES - 1` on share the last hint.
     hints: [Hint; MAX_QUEUES],
     empty_polls: [u32; MAX_QUEUES],
     trend: u32,
@@ -86,7 +87,7 @@ impl<C> L3fwdPower<C> {
         }
     }
 
-    /// Ports `power_freq_scaleup_heuristic()`.
+    /// Reimplements DPDK's `power_freq_scaleup_heuristic()`.
     fn hint(&mut self, queue: &Queue<C>) -> Hint {
         let count = queue.fill.saturating_sub(queue.received);
         if count > GEARS[0] {
@@ -105,8 +106,8 @@ impl<C> L3fwdPower<C> {
         Hint::Current
     }
 
-    /// Ports `power_timer_cb()`. Returns whether the frequency falls. Called at the start of an iteration, which has
-    /// already been counted.
+    /// Reimplements DPDK's `power_timer_cb()`. Returns whether the frequency falls. Called at the start of an
+    /// iteration, which has already been counted.
     fn period_ends(&mut self) -> bool {
         let slept = self.slept >= SLEPT;
         let few = self.received.checked_div(self.iterations).is_none_or(|mean| mean < u64::from(BURST));

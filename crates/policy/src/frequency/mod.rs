@@ -44,7 +44,7 @@ pub struct Observation<'a, C> {
     /// Time spent on frames (receiving, processing, sending) since the last decision. A poll that returned no frame
     /// does not count.
     pub busy: Nanos,
-    /// Time since the last decision for which the thread had given up the core.
+    /// Time for which the thread has given up the core since the last decision.
     pub asleep: Nanos,
     /// The frequency at which the core runs. `None` if it is unknown.
     pub running: Option<Hertz>,
@@ -82,7 +82,7 @@ units::named! {
         Load = "load",
         /// For a long time, a lower frequency would have been enough for the load.
         LessLoad = "less_load",
-        /// Several frequencies are high enough; waiting and working together should cost least at this one.
+        /// Several frequencies are high enough. At this one, waiting and working should cost least in total.
         Cheaper = "cheaper",
         /// Frames were later than the goal allows.
         Late = "late",
@@ -120,8 +120,9 @@ pub trait FrequencyPolicy<C> {
     /// must start.
     fn requested(&self) -> Hertz;
 
-    /// How much longer work and wake-ups take at the requested frequency than at the one requested before. A wait
-    /// policy needs this to rescale what it has learned ([`Adaptive::change`](wait::Adaptive::change)).
+    /// How much longer work and wake-ups take at the requested frequency than at the frequency that was requested
+    /// before it. A wait policy needs this to rescale what it has learned
+    /// ([`Adaptive::change`](wait::Adaptive::change)).
     fn slower(&self) -> wait::Slower {
         wait::Slower::NOT
     }

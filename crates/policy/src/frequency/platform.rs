@@ -36,8 +36,8 @@ impl PStates {
         (states.count > 0).then_some(states)
     }
 
-    /// Makes equal steps from `lowest` to `highest`, like Intel's ratios of 100 MHz. `None` if `step` is 0, if `lowest`
-    /// is above `highest`, or if [`PStates::new`] would return `None`.
+    /// Makes equal steps from `lowest` to `highest`, like Intel's multiples of 100 MHz. `None` if `step` is 0, if
+    /// `lowest` is above `highest`, or if [`PStates::new`] would return `None`.
     pub fn steps(lowest: Hertz, highest: Hertz, step: Hertz) -> Option<Self> {
         if step.as_hertz() == 0 {
             return None;
@@ -117,8 +117,8 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// Power of a polling core at the P-state with this index (0 is the lowest), in microwatts. If no power is known,
-    /// it is the frequency instead, so only ratios of two results are meaningful.
+    /// Power of a polling core at the P-state with this index (0 is the lowest), in microwatts. If the power is
+    /// unknown, returns the frequency instead, so only ratios of two results are meaningful.
     pub fn power(&self, state: usize) -> u64 {
         match &self.power {
             Some(PowerTable(table)) => table[state].as_microwatts(),

@@ -9,9 +9,9 @@
 //! decision and its execution are separate steps: from [`Action::Apply`] until [`ModerationPolicy::applied`], a policy
 //! makes no further decision.
 //!
-//! **What the caller must do.** Program [`ModerationPolicy::profile`] before the first packet. Call `decide` once at
-//! the end of each poll of the queue: in Linux, after each completed NAPI poll; outside the kernel, whenever the
-//! counters were read. Carry out the action, and call `applied` when that is done.
+//! **What the caller must do.** Program the profile from [`ModerationPolicy::profile`] before the first packet. Call
+//! `decide` once at the end of each poll of the queue: in Linux, after each completed NAPI poll; outside the kernel,
+//! whenever the counters were read. Carry out the action, and call `applied` when that is done.
 //!
 //! | policy | input | origin |
 //! | --- | --- | --- |
@@ -82,8 +82,8 @@ impl Profile {
     }
 }
 
-/// A queue's counters at one point in time. Each counter is a total with any initial value that only grows; policies
-/// use differences.
+/// A queue's counters at one point in time. Each counter is a total that only grows, from any initial value; policies
+/// use differences only.
 #[derive(Debug)]
 pub struct Sample<C> {
     /// When the counters were read.
@@ -100,7 +100,8 @@ pub struct Sample<C> {
     pub delays: Option<Delays>,
 }
 
-/// How late a group of packets was, from arrival at the NIC to the point at which the goal's latency ends.
+/// How late a group of packets was, measured from their arrival at the NIC to the point at which the goal's latency
+/// ends.
 ///
 /// Delays are assumed to be spread evenly from `shortest` to `longest`, as among the packets of one interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,13 +128,13 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub enum Reason {
-        /// The policy is fixed and had no choice.
+        /// The profile is fixed, so there is nothing to decide.
         Fixed = "fixed",
         /// The last profile has not been programmed yet.
         Applying = "applying",
         /// Too little was seen since the last decision.
         Measuring = "measuring",
-        /// The delays and rates need no change.
+        /// The delays and rates call for no change.
         Steady = "steady",
         /// The window's rates were better or worse than those of the previous window (DIM).
         Rates = "rates",
@@ -143,7 +144,7 @@ units::named! {
         Late = "late",
         /// The ring, which must not overflow, limits the timer; the goal alone would allow a longer one.
         LossBound = "loss_bound",
-        /// Waiting saved no interrupt, because each packet arrived alone.
+        /// The timer saved no interrupts, because each packet arrived alone.
         NoSaving = "no_saving",
         /// The rate has risen, so a timer saves interrupts again.
         Burst = "burst",
@@ -176,12 +177,12 @@ impl Decision {
 
 /// Chooses the moderation of one queue in one direction.
 pub trait ModerationPolicy<C> {
-    /// The profile that the policy requested last or, if different, the profile in force that
-    /// [`ModerationPolicy::applied`] reported. Before the first decision, it is the profile to start with.
+    /// The profile that the policy requested last, or the one in force that [`ModerationPolicy::applied`] reported if
+    /// that differs. Before the first decision, it is the profile to start with.
     fn profile(&self) -> Profile;
 
     /// The longest timer that the policy accepts, for callers that use one timer for several queues. It is longer than
-    /// [`Self::profile`] if the policy uses no timer only because a timer would save nothing.
+    /// that of [`Self::profile`] if the policy would accept a timer, but its own queue does not profit from one.
     fn longest(&self) -> Profile {
         self.profile()
     }
@@ -195,8 +196,8 @@ pub trait ModerationPolicy<C> {
     fn applied(&mut self, now: Instant<C>, in_force: Profile);
 
     /// Adds delays of packets since the previous sample, for callers that have a histogram of delays over several
-    /// polls. They call this for each part of the histogram, and then call `decide` with a sample without delays.
-    /// Policies that do not use delays ignore it.
+    /// polls. Such callers call this method for each part of the histogram, and then call `decide` with a sample
+    /// without delays. Policies that do not use delays ignore the call.
     fn observe(&mut self, _delays: Delays) {}
 }
 

@@ -9,9 +9,9 @@ use super::{Action, Decision, Observation, Reason, WaitPolicy};
 const FREE_POLLS: u32 = 10;
 /// Number of empty polls after which the interrupts are armed: `SUSPEND_THRESHOLD`. Same source.
 const SUSPEND_AFTER: u32 = 300;
-/// Time to spin between two polls until then: `MINIMUM_SLEEP_TIME`. Same source.
+/// Time to spin between two polls before the interrupts are armed: `MINIMUM_SLEEP_TIME`. Same source.
 const SPIN: Nanos = Nanos::from_micros(1);
-/// The longest time for which `epoll_wait` blocks: in `sleep_until_rx_interrupt()`. Same source.
+/// The longest time for which `epoll_wait` blocks, from `sleep_until_rx_interrupt()`. Same source.
 const TIMEOUT: Nanos = Nanos::from_millis(10);
 
 /// The idle loop of l3fwd-power in its legacy and interrupt-only modes. Unlike l3fwd-power, it polls once more after
@@ -19,7 +19,7 @@ const TIMEOUT: Nanos = Nanos::from_millis(10);
 ///
 /// ```text
 ///   frames of any queue ──► its count = 0                 counts are a queue's own;
-///   count < 10  ──► poll                                  the worker takes the least hint
+///   count < 10  ──► poll                                  the worker takes the shortest wait
 ///   count < 300 ──► spin 1 us                             and acts only if all are idle
 ///   else        ──► arm, check, block up to 10 ms; then poll on (counts stay)
 /// ```

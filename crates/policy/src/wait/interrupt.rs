@@ -1,4 +1,4 @@
-//! Blocks as soon as a poll is empty.
+//! Blocks as soon as a poll finds no frame.
 
 use super::{Action, Decision, Observation, Reason, WaitPolicy};
 

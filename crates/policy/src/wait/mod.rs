@@ -39,7 +39,7 @@ use units::{Instant, Nanos};
 /// What a worker observed since the last decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a, C> {
-    /// When the worker had finished this poll: if it returned frames, they have been processed and sent.
+    /// When the worker finished this poll. If the poll returned frames, they have been processed and sent by then.
     pub now: Instant<C>,
     /// What this poll found on each queue. The queues are always in the same order.
     pub queues: &'a [Queue<C>],
@@ -114,7 +114,7 @@ pub struct Ended<C> {
 
 impl<C> Ended<C> {
     /// How late a timed wait ended: the time from the requested end until the worker ran again. `None` if no end was
-    /// requested, or if the device ended the wait earlier.
+    /// requested, or if the device ended the wait before the requested end.
     pub fn overshoot(&self) -> Option<Nanos> {
         let due = match self.action {
             Action::Poll | Action::BlockUntil(None) => return None,
@@ -130,13 +130,13 @@ impl<C> Ended<C> {
 pub enum Action<C> {
     /// Poll again at once.
     Poll,
-    /// Keep the core for about this long, in the cheapest state in which it still runs (`pause`).
+    /// Keep the core for about this long, in the cheapest state in which it still runs (the `pause` instruction).
     Pause(Nanos),
     /// Give up the core until this time.
     SleepUntil(Instant<C>),
-    /// Arm the interrupts of all queues and poll once more. If this poll finds no frame either, give up the core until
-    /// a frame arrives or the given time is reached. Without this poll, a frame that arrived just before the interrupts
-    /// were armed would raise no interrupt and be missed.
+    /// Arm the interrupts of all queues and poll once more. If this poll finds no frame, give up the core until a frame
+    /// arrives or the given time is reached. Without the poll, a frame that arrived just before the interrupts were
+    /// armed would raise no interrupt and be missed.
     BlockUntil(Option<Instant<C>>),
 }
 
@@ -183,7 +183,7 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub enum Reason {
-        /// The policy is fixed and had no choice.
+        /// The policy follows a fixed rule, so there was nothing to choose.
         Fixed = "fixed",
         /// Frames arrived, so the next poll is likely to find more.
         Traffic = "traffic",
@@ -195,12 +195,12 @@ units::named! {
         Interrupt = "interrupt",
         /// No frame has arrived for a long time, so only an interrupt ends the wait.
         Idle = "idle",
-        /// No wait is cheaper than polling, although no earlier lateness has to be made up for.
+        /// No wait is cheaper than polling, even though no late packets are owed.
         GoalTooTight = "goal_too_tight",
-        /// Too many packets were late before, and avoiding further late packets now costs more than polling. (See
-        /// [`Adaptive`]: late packets are owed.)
+        /// Too many packets were late before. Further late packets are now so expensive that polling is the cheapest
+        /// choice. (See [`Adaptive`]: late packets are owed.)
         Late = "late",
-        /// The time until the ring overflows limited the wait, not the goal.
+        /// The time until the ring overflows, not the goal, limited the wait.
         LossBound = "loss_bound",
     }
 }
@@ -244,8 +244,8 @@ pub enum Policy<C> {
 }
 
 impl<C> Policy<C> {
-    /// Starts from costs that were measured on this platform; see [`Adaptive::know`]. The other policies do not use
-    /// costs, so this does not change them.
+    /// Starts from costs that were measured on this platform; see [`Adaptive::know`]. The other policies ignore this
+    /// call, because they do not use costs.
     pub fn know(&mut self, costs: &WakeCosts) {
         if let Self::Adaptive(policy) = self {
             policy.know(costs);
@@ -274,8 +274,8 @@ impl<C> WaitPolicy<C> for Policy<C> {
     }
 }
 
-/// Implements `Clone` and `Copy` for any clock. Derives would require `Copy` of the clock's marker type, which has no
-/// values.
+/// Implements `Clone` and `Copy` for any clock. Derives would add the needless bound `C: Copy` on the clock's marker
+/// type.
 macro_rules! copy_for_any_clock {
     ($($name:ident),*) => {$(
         impl<C> Clone for $name<C> {

@@ -35,12 +35,12 @@ impl Mode {
     /// `adaptive` with the default goal, [`DEFAULT_GOAL`].
     pub const ADAPTIVE: Self = Self::Adaptive(AdaptiveConfig { goal: None, loss: None, interrupts: true });
 
-    /// The mode `adaptive` with this latency goal.
+    /// The mode `adaptive` with the given latency goal.
     pub const fn holding(goal: Goal) -> Self {
         Self::Adaptive(AdaptiveConfig { goal: Some(goal), loss: None, interrupts: true })
     }
 
-    /// The mode with this name and its default settings. `None` if there is no such mode.
+    /// The mode with this name, with default settings. `None` if there is no such mode.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
@@ -65,7 +65,8 @@ impl Mode {
     }
 }
 
-/// Writes for example `backoff 100us` or `adaptive p99=40us`, and plain `adaptive` if no goal was chosen.
+/// Writes the mode and its settings, for example `backoff 100us` or `adaptive p99=40us`. Writes plain `adaptive` if no
+/// goal was chosen.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

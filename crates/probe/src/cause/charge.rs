@@ -1,5 +1,5 @@
-//! Computes from the events on one CPU which threads and interrupts used that CPU, and for how long. This module does
-//! no I/O.
+//! Computes which threads and interrupts used a CPU, and for how long, from the events on that CPU. This module does no
+//! I/O.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub enum Source {
     Interrupt {
         /// Interrupt number.
         irq: u32,
-        /// Name of the interrupt; empty when the handler ends.
+        /// Name of the interrupt. Empty in an event that reports the end of the handler.
         name: String,
     },
     /// An interrupt of the CPU itself, such as its timer.
@@ -90,7 +90,7 @@ enum Running {
 /// lower scheduling class ran although the measuring thread was runnable. `own` is the name of the measuring thread.
 ///
 /// `events` must be in order of time. Events before `from` show what the CPU was doing at `from`. `running` is true if
-/// the measuring thread is known to have run at `from`, outside interrupts.
+/// the measuring thread is known to have run at `from`, and not in an interrupt.
 pub fn charge(
     own: &str,
     running: bool,
@@ -158,7 +158,7 @@ impl Books<'_> {
         }
     }
 
-    /// Counts that a cause began to use the CPU.
+    /// Counts one more time that a cause began to use the CPU.
     fn began(&mut self, at: Instant<Monotonic>, top: Option<&Source>, state: &Running) {
         let cause = self.cause(top, state);
         if at >= self.from && cause != Cause::Unaccounted {
@@ -166,8 +166,8 @@ impl Books<'_> {
         }
     }
 
-    /// Charges the run time of an NMI handler that ended at `at`, and subtracts it from the causes that were charged
-    /// since `before`.
+    /// Charges the run time of an NMI handler that ended at `at`, but at most the time since `before`. Subtracts it
+    /// from the cause that was charged meanwhile.
     fn nmi(
         &mut self,
         at: Instant<Monotonic>,

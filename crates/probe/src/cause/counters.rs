@@ -13,15 +13,15 @@ use crate::conditions::steal_ms;
 
 /// `MSR_SMI_COUNT`: number of system management interrupts since reset. Intel SDM volume 4, table 2-21 and others.
 const SMI_COUNT: u64 = 0x34;
-/// Usual maximum duration of one interrupt, and of a run of softirqs. A run ends after two jiffies or ten rounds
-/// (kernel/softirq.c, MAX_SOFTIRQ_TIME, MAX_SOFTIRQ_RESTART); most end far earlier.
+/// Assumed maximum duration of one interrupt. `SOFTIRQ` is the maximum of a run of softirqs, which ends after two
+/// jiffies or ten rounds (kernel/softirq.c, MAX_SOFTIRQ_TIME, MAX_SOFTIRQ_RESTART). Most end far earlier.
 const INTERRUPT: Nanos = Nanos::from_micros(20);
 const SOFTIRQ: Nanos = Nanos::from_millis(2);
 
-/// The counters at one time. A counter that is not readable is left out, so it cannot be a cause.
+/// The counters at one point in time. A counter that is not readable is left out, so it cannot be named as a cause.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Counters {
-    /// Interrupt counts, by the first word of the line, each with the rest of the line as its name.
+    /// Interrupt counts by the first word of their line in /proc/interrupts, with the rest of the line as the name.
     interrupts: BTreeMap<String, (String, u64)>,
     softirqs: BTreeMap<String, u64>,
     steal_ms: Option<u64>,
@@ -59,7 +59,7 @@ impl Counters {
         }
     }
 
-    /// The hypervisor or the firmware, if its counter increased until `later`.
+    /// The firmware or the hypervisor as the cause, if its counter increased between these readings and `later`.
     pub(super) fn outside(&self, later: &Self) -> Option<Cause> {
         let moved = |a: Option<u64>, b: Option<u64>| a.zip(b).is_some_and(|(a, b)| b > a);
         if moved(self.smis, later.smis) {
@@ -68,8 +68,8 @@ impl Counters {
         moved(self.steal_ms, later.steal_ms).then_some(Cause::Steal)
     }
 
-    /// The likely cause of a time `length` off the CPU between these readings and `later`, and all counters that
-    /// increased. `usual` contains the increases in quiet times.
+    /// The likely cause if the thread was off the CPU for `length` between these readings and `later`, and all counters
+    /// that increased. `usual` contains the increases in quiet times.
     pub(super) fn likely(&self, later: &Self, usual: &Usual, length: Nanos) -> (Cause, Vec<Charge>) {
         let mut moved: Vec<(Cause, u64, Nanos)> = Vec::new();
         for (line, (name, after)) in &later.interrupts {
@@ -120,7 +120,7 @@ impl Counters {
         }
     }
 
-    /// The counters that increased until `later`, by the name of the line.
+    /// By how much the counters increased until `later`, by the name of their line.
     pub(super) fn moved(&self, later: &Self) -> BTreeMap<String, u64> {
         let interrupts = later
             .interrupts
@@ -139,7 +139,7 @@ impl Counters {
 pub(super) struct Usual(BTreeMap<String, u64>);
 
 impl Usual {
-    /// Learns from a time in which nothing had to be explained.
+    /// Learns from the increases in a time span in which there was nothing to explain.
     pub(super) fn learn(&mut self, moved: BTreeMap<String, u64>) {
         for (line, n) in moved {
             let most = self.0.entry(line).or_default();
@@ -152,8 +152,8 @@ impl Usual {
     }
 }
 
-/// The column of `cpu` in /proc/interrupts or /proc/softirqs: for each name of a line, the text after the columns, and
-/// the count. Columns are found by their heading, because offline CPUs have none.
+/// The column of `cpu` in /proc/interrupts or /proc/softirqs. Maps the name of each line to the text after the columns
+/// and the count. Columns are found by their heading, because offline CPUs have no column.
 fn table(text: &str, cpu: usize) -> BTreeMap<String, (String, u64)> {
     let mut lines = text.lines();
     let heading: Vec<&str> = lines.next().unwrap_or_default().split_ascii_whitespace().collect();
@@ -168,7 +168,7 @@ fn table(text: &str, cpu: usize) -> BTreeMap<String, (String, u64)> {
     lines.filter_map(row).collect()
 }
 
-/// The name of a device interrupt: the words after the controller and the trigger.
+/// The name of a device interrupt: the last word after the counts.
 fn device(rest: &str) -> String {
     rest.split_ascii_whitespace().last().unwrap_or("?").to_owned()
 }

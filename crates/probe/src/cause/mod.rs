@@ -6,8 +6,8 @@
 //!   /proc/interrupts, softirqs, stat, schedstat; SMI count ─► before and after ────────────┘
 //! ```
 //! Tracepoints answer this exactly, at a cost of a few hundred nanoseconds for each event on the measured CPU. They are
-//! opened for this process alone and close with it, so nothing is left behind. Where tracepoints are not available,
-//! counters that changed make a cause likely, and the explanation says that it is only likely.
+//! opened for this process alone and close with it, so nothing is left behind. Without tracepoints, a likely cause is
+//! inferred from counters that changed, and the explanation says that it is only likely.
 //!
 //! Times are *net*: if an interrupt is itself interrupted, the time of the inner one is not counted for the outer one.
 //! Time that no event accounts for was taken by the hypervisor, the firmware or the hardware. Steal time and the count
@@ -62,7 +62,7 @@ pub enum Cause {
     Idle,
     /// The hypervisor ran something else on the physical CPU (steal time).
     Steal,
-    /// A system management interrupt: the firmware.
+    /// The firmware, in a system management interrupt (SMI).
     Smi,
     /// Unknown: the kernel reported nothing. The hypervisor, the firmware, the hardware, or the entry to and exit from
     /// an interrupt may have used the CPU.
@@ -92,10 +92,10 @@ impl fmt::Display for Cause {
 pub struct Charge {
     /// What used the CPU.
     pub cause: Cause,
-    /// Time for which the cause used the CPU, in nanoseconds, not counting interrupts of the cause itself; 0 if the
+    /// Time for which the cause used the CPU, in nanoseconds, not counting interrupts that interrupted it; 0 if the
     /// evidence is counters.
     pub ns: u64,
-    /// Number of times that the cause began to use the CPU; with counters, the increase of the counter.
+    /// Number of times that the cause began to use the CPU. If the evidence is counters, the increase of the counter.
     pub times: u64,
 }
 
@@ -103,7 +103,7 @@ pub struct Charge {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
-    /// Tracepoints: every event with its time.
+    /// Tracepoints: every event with its time of occurrence.
     Trace,
     /// Counters before and after: the cause is likely, not certain.
     Counters,
@@ -130,13 +130,14 @@ pub struct Explanation {
     pub events_lost: u64,
 }
 
-/// Unaccounted time up to this length is attributed to the entry to and exit from an interrupt. On bare metal that
-/// takes about a microsecond; under a nested hypervisor 9 to 20 us (in storms of inter-processor interrupts on a VM
-/// with 2 CPUs, Linux 6.18; it varies from hour to hour).
+/// Unaccounted time up to this length is attributed to the entry to and exit from an interrupt. On bare metal, entry
+/// and exit take about a microsecond. Under a nested hypervisor they take 9 to 20 us, varying from hour to hour (storms
+/// of inter-processor interrupts on a VM with 2 CPUs, Linux 6.18).
 const ENTRY_AND_EXIT: Nanos = Nanos::from_micros(25);
 
 /// Chooses the main cause: the known cause with the most time. The result is [`Cause::Unaccounted`] if more than half
-/// of the time is unaccounted for, and that time is too long for the entries to and exits from the known interrupts.
+/// of the time is unaccounted for, and the unaccounted time is too long for the entries to and exits from the known
+/// interrupts.
 pub fn main_cause(charges: &[Charge]) -> Cause {
     let total: u64 = charges.iter().map(|charge| charge.ns).sum();
     let unaccounted: u64 = charges.iter().filter(|of| of.cause == Cause::Unaccounted).map(|of| of.ns).sum();

@@ -57,19 +57,19 @@ const DATA_TAIL: usize = 1032;
 
 /// A record in the ring.
 pub(super) enum Record<'a> {
-    /// A tracepoint was hit at this time, with its record.
+    /// A tracepoint was hit: the time and the raw record.
     Sample(Instant<Monotonic>, &'a [u8]),
-    /// The ring was full: this many records are missing.
+    /// The ring was full, so this many records are missing.
     Lost(u64),
 }
 
-/// The tracepoints of one CPU, in the order in which they were hit. Closed on drop.
+/// The tracepoints of one CPU. Records come in the order in which the tracepoints were hit. Closed on drop.
 #[derive(Debug)]
 pub(super) struct PerfRing {
     base: NonNull<u8>,
     length: usize,
     page: usize,
-    /// A record that wraps around the end of the ring, copied into one piece.
+    /// Buffer for a record that wraps around the end of the ring, copied into one piece.
     joined: Vec<u8>,
     // Declared after the mapping, which belongs to the first of these events, so that they are closed last.
     _events: Vec<OwnedFd>,
@@ -98,7 +98,7 @@ impl PerfRing {
         Ok(ring)
     }
 
-    /// Takes all available records.
+    /// Passes all available records to `each`, and removes them from the ring.
     pub(super) fn drain(&mut self, mut each: impl FnMut(Record<'_>)) {
         // perf_event_open(2), "MMAP layout": read the head, then the data; write the tail after it.
         let head = self.counter(DATA_HEAD).load(Ordering::Acquire);
@@ -133,7 +133,7 @@ impl PerfRing {
         unsafe { &*self.base.as_ptr().add(offset).cast::<AtomicU64>() }
     }
 
-    /// Copies `size` bytes from position `from`, joined if they wrap around the end.
+    /// Returns `size` bytes from position `from`, copied into one piece if they wrap around the end of the ring.
     fn copy(&mut self, from: u64, size: usize) -> &[u8] {
         let data = self.length - self.page;
         let at = (from % data as u64) as usize;

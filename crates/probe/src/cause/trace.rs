@@ -15,7 +15,7 @@ use units::{Instant, Monotonic, Nanos};
 
 use super::charge::{Event, Source, Task, What};
 
-/// Folders where the tracing file system may be mounted.
+/// Directories where the tracing file system may be mounted.
 const MOUNTS: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 
 /// The meaning of a record.
@@ -107,7 +107,7 @@ impl Tracepoints {
         Ok(Self { points })
     }
 
-    /// Numbers of the tracepoints.
+    /// Numbers of the tracepoints, in ascending order.
     pub(super) fn ids(&self) -> Vec<u64> {
         let mut ids: Vec<u64> = self.points.keys().copied().collect();
         ids.sort_unstable();
@@ -152,8 +152,8 @@ fn task([name, pid, prio]: &[Field; 3], raw: &[u8]) -> Option<Task> {
     Some(Task { name: name.text(raw)?, pid: pid.unsigned(raw)? as u32 as i32, prio: prio.unsigned(raw)? as u32 as i32 })
 }
 
-/// Whether a switched-out thread could have continued. Only the low bits name a waiting state; higher bits say that
-/// it was preempted (include/linux/sched.h, `TASK_REPORT` = 0x7f).
+/// Whether a switched-out thread could have continued. Only the low bits denote a waiting state; a higher bit denotes
+/// preemption (include/linux/sched.h, `TASK_REPORT` = 0x7f).
 fn is_runnable(state: u64) -> bool {
     state & 0x7f == 0
 }
@@ -173,12 +173,12 @@ impl Field {
         })
     }
 
-    /// A text of fixed size, terminated by a zero.
+    /// Reads a string of fixed size, terminated by a zero byte.
     fn text(self, raw: &[u8]) -> Option<String> {
         self.bytes(raw).map(until_zero)
     }
 
-    /// Reads a `__data_loc` text: the low half of a word contains the offset of the text, the high half its length.
+    /// Reads a `__data_loc` string: the low half of a word contains the offset of the string, the high half its length.
     fn located(self, raw: &[u8]) -> Option<String> {
         let word = self.unsigned(raw)?;
         let (offset, length) = ((word & 0xffff) as usize, (word >> 16 & 0xffff) as usize);

@@ -14,7 +14,7 @@ use super::{Cause, Causes, Charge, Evidence, Explanation, main_cause};
 
 /// Number of events kept: two seconds at 100,000 per second.
 const HISTORY: usize = 200_000;
-/// Time between two readings of the counters when nothing has to be explained.
+/// Time between two readings of the counters while there is nothing to explain.
 const READ: Duration = Duration::from_millis(100);
 
 /// Collects trace events or counters of one CPU. Call [`poll`](Self::poll) from another CPU, so that the watcher takes
@@ -35,7 +35,7 @@ struct Tracing {
     ring: PerfRing,
     points: Tracepoints,
     history: VecDeque<Event>,
-    /// The newest discarded event.
+    /// Time of the newest discarded event. `None` if no event was discarded.
     forgotten: Option<Instant<Monotonic>>,
     lost: u64,
 }
@@ -159,7 +159,7 @@ impl Watcher {
         explanation
     }
 
-    /// Discards the events before `before`. Later calls of [`explain`](Self::explain) must not need them.
+    /// Discards the events before `before`. Later calls of [`explain`](Self::explain) must not ask for earlier times.
     pub fn forget(&mut self, before: Instant<Monotonic>) {
         if let Some(tracing) = &mut self.tracing {
             let keep = tracing.history.partition_point(|event| event.at < before);

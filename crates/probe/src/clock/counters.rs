@@ -5,7 +5,8 @@
 //!   CPU b              t2 ─────────┘
 //! ```
 //! t2 lies between t1 and t3, so b's counter is ahead of a's by t2 - (t1 + t3) / 2, to within (t3 - t1) / 2. Of all
-//! exchanges, the shortest one gives the tightest bound; a delay only makes an exchange longer, so it is not used.
+//! exchanges, the shortest one gives the tightest bound; a delay only makes an exchange longer, so delayed exchanges
+//! are not used.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -101,7 +102,8 @@ fn until(done: impl Fn() -> bool, gone: &AtomicBool) -> bool {
 }
 
 impl Comparison {
-    /// Offset and its bound in ticks, from the shortest round trip.
+    /// Offset of the second counter and the maximum error of this offset, in ticks, from the shortest round trip.
+    /// `None` without a usable round trip.
     fn offset(&self) -> Option<(i64, u64)> {
         let shortest = self.rounds.iter().filter(|[t1, _, t3]| t3 > t1).min_by_key(|[t1, _, t3]| t3 - t1)?;
         let [t1, t2, t3] = shortest.map(i128::from);

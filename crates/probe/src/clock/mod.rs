@@ -30,7 +30,7 @@ use crate::{Control, Error, Probe, clockcheck};
 
 /// Name of the measuring thread.
 const THREAD: &str = "apus-clock";
-/// Number of readings that one sample averages, because timing them costs as much as one reading.
+/// Number of readings that one sample averages. A batch is needed because taking the time costs as much as one reading.
 const BATCH: u64 = 100;
 /// Batches measured for each clock.
 const BATCHES: u64 = 500;
@@ -177,7 +177,7 @@ impl Clock {
     }
 }
 
-/// The time that timing a batch adds to each of its readings.
+/// The time that measuring a batch adds to each of its readings.
 fn reading_cost() -> Overhead {
     let mut cost = Recorder::new();
     for _ in 0..BATCHES {

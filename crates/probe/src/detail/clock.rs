@@ -19,7 +19,7 @@ pub struct ClockDetail {
     pub tsc_pairs: Vec<TscPair>,
 }
 
-/// Properties of a clock. The time to read the clock is a distribution, so it is in the terms.
+/// Properties of a clock. The time to read the clock is a distribution, so it is reported as a term instead.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClockFacts {
@@ -30,7 +30,7 @@ pub struct ClockFacts {
     /// Smallest difference between two consecutive readings that differ, in nanoseconds; null if the reading never
     /// changed.
     pub smallest_step_ns: Option<u64>,
-    /// Number of readings earlier than the one before.
+    /// Number of readings that were earlier than the reading before.
     pub backwards: u64,
 }
 

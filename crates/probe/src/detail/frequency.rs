@@ -11,7 +11,7 @@ pub struct FrequencyDetail {
     /// Interface through which frequencies were requested: `userspace governor`, `limits of the policy` or `HWP request
     /// (MSR 0x774)`.
     pub via: String,
-    /// Frequencies in hertz. They were requested one after the other in this order, over and over.
+    /// Frequencies in hertz. They were requested one after the other in this order, repeatedly.
     pub levels_hz: Vec<u64>,
     /// Number of work items that were timed. Each is the same fixed amount of computation.
     pub units: u64,
@@ -43,8 +43,8 @@ pub struct FrequencyChange {
     pub unit_after_ns: u64,
     /// Time from the request to the first work item at the new speed, in nanoseconds; null if the speed did not change.
     pub effect_ns: Option<u64>,
-    /// How much longer the slowest work item around the change took than both medians, in nanoseconds; 0 if no item
-    /// did.
+    /// How much longer the slowest work item around the change took than the longer of the two medians, in nanoseconds;
+    /// 0 if none took longer.
     pub stall_ns: u64,
     /// Effective frequency after the request in hertz, from the counters APERF and MPERF and the time stamp counter.
     pub effective_hz: Reading<u64>,

@@ -13,8 +13,8 @@ pub struct IdleDetail {
     pub how: Name<How>,
     /// Idle states of the CPU, the shallowest first; empty in a guest that halts.
     pub states: Vec<IdleFacts>,
-    /// The measured combinations of idle state, idle time and source of the wake-up. The distribution of each is the
-    /// term that the case names.
+    /// The measured combinations of idle state, idle time and source of the wake-up. Each case names the term that
+    /// contains its distribution.
     pub cases: Vec<IdleCase>,
     /// Halt polling by the guest's own kernel. It is known only if the idle driver is haltpoll.
     pub guest_halt_polling: Reading<HaltPolling>,
@@ -48,7 +48,7 @@ pub struct IdleCase {
     pub sleep_ns: u64,
     /// Number of wake-ups.
     pub wakeups: u64,
-    /// Number of times that the kernel requested this state during the case. If it is far lower than `wakeups`, the
+    /// Number of times that the kernel requested this state during the case. If this is far lower than `wakeups`, the
     /// figures do not describe this state.
     pub entered: Reading<u64>,
     /// Extra wake-up time of this case, in nanoseconds: its median minus the median of the first measured state with

@@ -1,4 +1,4 @@
-//! What the result of another tool has besides distributions.
+//! What an imported result contains besides distributions.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use tester::host::Reading;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InterruptDetail {
-    /// Where the frames travelled: `lab` for a veth pair, otherwise the name of the interface.
+    /// Path of the frames: `lab` for a veth pair, otherwise the name of the interface.
     pub bed: String,
     /// How the receiver waited for frames.
     pub wait: Name<Wait>,

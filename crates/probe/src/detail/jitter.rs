@@ -9,10 +9,10 @@ use crate::cause::{Cause, Evidence, Explanation};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JitterDetail {
-    /// A pass of the loop that takes longer than this many nanoseconds is a gap.
+    /// Threshold in nanoseconds: a pass of the loop that takes longer is a gap.
     pub gap_over_ns: u64,
-    /// Disturbances longer than this many nanoseconds are explained. A disturbance is one gap, or several less than 5
-    /// us apart.
+    /// Threshold in nanoseconds: longer disturbances are explained. A disturbance is one gap, or several at most 5 us
+    /// apart.
     pub explain_over_ns: u64,
     /// Results of each measured CPU.
     pub cpus: Vec<JitterCpu>,
@@ -55,7 +55,7 @@ pub struct JitterCpu {
     pub packets: Packets,
 }
 
-/// Sums over the disturbances that have the same main cause.
+/// Totals of all disturbances with the same main cause.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CauseTotal {
@@ -70,7 +70,7 @@ pub struct CauseTotal {
     pub largest_ns: u64,
 }
 
-/// An explained disturbance: one gap, or several less than 5 us apart.
+/// An explained disturbance: one gap, or several at most 5 us apart.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Explained {

@@ -11,7 +11,7 @@
 //! ```
 //! The method is taken from the microbenchmark in Intel's P-state guide (637284-001US, figures 4 and 5), and from
 //! ftalat (Mazouz et al., "Evaluation of CPU frequency transition latency", 2014). As in ftalat, several items in a row
-//! have to *stay* at the new duration, because a single one may have it by chance.
+//! must *stay* at the new duration, because a single item may reach it by chance.
 
 use units::{Instant, Monotonic, Nanos};
 
@@ -42,25 +42,26 @@ pub struct Transition {
     pub after: Nanos,
     /// Time from the request to the start of the first item at the new speed; `None` if the speed did not change.
     pub effect: Option<Nanos>,
-    /// How much longer the slowest item around the change took than both medians. Zero if no item did.
+    /// How much longer the slowest item around the change took than the longer of the two medians. Zero if none took
+    /// longer.
     pub stall: Nanos,
 }
 
-/// Number of consecutive items considered for the new speed: a single one may be fast by chance, or interrupted.
+/// Number of consecutive items that are examined for the new speed: a single one may be fast by chance, or interrupted.
 const STAY: usize = 8;
-/// How many of these items must have the new speed: an interrupt may disturb some.
+/// Of [`STAY`] consecutive items, this many must have the new speed: an interrupt may disturb some.
 const OF_THEM: usize = 6;
 /// Smallest difference of two medians, in percent, that counts as a change of speed. P-states are 100 MHz apart, which
-/// is at least 3 %.
+/// makes a difference of at least 3 %.
 const LEAST_CHANGE_PERCENT: u64 = 2;
-/// A change of speed must exceed the variation without one by this factor.
+/// To count as a change of speed, a difference must exceed this many times the variation without a request.
 const UNREST: u64 = 3;
 /// Number of items after the effect that still count as part of the change.
 const BEHIND: usize = 3;
 
 /// Finds the effect of `request`. `units` are all work items in order. `previous` and `next` are the times of the
-/// requests before and after (or of the start and the end of the run). `None` without items before and after the
-/// request.
+/// requests before and after (or of the start and the end of the run). `None` unless there are items both before and
+/// after the request.
 pub fn transition(
     units: &[Unit],
     previous: Instant<Monotonic>,
@@ -98,8 +99,8 @@ fn changed(before: Nanos, after: Nanos, unrest: Nanos) -> bool {
     difference.as_nanos() * 100 > low.as_nanos() * LEAST_CHANGE_PERCENT && difference > unrest * UNREST
 }
 
-/// How far the medians of the two halves differ without a request in between. A busy neighbor also lengthens items for
-/// a while.
+/// The variation without a request: how far the medians of the two halves of `units` differ. For example, a busy
+/// neighbor lengthens items for a while.
 fn unrest(units: &[Unit]) -> Nanos {
     let (first, second) = units.split_at(units.len() / 2);
     match (median(first), median(second)) {
@@ -118,8 +119,8 @@ fn settled(units: &[Unit], before: Nanos, after: Nanos) -> Option<usize> {
     })
 }
 
-/// Returns the items that started at or after `from` and before `to`. Empty if `to` is earlier than `from`, as after a
-/// late request.
+/// Returns the items that started at or after `from` and before `to`. Empty if `to` is earlier than `from`, which
+/// happens after a late request.
 pub fn between(units: &[Unit], from: Instant<Monotonic>, to: Instant<Monotonic>) -> &[Unit] {
     let index = |at: Instant<Monotonic>| units.partition_point(|unit| unit.start < at);
     &units[index(from).min(index(to))..index(to)]

@@ -141,7 +141,7 @@ impl Frequency {
     }
 }
 
-/// A request as it was made.
+/// A frequency request that was made.
 struct Asked {
     request: Request,
     level: Hertz,
@@ -343,7 +343,8 @@ impl Frequency {
     }
 }
 
-/// The batches, at most [`DRAWN`]: neighbors are merged, and the longer one is kept.
+/// The batches for the figure, at most [`DRAWN`]. If there are more, neighboring batches are merged, and the longer
+/// duration is kept.
 fn drawn(units: &[Unit], batch: usize, began: Instant<Monotonic>) -> Vec<(u64, u64)> {
     let size = batch.max(units.len().div_ceil(DRAWN));
     let point = |row: &Unit| (row.start.since(began).unwrap_or(Nanos::ZERO).as_nanos(), row.took.as_nanos());

@@ -10,7 +10,8 @@ use units::Hertz;
 
 use crate::Error;
 
-/// `IA32_MPERF` and `IA32_APERF`. Intel SDM volume 4, table 2-2; AMD64 APM volume 2, "Effective frequency".
+/// Numbers of the MSRs `IA32_MPERF` and (in `APERF`) `IA32_APERF`. Intel SDM volume 4, table 2-2; AMD64 APM volume 2,
+/// "Effective frequency".
 const MPERF: u32 = 0xe7;
 const APERF: u32 = 0xe8;
 
@@ -39,7 +40,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Finds the requested interface, or returns an error that says what it lacks.
+    /// Finds the requested interface, or returns an error that says what is missing.
     pub(super) fn find(access: &Access, cpu: u32, via: Via) -> Result<Self, Error> {
         let policy = policy_of(access, cpu)?;
         let governor = || {
@@ -85,7 +86,7 @@ impl Way {
         Ok(limits.map(|(min, max)| [Hertz::new(min * 1_000), Hertz::new(max * 1_000)]))
     }
 
-    /// Takes control of the setting, through the journal, until the returned value is released.
+    /// Takes over the frequency setting through the journal, until the returned value is released.
     pub(super) fn hold(&self, access: &Access, level: Hertz) -> Result<Held, Error> {
         let plan = Plan::new("probe frequency");
         let value = self.value(level)?;

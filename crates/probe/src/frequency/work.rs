@@ -15,7 +15,7 @@ pub(super) struct Work {
     steps: u64,
 }
 
-/// Number of work items measured to find the number of steps for the wanted time.
+/// Number of work items that are timed to find how many steps take the wanted time.
 const CALIBRATION: usize = 200;
 
 impl Work {

@@ -1,15 +1,16 @@
 //! Measures how long it takes to leave an idle state.
 //!
 //! ```text
-//!   allow one state alone (or limit the exit latency) ─► measure ─► take the settings back
+//!   allow one state alone (or limit the exit latency) ─► measure ─► restore the settings
 //!                                                          │
 //!        timer:   due ──────────► first clock reading of the thread
 //!        cpu:     the other CPU's stamp ─ eventfd ─► the same
 //!        frame:   the XDP stamp ─► the same (the probe `interrupt`)
 //! ```
-//! **Two kinds of wake-up** are measured, because some processors leave a deep state *before* a timer expires, since
-//! they know its expiry (pre-wake: on Ivy Town, waking takes 17.6 us instead of 73.8 us, as the tool wult found). A
-//! packet has no such advantage. So the figure for a timer is never given alone.
+//! **Two kinds of wake-up** are measured: by a timer, and by another CPU (directly or with a frame). Some processors
+//! know when a timer expires, and leave a deep state *before* that time (pre-wake: on Ivy Town, waking takes 17.6 us
+//! instead of 73.8 us, as the tool wult found). Packets do not benefit from this, so the figure for a timer is never
+//! given alone.
 //!
 //! **In a guest** there is usually no cpuidle, or only the driver haltpoll. The CPU then halts, and the host decides
 //! what happens: it may poll for a while before it gives the CPU to others (kernel documentation,
@@ -43,8 +44,8 @@ use crate::{Control, Error, Probe};
 
 pub use crate::detail::idle::{How, Source};
 
-/// Idle times in a guest that reveal the halt polling of its host: from below its usual limit (200 us, arch/x86/kvm
-/// KVM_HALT_POLL_NS_DEFAULT) to far above it.
+/// Idle times that reveal how long the host of a guest polls before it halts a CPU: from below the usual limit (200 us,
+/// arch/x86/kvm KVM_HALT_POLL_NS_DEFAULT) to far above it.
 const LADDER: [Nanos; 5] = [
     Nanos::from_micros(50),
     Nanos::from_micros(100),
@@ -52,7 +53,7 @@ const LADDER: [Nanos; 5] = [
     Nanos::from_millis(1),
     Nanos::from_millis(10),
 ];
-/// Least time to sleep in a state.
+/// Shortest idle time for states with a short target residency.
 const SHORTEST: Nanos = Nanos::from_micros(200);
 
 /// The probe `idle` and its settings.
@@ -135,7 +136,7 @@ impl Idle {
     }
 }
 
-/// One combination of state, sleep and source.
+/// One combination of idle state, idle time and source of the wake-up.
 struct Case<'a> {
     state: Option<&'a State>,
     sleep: Nanos,

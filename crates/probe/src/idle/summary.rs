@@ -1,4 +1,4 @@
-//! The details of a measurement: each case compared with the first one, and the halt polling of the guest's kernel.
+//! The details of a measurement: each case compared with the first case, and the halt polling of the guest's kernel.
 
 use std::fs;
 use std::path::Path;

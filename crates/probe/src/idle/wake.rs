@@ -19,7 +19,7 @@ const VARIES_PERCENT: u64 = 20;
 /// Number of first wake-ups that are not counted.
 const WARM_UP: u64 = 3;
 
-/// The idle times of a case: around `sleep`, the same for all sources.
+/// The idle times of a case: random around `sleep`, with the same sequence for all sources.
 struct Sleeps {
     sleep: Nanos,
     random: Random,
@@ -64,18 +64,19 @@ pub(super) fn by_timer(idle: &Idle, sleep: Nanos, control: &Control) -> Result<R
     })
 }
 
-/// Clock reading before the first waking call that is not yet served; 0 if there is none.
+/// Clock reading just before the first waking call that the sleeper has not served yet, in nanoseconds; 0 if there is
+/// none.
 #[derive(Debug, Default)]
 struct Stamp(AtomicU64);
 
 impl Stamp {
-    /// Records that a waking call follows. If an earlier call is not yet served, its time stays, because the sleeper is
-    /// late since that time.
+    /// Records that a waking call follows at `now`. If the sleeper has not served an earlier call yet, the time of that
+    /// call is kept, because the sleeper has been late since then.
     fn wakes(&self, now: Instant<Monotonic>) {
         // A time that is already stored is not replaced.
         let _ = self.0.compare_exchange(0, now.as_nanos(), Ordering::AcqRel, Ordering::Relaxed);
     }
-    /// Records that the sleeper runs at `now`; returns how late it is, or `None` if no call is waiting.
+    /// Records that the sleeper runs at `now`. Returns how late it is, or `None` if there was no waking call to serve.
     fn woke(&self, now: Instant<Monotonic>) -> Option<Nanos> {
         let from = self.0.swap(0, Ordering::AcqRel);
         now.since(Instant::from_nanos(from)).filter(|_| from != 0)

@@ -1,11 +1,11 @@
-//! Reads results of other tools, so that they can be shown next to results of Apus: cyclictest's and oslat's JSON
+//! Reads results of other tools, so that they can be shown next to results of Apus: JSON of cyclictest and oslat
 //! (rt-tests), and histograms of `rtla timerlat hist` and `rtla osnoise hist`.
 //!
-//! Such a file contains less than a measurement of Apus. Values that are not in the file are unknown. Samples that the
-//! tool *lost* are reported: cyclictest leaves samples above its histogram out of its JSON without saying so, and oslat
-//! counts them in the last bucket. Here these samples count as overflow. A quantile is not given if it would fall among
-//! them, or if its confidence interval reaches them, because without its upper end it would look more certain than it
-//! is.
+//! The files of these tools contain less than a measurement of Apus. Values that are not in a file are unknown. Samples
+//! that the tool *lost* are reported: cyclictest leaves samples above its histogram out of its JSON without saying so,
+//! and oslat counts them in the last bucket. This module counts lost samples as overflow. No quantile is given if it or
+//! its confidence interval reaches the lost samples: an interval without its upper end would make the quantile look
+//! more certain than it is.
 
 mod rt_tests;
 mod rtla;
@@ -54,7 +54,7 @@ pub fn read(name: &str, text: &str) -> Result<Imported, Error> {
 #[derive(Clone, Debug, Default)]
 struct Column {
     name: String,
-    /// Pairs of the lowest value of a bucket in ns and its count.
+    /// The lowest value of each bucket in nanoseconds, and the bucket's count.
     buckets: Vec<(u64, u64)>,
     /// Number of samples above the buckets.
     above: u64,
@@ -86,7 +86,8 @@ impl Column {
         Term::new(self.name.clone(), series, None, None)
     }
 
-    /// Corrects the reason for a missing quantile if values are missing in the file, and not too few samples.
+    /// Corrects the reason why `quantile` is missing, if it is missing because the file lacks values, not because there
+    /// are too few samples.
     fn say_what_was_lost(&self, quantile: &mut QuantileEstimate, n: u64) {
         let enough = quantile.quantile.parse().is_ok_and(|q| n >= minimum_samples(q));
         if self.above > 0 && enough && quantile.refused_because.is_some() {
@@ -99,7 +100,7 @@ impl Column {
     }
 }
 
-/// The columns of a file, and the lines around them.
+/// What was found in a file: its columns, and the information around them.
 struct Found {
     tool: String,
     command: Option<String>,

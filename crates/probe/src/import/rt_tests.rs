@@ -10,7 +10,7 @@ use super::{Column, Found, Imported};
 use crate::Error;
 use crate::mark::{Mark, MarkKind};
 
-/// The keys that matter; others are ignored.
+/// The keys that are used; others are ignored.
 #[derive(Deserialize)]
 struct File {
     file_version: u32,

@@ -6,7 +6,7 @@ use tester::host::Reading;
 use super::{Column, Found, Imported};
 use crate::Error;
 
-/// Whether a line is the first of rtla's output.
+/// Whether `line` is the first line of rtla's output.
 pub(super) fn is_heading(line: &str) -> bool {
     line.starts_with("# RTLA timerlat histogram") || line.starts_with("# RTLA osnoise histogram")
 }

@@ -32,7 +32,7 @@ impl End {
         }
     }
 
-    /// Waits until `until` for frame `sequence` to come back. Other frames are late, and discarded.
+    /// Waits until `until` for frame `sequence` to come back. Other frames are too late, and are discarded.
     pub(super) fn back(&mut self, sequence: u32, until: Instant<Monotonic>) -> Result<Option<Back>, Error> {
         loop {
             let mut found = None;

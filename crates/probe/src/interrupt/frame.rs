@@ -1,7 +1,7 @@
 //! The content of a frame: the time stamps of its path, so that the receiver at the end knows all of them.
 //!
 //! ```text
-//!  Ethernet (14) │ magic "Aq" (2) │ sequence (4) │ sent (8) │ far: arrived (8) │ picked up (8) │ sent (8)   60 octets
+//!  Ethernet (14) │ magic "Aq" (2) │ sequence (4) │ sent (8) │ far: arrived (8) │ picked up (8) │ sent (8)   60 bytes
 //! ```
 //! Times are nanoseconds of `CLOCK_MONOTONIC`, big endian; 0 is unknown.
 
@@ -10,7 +10,8 @@ const ETHERNET: usize = 14;
 const MAGIC: [u8; 2] = *b"Aq";
 /// Bytes after the Ethernet header that carry the stamps.
 pub(super) const PAYLOAD: usize = 38;
-/// Bytes of the whole frame as a device gets it: the shortest Ethernet frame, 64 with its check sequence.
+/// Length in bytes of a frame as it is passed to a device: the shortest Ethernet frame, which is 64 bytes with its
+/// check sequence.
 pub(super) const FRAME: usize = 60;
 
 /// The time stamps of one frame.

@@ -2,7 +2,7 @@
 //! there to the thread that picks it up.
 //!
 //! ```text
-//!   near end (sends, spins)                    far end (waits in the way to be measured)
+//!   near end (sends, spins)                    far end (its wait is measured)
 //!    send ──────────────────────► XDP ─ interrupt, wake-up ─► pick-up
 //!                 send to XDP            XDP to pick-up          │ turnaround
 //!    pick-up ◄─── XDP ◄───────────────────────────────────────── send
@@ -10,7 +10,7 @@
 //! ```
 //! The frame carries its time stamps, all of `CLOCK_MONOTONIC`, so the parts of each frame's path add up to its round
 //! trip. The frames travel over a veth pair in a lab that the probe creates, or through a port whose frames come back
-//! by themselves (a loopback plug, a reflector). With a port, there are only the first two parts of the path.
+//! by themselves (a loopback plug, a reflector). With a port, only the first two parts of the path exist.
 //!
 //! On veth the receiver's NAPI runs on the sender's CPU. So the *right* CPU for the receiver is the sender's CPU,
 //! because then no interrupt to another CPU is needed. Every other CPU is a *wrong* one.
@@ -50,17 +50,17 @@ use legs::Legs;
 use udp::UdpEnd;
 use xsk::XskEnd;
 
-/// Shortest interval allowed between two frames: about the time that one frame travels.
+/// Shortest interval allowed between two frames: about the travel time of one frame.
 pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(1);
-/// Frames that are sent first and not counted.
+/// Number of warm-up frames, which are not counted.
 const WARM_UP: u32 = 32;
 /// Time after which a frame counts as lost.
 const LOST_AFTER: Nanos = Nanos::from_millis(100);
 /// Longest wait before an end of the path checks whether the run is over.
 const LOOK: Nanos = Nanos::from_millis(20);
-/// Longest time to open an end of the path: to attach XDP, and to bind after an earlier socket was closed.
+/// Maximum time to open an end of the path. It covers attaching XDP, and binding after an earlier socket was closed.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
-/// Addresses in the lab.
+/// Addresses of the two ends in the lab.
 const NEAR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 5077);
 const FAR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 5077);
 
@@ -113,7 +113,7 @@ pub struct Interrupt {
 struct Ran {
     legs: Legs,
     sent: u64,
-    /// Number of frames sent before those that count.
+    /// Number of warm-up frames sent before those that count.
     warm_up: u64,
     lost: u64,
     missed: u64,
@@ -184,7 +184,7 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Runs one thread's part, and signals the end when it returns or panics.
+    /// Runs one thread's part, and signals the end of the run when it returns.
     fn ending<T>(self, part: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let result = part();
         self.over.store(true, Ordering::Relaxed);
@@ -216,7 +216,7 @@ impl Interrupt {
 
     /// Runs only the far end, for another tester at the near end. It sends back each frame that arrives on the
     /// interface `dut0` in the network namespace `namespace`, until `control` stops it. When it is ready, it sends its
-    /// MAC address to `opened`; `None` with a UDP socket, which needs none.
+    /// MAC address to `opened`, or `None` if it uses a UDP socket, which needs no MAC address.
     pub fn reflect(
         &self,
         control: &Control,
@@ -287,7 +287,7 @@ impl Interrupt {
         Ok(Some(lab.up()?))
     }
 
-    /// The thread of the far end: reports its address when open, and then sends back each frame that arrives.
+    /// The thread of the far end: reports its address when it is ready, and then sends back each frame that arrives.
     fn far(
         &self,
         shared: Shared<'_>,

@@ -7,7 +7,7 @@ use std::mem::{size_of, zeroed};
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd as _};
 
-/// From include/uapi/asm-generic/socket.h.
+/// Numbers of socket options, from include/uapi/asm-generic/socket.h.
 pub(super) const SO_BUSY_POLL: i32 = 46;
 pub(super) const SO_INCOMING_NAPI_ID: i32 = 56;
 pub(super) const SO_PREFER_BUSY_POLL: i32 = 69;
@@ -59,8 +59,8 @@ pub(super) fn get_int(socket: &UdpSocket, option: i32) -> io::Result<i32> {
     if done == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes an epoll busy poll `budget` frames at a time, for `usecs` before it waits; with `prefer`, it may suspend the
-/// device's interrupts (kernel documentation, networking/napi, "IRQ suspension").
+/// Makes an epoll instance busy-poll up to `budget` frames at a time, for `usecs` microseconds before it waits. With
+/// `prefer`, it may suspend the device's interrupts (kernel documentation, networking/napi, "IRQ suspension").
 pub(super) fn epoll_busy_poll(epoll: impl AsFd, usecs: u32, budget: u16, prefer: bool) -> io::Result<()> {
     let params =
         EpollParams { busy_poll_usecs: usecs, busy_poll_budget: budget, prefer_busy_poll: prefer.into(), pad: 0 };
@@ -74,8 +74,8 @@ pub(super) fn stamp_arrivals(socket: &UdpSocket) -> io::Result<()> {
     set_int(socket, libc::SO_TIMESTAMPNS, 1)
 }
 
-/// Receives a datagram without waiting: its length, and the time on `CLOCK_REALTIME` in ns at which the stack
-/// received it; `None` if there is none.
+/// Receives a datagram without waiting. Returns its length, and the time on `CLOCK_REALTIME` in nanoseconds at which
+/// the stack received it. `None` if there is no datagram.
 pub(super) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<(usize, Option<u64>)>> {
     /// Space for one control message with a timespec, aligned like cmsghdr.
     #[repr(align(8))]

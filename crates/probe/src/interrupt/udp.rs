@@ -1,6 +1,6 @@
 //! An end of the frame's path over a UDP socket, where the kernel's network stack stamps the arrival. It is used for
 //! kernel busy polling and interrupt suspension, which need a socket that knows its NAPI instance. An AF_XDP socket in
-//! copy mode does not know it (Linux 6.13 and later; see the crate `live`, device/afxdp/busy.rs).
+//! copy mode does not know its NAPI instance (Linux 6.13 and later; see the crate `live`, device/afxdp/busy.rs).
 
 use std::mem::MaybeUninit;
 use std::net::{SocketAddrV4, UdpSocket};
@@ -21,7 +21,8 @@ use crate::clockcheck::offset;
 
 /// Frames per poll of the driver.
 const BUDGET: u16 = 64;
-/// Time that a blocking call would poll. Calls here do not block, but 0 would disable busy polling.
+/// Time in microseconds for which a blocking call would poll. Calls here do not block, but 0 would disable busy
+/// polling.
 const BUSY_US: i32 = 50;
 /// Settings for IRQ suspension from the patch series that added it ("Suspend IRQs during application busy periods",
 /// v9): defer 100, suspend for at most 20 ms, and flush after 20 us, the second lowest value in the series.
@@ -84,7 +85,7 @@ impl UdpEnd {
         Ok(Self { socket, wait, epoll: instance, offset: offset(ClockId::Realtime) })
     }
 
-    /// Whether the socket knows which NAPI instance to poll: known after the first datagram.
+    /// Whether the socket knows which NAPI instance to poll. It learns this from the first datagram.
     pub(super) fn has_napi(&self) -> bool {
         sys::get_int(&self.socket, sys::SO_INCOMING_NAPI_ID).is_ok_and(|id| id > 0)
     }
@@ -148,8 +149,8 @@ impl UdpEnd {
     }
 }
 
-/// Sets the NAPI instance of queue 0 of an interface in the lab. The setting disappears with the lab, so it needs no
-/// journal and no rollback.
+/// Applies `fields` to the NAPI instance of queue 0 of an interface in the lab. The settings disappear with the lab, so
+/// they need no journal and no rollback.
 fn defer(interface: &str, fields: &[(&str, u64)]) -> Result<(), Error> {
     let what = || format!("set the NAPI of {interface}");
     let of_host = |error: host::knob::Error| {

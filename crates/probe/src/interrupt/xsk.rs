@@ -1,4 +1,4 @@
-//! One end of the frame's path, over AF_XDP. Here the XDP program stamps the arrival.
+//! One end of the frame's path, over AF_XDP. The XDP program stamps the arrival.
 
 use std::os::fd::BorrowedFd;
 
@@ -16,7 +16,7 @@ use super::Wait;
 use super::frame::{FRAME, Stamps, lay_out, payload, payload_mut, turn_round};
 use crate::Error;
 
-/// Frames taken from the ring at a time.
+/// Maximum number of frames taken from the ring at once.
 const BATCH: usize = 64;
 /// Slots of the pool beyond those that fill the rings.
 const SPARE: u32 = 256;
@@ -44,8 +44,8 @@ fn defer(interface: &str, queue: u32) -> Result<Deferred, Error> {
 
 /// An AF_XDP socket on one queue.
 pub(super) struct XskEnd {
-    /// Settings for busy polling. Dropped (rolled back) before the XDP program, because on veth the NAPI instance ends
-    /// with the program.
+    /// Settings for busy polling. They are dropped (rolled back) before the XDP program, because on veth the NAPI
+    /// instance ends with the program.
     _deferred: Option<Deferred>,
     device: AfXdpDevice,
     pool: Pool,

@@ -1,4 +1,4 @@
-//! The calling thread's part: it fetches the disturbances and explains them.
+//! The part of the calling thread: fetches the disturbances and explains them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -92,7 +92,7 @@ impl Looker {
         }
     }
 
-    /// The explanation of the disturbance whose gap began at `from`, if it is among the largest.
+    /// The explanation of the disturbance that contains the time `from`, if it is among the largest.
     pub(super) fn explanation(&self, from: Instant<Monotonic>) -> Option<&Explanation> {
         self.largest.iter().find(|(of, _)| of.from <= from && from < of.to).map(|(_, explanation)| explanation)
     }

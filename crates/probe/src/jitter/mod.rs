@@ -7,16 +7,16 @@
 //!          └─────────────────────────┘
 //!                    disturbance ───────────► explain it from the events of CPU n
 //! ```
-//! A *disturbance* is one gap, or several with less than 5 us between them. In a storm of interrupts, no single gap is
+//! A *disturbance* is one gap, or several with at most 5 us between them. In a storm of interrupts, no single gap is
 //! long, but together they leave the loop no time.
 //!
 //! The time for counting one pass of the loop belongs to the next pass, so no gap is missed: gaps and work add up to
 //! the whole run. oslat (rt-tests) works in the same way; hwlat observes half of the time, on one CPU at a time (kernel
 //! documentation, trace/hwlat_detector).
 //!
-//! The series `gap` has each gap once. Its back-filled series answers another question: how long does something that
-//! arrives at a random time wait until the loop polls? It assumes one arrival per microsecond, over the whole run, in
-//! gaps and outside them.
+//! The series `gap` contains each gap once. Its back-filled series answers another question: if a packet arrives at a
+//! random time, how long does it wait until the loop polls? It assumes one arrival per microsecond over the whole run,
+//! both in gaps and outside them.
 
 mod look;
 mod packets;
@@ -54,7 +54,7 @@ pub const LONGEST_ROUND: Nanos = Nanos::from_micros(100);
 const ARRIVALS: Nanos = Nanos::from_micros(1);
 /// Time between two fetches of events and gaps.
 const FETCH: Duration = Duration::from_millis(5);
-/// Time to measure the loop's own cost.
+/// For how long the loop's own cost is measured.
 const OWN_COST: Nanos = Nanos::from_millis(20);
 
 /// The probe `jitter` and its settings.
@@ -68,8 +68,8 @@ pub struct Jitter {
     pub duration: Nanos,
     /// A pass of the loop that takes longer than this is a gap. At most [`LONGEST_ROUND`].
     pub gap_over: Nanos,
-    /// Disturbances longer than this are explained. Gaps less than 5 us apart are one disturbance, because in a storm
-    /// of interrupts no single gap is long.
+    /// Disturbances longer than this are explained. Gaps at most 5 us apart are one disturbance, because in a storm of
+    /// interrupts no single gap is long.
     pub explain_over: Nanos,
     /// How the causes of disturbances are found.
     pub causes: Causes,

@@ -5,7 +5,7 @@ use units::{Nanos, PacketRate};
 use crate::Error;
 use crate::detail::jitter::Packets;
 
-/// Unit in which packets are counted: billionths, so that rate times nanoseconds is a whole number.
+/// Packets are counted in billionths of a packet, so that a rate multiplied by nanoseconds is a whole number.
 const PARTS: u128 = 1_000_000_000;
 
 /// Assumed traffic and receive ring, for which the effect of gaps is computed.

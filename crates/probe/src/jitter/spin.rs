@@ -8,7 +8,7 @@ use crate::detail::jitter::Packets;
 use crate::record::Recorder;
 use crate::ring::Ring;
 
-/// What the loop looks for.
+/// What the loop looks for, and for which traffic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     /// Passes longer than this are gaps.
@@ -30,17 +30,17 @@ pub(super) struct Spun {
     pub work: Recorder,
     /// Passes that were gaps.
     pub gaps: Recorder,
-    /// Gaps above `explain_over`: number and total length.
+    /// Number of gaps above `explain_over`. `large_sum` is their total length.
     pub large: u64,
     pub large_sum: Nanos,
     /// Number of clock readings that were earlier than the reading before.
     pub backwards: u64,
-    /// The gap that ended the loop.
+    /// Start and length of the gap that ended the loop; `None` if no gap did.
     pub over: Option<(Instant<Monotonic>, Nanos)>,
     pub packets: Packets,
 }
 
-/// Gaps less than this apart count as one disturbance: in a storm of interrupts, no gap is long, but the loop gets
+/// Gaps at most this far apart count as one disturbance: in a storm of interrupts, no gap is long, but the loop gets
 /// nothing done.
 pub(super) const TOGETHER: Nanos = Nanos::from_micros(5);
 /// A disturbance longer than this is handed over in pieces.
@@ -163,8 +163,8 @@ impl Long<'_> {
         }
     }
 
-    /// Hands the last disturbance over, if it is long enough. Counters explain it by what changed until it is fetched,
-    /// so it must not wait for the next gap, whose changes would be counted too.
+    /// Hands over the last disturbance if it is long enough. This must happen before the next gap: if only counters are
+    /// available, a disturbance is explained by all changes until it is fetched.
     fn flush(&mut self) {
         self.complete_after = NEVER;
         if let Some(of) = self.disturbance.take().filter(|of| of.away > self.look.explain_over) {

@@ -5,10 +5,10 @@
 //!   A   pause, stamp, wake ─┐  block ·························► woken: stamp, pause, wake …
 //!   B   ···· blocked ·······└► woken: stamp │ pause, stamp, wake ─┘
 //! ```
-//! On one CPU this is a context switch: the waker's call, its own blocking, and the other thread's return. On two CPUs
-//! it is a wake-up across CPUs: the waker's call, an interrupt to the other CPU (unless that CPU polls), its exit from
-//! an idle state, and the return. The pause lets the other thread block before it is woken. Without the pause, a call
-//! that never blocked would count as a switch.
+//! On one CPU, a handover is a context switch: the waker's call, its own blocking, and the other thread's return. On
+//! two CPUs, it is a wake-up across CPUs: the waker's call, an interrupt to the other CPU (unless that CPU polls), its
+//! exit from an idle state, and the return. The pause lets the other thread block before it is woken. Without the
+//! pause, a call that never blocked would count as a switch.
 //!
 //! The result is a distribution, while `perf bench sched pipe` and lmbench's lat_ctx give only the mean of a loop.
 
@@ -210,8 +210,8 @@ impl Probe for Switch {
     }
 }
 
-/// Number of first handovers of each thread that are not counted, because the other thread may still be moving to its
-/// CPU.
+/// Number of handovers at the start of each thread that are not counted, because the other thread may still be moving
+/// to its CPU.
 const WARM_UP: u32 = 4;
 /// Time between two fetches of events.
 const FETCH: std::time::Duration = std::time::Duration::from_millis(5);
@@ -221,7 +221,7 @@ fn thread_name(first: bool) -> String {
 }
 
 impl Switch {
-    /// Runs one of the two threads. Way 0 wakes the first, way 1 the second.
+    /// Runs one of the two threads. `ways[0]` wakes the first thread, `ways[1]` the second.
     fn hand_over(&self, first: bool, shared: &Shared<'_>, memory_locked: &Reading<bool>) -> Result<Ran, Error> {
         let cpu = if first { self.cpu } else { self.peer };
         Place { cpu, priority: self.priority, slack: Nanos::from_nanos(1) }.take(&thread_name(first))?;

@@ -1,5 +1,5 @@
-//! Ways for one thread to wake another: one side wakes, the other one waits. A wake that comes before the wait is not
-//! lost.
+//! Mechanisms by which one thread wakes another: one side wakes, the other one waits. A wake that comes before the wait
+//! is not lost.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,10 +11,10 @@ use rustix::thread::futex;
 use super::Via;
 use crate::Error;
 
-/// One direction of waking.
+/// A mechanism by which one thread wakes another, in one direction.
 #[derive(Debug)]
 pub(crate) enum Way {
-    /// The word holds the number of wakes not yet waited for.
+    /// The futex word. It holds the number of wakes not yet waited for.
     Futex(AtomicU32),
     Pipe {
         reader: OwnedFd,
@@ -37,7 +37,7 @@ impl Way {
         })
     }
 
-    /// Wakes the waiting thread, or the next one that waits.
+    /// Wakes the waiting thread, or the next thread that waits.
     #[inline]
     pub(crate) fn wake(&self) -> Result<(), Error> {
         let done = match self {
@@ -51,7 +51,7 @@ impl Way {
         done.map_err(|e| Error::system("wake a thread", e))
     }
 
-    /// Waits for one wake.
+    /// Waits until there is a wake, and consumes it.
     #[inline]
     pub(crate) fn wait(&self) -> Result<(), Error> {
         loop {

@@ -5,7 +5,7 @@ use units::{Instant, Monotonic, Nanos};
 
 use crate::record::Recorder;
 
-/// Number of stalls that are stored until the end, so that filling them in delays no activation.
+/// Number of stalls that are stored until the end of the run, so that back-filling them does not delay activations.
 const STALLS: usize = 1 << 16;
 
 /// A periodic series of timer activations and their lateness. An activation is a time at which the thread should run.
@@ -15,9 +15,9 @@ pub struct Activations {
     interval: Nanos,
     due: Instant<Monotonic>,
     raw: Recorder,
-    /// Activations that a stall hid, as far as they are filled in.
+    /// The samples of activations that a stall hid, as far as they have been back-filled.
     filled: Recorder,
-    /// Lateness of the activations that hid others, still to be filled in.
+    /// Lateness of each activation that hid others which have not been back-filled yet.
     unfilled: Vec<Nanos>,
     stalls: u64,
     blocked: Nanos,

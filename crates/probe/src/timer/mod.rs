@@ -8,11 +8,11 @@
 //!       raw: 1 sample                      raw: 1 sample, from due 1
 //!                                  back-filled: 3, from due 1, due 2 and due 3
 //! ```
-//! Waits are absolute, so lateness does not add up. If an activation's time is over before the thread runs again, the
-//! stall before it has hidden the activation. cyclictest (rt-tests, cyclictest.c, `timerthread`) and timerlat
+//! Waits are absolute, so lateness does not add up. If an activation becomes due while the thread is still stalled by
+//! an earlier one, the stall hides the activation. cyclictest (rt-tests, cyclictest.c, `timerthread`) and timerlat
 //! (kernel/trace/trace_osnoise.c, `wait_next_period`) skip such activations silently, so that a stall of a second
-//! counts once instead of a thousand times. The raw series here does the same; the back-filled series has the lateness
-//! of each hidden activation. The result also has the share of time that was blocked.
+//! counts once instead of a thousand times. The raw series here does the same; the back-filled series contains the
+//! lateness of each hidden activation. The result also contains the share of time lost in stalls.
 //!
 //! The first activation is due one interval after the start.
 
@@ -97,7 +97,7 @@ impl Timer {
         Ok(())
     }
 
-    /// Name of the variant: the way of waiting, and the interval if it is not the default.
+    /// Name of the variant: the system call for waiting, and the interval if it is not the default.
     fn variant(&self) -> String {
         if self.interval == USUAL_INTERVAL {
             self.wait.to_string()
@@ -297,11 +297,11 @@ fn thread_name(cpu: usize) -> String {
     format!("apus-timer-{cpu}")
 }
 
-/// Measures the cost of an activation without waiting, with activations that are due at once.
+/// Measures the cost of an activation without its wait, by serving activations that are due at once.
 fn overhead(timer: &Timer) -> Vec<Overhead> {
     const N: u64 = 2_000;
-    /// Number of activations timed together, because on many hosts a single one takes less than the resolution of the
-    /// clock.
+    /// Number of activations timed together, because on many hosts a single activation takes less than the resolution
+    /// of the clock.
     const BATCH: u64 = 50;
     let control = Control::new(None);
     let reading = reading_the_clock("reading the clock after waking");

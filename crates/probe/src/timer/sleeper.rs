@@ -1,4 +1,4 @@
-//! The ways to wait for an absolute time.
+//! The system calls that wait for an absolute time.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ pub(super) enum Sleeper {
 }
 
 impl Sleeper {
-    /// Creates a sleeper for `first`, and for each `interval` after it.
+    /// Creates a sleeper that waits for the time `first`, and for every `interval` after it.
     pub(super) fn new(wait: Wait, first: Instant<Monotonic>, interval: Nanos) -> Result<Self, Error> {
         Ok(match wait {
             Wait::ClockNanosleep => Self::ClockNanosleep,
@@ -69,8 +69,8 @@ fn periodic(first: Instant<Monotonic>, interval: Nanos) -> Result<OwnedFd, Error
     Ok(timer)
 }
 
-/// Reads the number of expirations; blocks until there is one. The number is not used, because the clock gives it for
-/// every way of waiting.
+/// Blocks until the timer has expired, and reads the number of expirations. The number is not used, because it can be
+/// computed from the clock for every kind of wait.
 #[inline]
 fn expirations(timer: &OwnedFd) -> Result<(), Errno> {
     let mut count = [0; 8];

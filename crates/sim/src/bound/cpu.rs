@@ -1,4 +1,4 @@
-//! The least CPU time that a recorded run would have needed to meet a goal.
+//! The minimum CPU time that a recorded run would have needed to meet a goal.
 
 use policy::Goal;
 use units::Nanos;
@@ -14,11 +14,11 @@ pub struct Costs {
     pub frame: Nanos,
 }
 
-/// Computes the least CPU time that the frames need within `window` to meet the goal. Each `(first, last, count)` stands
-/// for `count` frames that arrived between the times `first` and `last`, in nanoseconds; `first` never decreases. The
-/// core polls or rests, and each rest costs [`Costs::wake`]. A frame is in time if the core is awake at any moment
-/// between its arrival and the end of the goal's latency. The size of the ring, and the time that earlier frames take,
-/// are ignored.
+/// Computes the minimum CPU time that the frames need within `window` to meet the goal. Each `(first, last, count)`
+/// stands for `count` frames that arrived between the times `first` and `last`, in nanoseconds; `first` never
+/// decreases. The core polls or rests, and each rest costs [`Costs::wake`]. A frame is in time if the core is awake at
+/// any moment between its arrival and the end of the goal's latency. The size of the ring, and the time that earlier
+/// frames take, are ignored.
 pub fn least_cpu_time(
     goal: Goal,
     window: (u64, u64),

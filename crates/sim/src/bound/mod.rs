@@ -1,23 +1,23 @@
-//! The least power that a policy needs to meet a goal if it knows the future.
+//! The minimum power that a policy needs to meet a goal if it knows the future.
 //!
-//! This clairvoyant policy knows every arrival of the simulated run in advance, to the nanosecond. Everything it does
-//! costs the least that the machine's model allows. No simulated policy can draw less power and still meet the goal.
-//! [`Bound::multiple`] says how far a policy's power lies above the bound.
+//! This clairvoyant policy knows every arrival of the simulated run in advance, to the nanosecond. Each of its actions
+//! has the lowest cost that the machine's model allows. No simulated policy can draw less power and still meet the
+//! goal. [`Bound::multiple`] says how far a policy's power lies above the bound.
 //!
 //! ```text
-//!   energy ≥ base · T                     every core, all the time, in the allowed idle state with the least power
+//!   energy ≥ base · T                     every core, all the time, in the allowed idle state with the lowest power
 //!          + work · (packets − allowed)   each packet's cycles, at the frequency at which a cycle is cheapest
 //!          + schedule                     wake-ups and time awake: [`schedule`]
 //!          − stalls                       what standing still during a change of frequency saves a core that polls
 //!   energy ≥ Σ a · w + s · cycles         over parts w of the window, with the cycles that have to be done within one, for
 //!                                         any line a + s f below the power of all states: how fast the core has to be
 //! ```
-//! The larger of the two values is the bound. These things are **relaxed**, always so that the bound becomes lower:
-//! - A wake-up takes the least of its [spreads](crate::hw::spread::Spread), by timer or by interrupt, whichever costs
+//! The larger of the two values is the bound. The following is **relaxed**, which always makes the bound lower:
+//! - A wake-up takes the minimum of its [spread](crate::hw::spread::Spread), by timer or by interrupt, whichever costs
 //!   less. The core is awake exactly when it must be: a clairvoyant policy sets its timer early enough.
 //! - Each idle period is spent in the best allowed state, at that state's power for the lowest frequency.
-//! - A change of frequency takes no time and costs nothing. Each cycle runs at the frequency where it is cheapest,
-//!   while deadlines are computed for the highest frequency, turbo included.
+//! - A change of frequency takes no time and costs nothing. Each cycle runs at the frequency where it is cheapest, but
+//!   deadlines are computed for the highest frequency, turbo included.
 //! - A packet waits only for its fetch, its own service and its own transmission. It never waits for a batch, for
 //!   earlier packets, for the write-back of a descriptor, or for the wire. A poll takes all waiting packets for the
 //!   work of one burst.
@@ -27,7 +27,7 @@
 //! The arrival and the fetch of a packet are not relaxed, because they do not depend on the worker.
 //!
 //! **Premise.** A goal is met if late and lost packets are at most the allowed share of all packets that arrived.
-//! Packets that still wait at the window's end after their deadline count as late.
+//! Packets that are still waiting at the end of the window count as late if their deadline has passed.
 
 mod arrivals;
 mod cpu;
@@ -44,7 +44,7 @@ use crate::scenario::{Scenario, Wait, Worker};
 use arrivals::Arrivals;
 use prices::Machine;
 
-/// The least mean power that any policy needs to meet the goal.
+/// The minimum mean power that any policy needs to meet the goal.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bound {
     /// The latency goal that a run must meet at this [`power`](Self::power) or above.
@@ -53,7 +53,7 @@ pub struct Bound {
     pub power: Microwatts,
     /// Number of packets that arrived within the window.
     pub packets: u64,
-    /// Number of those packets that may be late.
+    /// Number of packets that the goal allows to be late.
     pub may_be_late: u64,
     /// Which of the two inequalities gave the bound.
     pub by: By,
@@ -63,9 +63,9 @@ units::named! {
     /// The inequality that gave the bound.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum By {
-        /// The first one: wake-ups and deadlines.
+        /// The first inequality: wake-ups and deadlines.
         Schedule = "schedule",
-        /// The second one: the cycles of the packets.
+        /// The second inequality: the cycles of the packets.
         Work = "work",
     }
 }
@@ -80,7 +80,7 @@ impl Bound {
 /// Why there is no bound.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Why {
-    /// The scenario has no goal. Without a goal, forwarding nothing would draw the least power.
+    /// The scenario has no goal. Without a goal, forwarding nothing would draw the lowest power.
     #[error("the scenario has no goal")]
     NoGoal,
     /// The traffic waits for answers, so the arrivals depend on the wait mode.
@@ -108,7 +108,7 @@ pub enum Why {
     Model(#[from] ModelError),
 }
 
-/// Computes the least power that meets the scenario's goal, for the arrivals of its run with `seed`. `None` uses the
+/// Computes the minimum power that meets the scenario's goal, for the arrivals of its run with `seed`. `None` uses the
 /// scenario's own seed. The scenario's wait and frequency policies have no influence.
 pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why> {
     let goal = scenario.goal.ok_or(Why::NoGoal)?.latency;
@@ -137,7 +137,7 @@ pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why>
     Ok(Bound { goal, power, packets: arrivals.packets, may_be_late, by })
 }
 
-/// `ppm` parts per million of `packets`, rounded down.
+/// The share `ppm` (parts per million) of `packets`, rounded down.
 fn share(packets: u64, ppm: u32) -> u64 {
     (u128::from(packets) * u128::from(ppm) / 1_000_000) as u64
 }

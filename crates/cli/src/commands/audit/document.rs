@@ -62,7 +62,8 @@ fn intent(report: &Report) -> Intent {
     }
 }
 
-/// How this part of the intended use is known: `given` by the user, or the facts from which it was inferred.
+/// How one part of the intended use is known: `given` by the user, or the facts from which it was inferred. `None` if
+/// it is unknown.
 pub(super) fn from<T>(intended: &Intended<T>) -> Option<String> {
     match &intended.how {
         How::Given => Some("given".to_owned()),

@@ -12,9 +12,9 @@ use crate::terminal::{Clean, Style};
 
 /// Width of the text in columns.
 const WIDTH: usize = 100;
-/// Number of commands shown per action or rule; the JSON document has all.
+/// Maximum number of commands shown per action or rule; the JSON document has all.
 const LINES: usize = 4;
-/// Number of different statements shown per rule.
+/// Maximum number of different findings shown per rule.
 const SAID: usize = 5;
 
 /// Prints what to do first, then the findings by root cause, then the counts.
@@ -383,7 +383,8 @@ fn mark(out: &mut Clean<impl Write>, verdict: &Verdict) -> io::Result<()> {
     out.styled(style, mark)
 }
 
-/// The mark of a group: its worst verdict, but no tick if more rules are unknown than judged.
+/// The mark of a group: its worst verdict. If more rules are unknown than judged, a group without warnings or failures
+/// is marked as unknown, not as passed.
 fn worst(tally: &Tally) -> Verdict {
     let judged = tally.pass + tally.accepted + tally.sources_disagree;
     match tally {

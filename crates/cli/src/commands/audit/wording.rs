@@ -37,7 +37,7 @@ pub(super) fn delay(own: Option<units::Nanos>, text: &str, source: &str) -> Stri
     format!("{own}{text} [{source}]")
 }
 
-/// Joins texts into one paragraph in which each sentence occurs once.
+/// Joins strings into one paragraph in which each sentence occurs once.
 pub(super) fn once(texts: &[impl AsRef<str>]) -> String {
     let mut sentences: Vec<&str> = Vec::new();
     for sentence in texts.iter().flat_map(|text| text.as_ref().split_inclusive(". ")).map(str::trim_end) {
@@ -48,8 +48,8 @@ pub(super) fn once(texts: &[impl AsRef<str>]) -> String {
     sentences.join(" ")
 }
 
-/// Names the rules whose findings are not fixed, or only in part, by the recommended steps. Each finding comes with its
-/// rule and whether a step fixes it. `None` if every finding has a step.
+/// Names the rules that still have findings after the recommended steps. Each item of `findings` is a rule and whether
+/// a step fixes the finding. `None` if a step fixes every finding.
 pub(super) fn without_step<'a>(findings: impl Iterator<Item = (&'a str, bool)>) -> Option<String> {
     let mut rules: Vec<(&str, [bool; 2])> = Vec::new();
     for (rule, is_fixed) in findings {

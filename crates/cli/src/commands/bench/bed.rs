@@ -24,17 +24,17 @@ use crate::{Failure, terminal};
 /// The command as recorded in the journal of changes.
 const COMMAND: &str = "apus bench";
 
-/// Bytes of a frame before its payload (the Ethernet header) and after it (the check sequence); IEEE 802.3, clause 3.
+/// Length of the Ethernet header in bytes (IEEE 802.3, clause 3).
 const ETHERNET_HEADER: u32 = 14;
 const CHECK_SEQUENCE: u32 = 4;
-/// How often the gaps of the device under test are read: times when something else had the core of its worker. Short
-/// enough that no gap is overwritten before it is read.
+/// Time between two reads of the gaps of the device under test, short enough that no gap is overwritten before it is
+/// read. A gap is a time in which something else ran on the core of a worker.
 const FETCH: Duration = Duration::from_millis(100);
 
 /// Everything that a trial needs besides its plan.
 pub struct Bed {
-    /// Rolled back when dropped. It comes before the device in drop order, because the NAPI of a veth ends with its
-    /// XDP program.
+    /// The interrupt deferral, rolled back when dropped. It is dropped before the device, because the NAPI instance of
+    /// a veth ends with its XDP program.
     _deferred: Option<Deferred>,
     pub device: AfXdpDevice,
     pub pool: Pool,
@@ -228,7 +228,8 @@ impl Tested {
     }
 }
 
-/// The gaps of the device under test, read piece by piece: times when something else had the core of its worker.
+/// The gaps of the device under test, read piece by piece. A gap is a time in which something else ran on the core of a
+/// worker.
 struct GapLog {
     since: Instant<Monotonic>,
     gaps: Vec<Gap>,

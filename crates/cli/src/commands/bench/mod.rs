@@ -196,7 +196,7 @@ impl Outputs {
         Ok(Self { json: create(typed.output.as_deref())?, csv: create(csv)? })
     }
 
-    /// Writes the result to its file; with `--repeat`, results follow one another.
+    /// Writes the result to its file. With `--repeat`, appends it to the earlier results.
     fn keep(&mut self, document: &Document) -> anyhow::Result<()> {
         if let Some(file) = &mut self.json {
             serde_json::to_writer(Clean::new(&*file, false), document)?;

@@ -155,7 +155,8 @@ fn alone(path: &Path) -> Result<Vec<(String, f64)>, Failure> {
     Ok(document.result.sizes.into_iter().filter_map(of).collect())
 }
 
-/// Prints how long the procedure can take, even if standard error is not a terminal, because the result may take hours.
+/// Prints how long the procedure can take. It prints this even if standard error is not a terminal, because the
+/// procedure may take hours.
 fn announce(rig: &Rig<'_>, plan: &Plan) {
     for sizes in &plan.sizes {
         // If there is no rate to search, the procedure itself says so.

@@ -32,15 +32,16 @@ const BESIDE: u32 = 14 + 4;
 const SPARE: u32 = 2048;
 /// Maximum number of frames per trial. Each takes 12 bytes of memory, so all of them take 1.2 GB.
 const MOST_FRAMES: u64 = 100_000_000;
-/// A frame that the tester would send more than this after its scheduled time is skipped.
+/// The tester skips a frame that it would send more than this after its scheduled time.
 const LATEST: Nanos = Nanos::from_millis(20);
-/// Highest rate to try, if the line rate is unknown.
+/// Highest rate to try, even if the line is faster or its rate is unknown.
 const FASTEST_PPS: u64 = 5_000_000;
-/// Longest duration of each trial that shows how fast the tester can send.
+/// Maximum duration of one trial that measures how fast the tester can send.
 const CEILING_SPAN: Nanos = Nanos::from_millis(200);
-/// Destination of a single port: dut0 of `apus lab up pair`.
+/// Destination MAC address if the tester has one port and the user names no address: that of dut0 in `apus lab up
+/// pair`.
 const LAB_DUT: [u8; 6] = [0x02, 0x61, 0x70, 0x75, 0x00, 0x01];
-/// Time between two looks for a signal.
+/// Time between two checks for a signal.
 const LISTEN: Duration = Duration::from_millis(50);
 
 struct Opened {
@@ -53,7 +54,7 @@ struct Opened {
 /// Properties of the ports that the user stated.
 #[derive(Clone, Copy, Default)]
 pub struct Wanted<'a> {
-    /// Highest rate at which to send. `None`: the line rate or, if that is unknown, the rate that the tester reaches.
+    /// Highest rate at which to send. `None`: limited only by the line rate, the tester and `FASTEST_PPS`.
     pub max: Option<PacketRate>,
     /// Line rate. `None`: the speed that the driver reports.
     pub line: Option<BitRate>,
@@ -129,7 +130,7 @@ impl<'a> Rig<'a> {
         self.line_bits_per_s
     }
 
-    /// Highest rate of frames of these sizes to try, if the tester can send as fast.
+    /// Highest rate to try with frames of these sizes. The tester may be slower.
     pub fn highest_pps(&self, sizes: &Sizes) -> u64 {
         let line = self.line_bits_per_s.map_or(FASTEST_PPS, |speed| sizes.line_rate_pps(speed) as u64);
         self.wanted.max.map_or(line, |max| max.as_pps().min(line)).clamp(1, FASTEST_PPS)

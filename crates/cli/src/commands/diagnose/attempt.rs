@@ -8,8 +8,8 @@ use audit::diagnosis::{Case, Diagnosis};
 use crate::args::diagnose::Diagnose;
 use crate::{Failure, terminal};
 
-/// Runs `apus experiment` on the most likely cause that a change of a setting can prove, at the end of the connection
-/// where the cause is.
+/// Runs `apus experiment` for the most likely cause that Apus can test by changing a setting. The experiment changes
+/// the setting at the end of the connection that has the cause.
 pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[String]) -> anyhow::Result<()> {
     let tried = found.found().find_map(|cause| Some((cause, cause.hit.experiment.factor.as_ref()?)));
     let Some((cause, factor)) = tried else {
@@ -75,8 +75,7 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
     }
 }
 
-/// The start of a command line that runs a command in the user's network namespace, from the namespace of the other
-/// end.
+/// Command-line prefix that runs a command in the user's network namespace, from the namespace of the other end.
 fn way_back(typed: &Diagnose) -> Vec<String> {
     match &typed.netns {
         Some(name) => ["ip", "netns", "exec", name].map(str::to_owned).to_vec(),

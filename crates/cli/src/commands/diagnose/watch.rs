@@ -1,5 +1,5 @@
-//! Watches both ends of a connection at the same time. For each end, a separate process takes a snapshot with `--watch`
-//! in that end's network namespace. So live watching records the same facts as a recording of another host.
+//! Watches both ends of a connection at the same time. For each end, a separate process runs `apus snapshot --watch` in
+//! the network namespace of that end. So watching records the same facts as a snapshot of another host.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;

@@ -75,7 +75,7 @@ impl Row {
     }
 }
 
-/// Reads a file of recorded calls. `rdma` says whether they are for RDMA or for a network queue.
+/// Reads a file of recorded calls. `rdma` is true if the calls are for RDMA, and false if they are for a network queue.
 pub fn read(path: &Path, rdma: bool) -> Result<Vec<Row>, Failure> {
     let name = path.display().to_string();
     let file = File::open(path)
@@ -202,7 +202,8 @@ impl Cells<'_> {
         text.parse().map_err(|_| Invalid::new(self.line, format!("{name} is {text:?}"), format!("write {expected}")))
     }
 
-    /// Parses nanoseconds into the kernel's 64 bits; negative values are times before the clock's origin.
+    /// Parses a time in ns into the 64 bits that the kernel stores. Negative values are times before the clock's
+    /// origin.
     fn time(&self, place: usize, name: &str) -> Result<u64, Invalid> {
         if self.text(place).starts_with('-') {
             let before: i64 = self.number(place, name, "whole nanoseconds, below 2^64")?;

@@ -47,7 +47,8 @@ enum Instance {
 }
 
 impl Instance {
-    /// Starts an instance at a profile; `None` if the profile does not exist, or the variant has none to choose.
+    /// Starts an instance at the profile `index`. `None` if the profile does not exist. For RDMA, the only valid index
+    /// is 0.
     fn new(mode: Mode, index: u8) -> Option<Self> {
         let (direction, period) = match mode {
             Mode::RxEqe => (Direction::Rx, PeriodMode::Eqe),

@@ -19,7 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::args::Metrics;
 use crate::{Failure, Status, terminal};
 
-/// The folders in which running instances publish what they do.
+/// The folders in which running instances publish their state.
 struct Folders {
     telemetry: PathBuf,
     moderation: PathBuf,

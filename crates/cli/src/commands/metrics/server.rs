@@ -118,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Continues as far as possible without blocking; `false` when the connection is done.
+    /// Continues as far as possible without blocking. Returns `false` when the connection is done.
     fn step(&mut self, now: Instant, ready: bool, body: &impl Fn() -> Result<String, live::Error>) -> bool {
         let is_late = now >= self.deadline;
         if !ready && !is_late {
@@ -169,7 +169,7 @@ enum Head {
     Whole,
     Partial,
     TooLong,
-    /// The client closed before its request head was complete.
+    /// The client closed the connection before its request head was complete.
     Closed,
 }
 

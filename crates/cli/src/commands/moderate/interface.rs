@@ -104,7 +104,7 @@ impl Interface {
     }
 
     /// Switches to other policies and goals without changing the current settings. The statistics of each queue start
-    /// again, because they refer to the previous goal.
+    /// from zero, because the old ones refer to the previous goal.
     pub(super) fn reconfigure(&mut self, options: Options<'_>, config: InterfaceConfig) -> anyhow::Result<()> {
         let found: Vec<Watch> = self.queues.iter().map(|queue| queue.watch().clone()).collect();
         check_measured(&config, &found, &self.watch)?;
@@ -127,7 +127,7 @@ impl Interface {
         self.queues.iter().all(Queue::is_lost)
     }
 
-    /// Whether the interface is up and has other queues than the controlled ones, because its number of channels was
+    /// Whether the interface is up and its queues are no longer the controlled ones, because its number of channels has
     /// changed.
     pub(super) fn has_others(&self, access: &Access) -> bool {
         let is_it = interface_index(access, &self.config.name) == self.index;
@@ -395,8 +395,9 @@ fn controller(
     if config.place == TypedPlace::Napi { controller.ending_empty() } else { controller }
 }
 
-/// Limits the interrupt delay so that the receive ring does not overflow, from the size of the ring and the highest
-/// packet rate. `None` if one of the two is unknown, with a note to the user, and for policies other than `goal`.
+/// The limit of the interrupt delay at which the receive ring does not overflow, from the size of the ring and the
+/// highest packet rate. `None` for policies other than `goal`. Also `None`, with a note to the user, if the size or the
+/// rate is unknown.
 fn loss_bound(access: &Access, config: &InterfaceConfig) -> anyhow::Result<Option<LossBound>> {
     /// Size of the shortest Ethernet frame in bytes, with its check sequence (IEEE 802.3-2018, 3.2.7).
     const SHORTEST_FRAME: u64 = 64;

@@ -182,7 +182,7 @@ impl Queue {
         self.trouble = trouble;
     }
 
-    /// Prints a problem once.
+    /// Prints a problem, unless it was the last one printed.
     fn in_trouble(&mut self, why: String) {
         if self.trouble.as_ref() != Some(&why) {
             self.tell(&why);

@@ -32,10 +32,10 @@ use crate::args::moderate::Moderate;
 use crate::documents::moderate::{Document, Queue};
 use crate::terminal;
 
-/// Time between two publications of the state, and between two looks at the interfaces.
+/// Time between two publications of the state, and between two checks of the interfaces.
 const UPKEEP_EVERY: Nanos = Nanos::from_secs(1);
-/// How long restoring settings waits for another transaction to end, both at the end and while other queues are
-/// controlled.
+/// Maximum time to wait for another transaction before restoring settings at the end. While other queues are
+/// controlled, the maximum is [`SHORT_PATIENCE`].
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two attempts to control an interface that is not available. An attempt costs a few requests to the

@@ -5,12 +5,12 @@ use units::{Monotonic, Quantile};
 
 use crate::documents::moderate::Verdict;
 
-/// One-sided significance level, half of the usual two-sided 5 %. A goal counts as met only after enough packets. If
-/// the true share of late packets equalled the share that the goal allows, the probability that none of them was late
-/// would be at most this.
+/// One-sided significance level, half of the usual two-sided 5 %. A goal counts as met only after enough packets: if
+/// the true share of late packets were the allowed share, the probability of seeing none late must be at most this
+/// level.
 const BY_CHANCE: f64 = 0.025;
 
-/// A verdict, with the reason if there is none.
+/// A verdict. If it is [`Verdict::Unmeasured`], also the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Verdicts {
     pub(super) verdict: Verdict,

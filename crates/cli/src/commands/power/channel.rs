@@ -22,7 +22,7 @@ const DPDK_PORT: &str = "/dev/virtio-ports/virtio.serial.port.poweragent";
 /// Time between two checks whether an answer has arrived.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// An open channel.
+/// An open channel to the host.
 pub(super) struct Channel {
     pub(super) path: PathBuf,
     client: Shared<File>,

@@ -1,5 +1,5 @@
-//! `apus probe all`: runs every probe in short rounds, and writes the results as a platform profile, by which hosts can
-//! be compared. (It is unrelated to the platform profile of ACPI.)
+//! `apus probe all`: runs every probe in short rounds, and writes the results as a platform profile, for comparisons
+//! between hosts. (It is unrelated to the platform profile of ACPI.)
 
 use std::io::Write as _;
 

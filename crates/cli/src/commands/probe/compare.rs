@@ -43,7 +43,7 @@ pub fn run(typed: &Compare) -> anyhow::Result<Status> {
     Ok(if longer { Status::Findings } else { Status::Good })
 }
 
-/// Lists the properties in which the two hosts differ, as far as they are known for both.
+/// Lists the properties in which the two hosts differ. Properties that are unknown for one of them are left out.
 fn hosts(a: &HostState, b: &HostState) -> Vec<String> {
     let differs = |what: &str, a: &Reading<String>, b: &Reading<String>| {
         let (a, b) = (a.value.as_ref()?, b.value.as_ref()?);

@@ -126,7 +126,8 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     }
 }
 
-/// The switch probes to run: each way of waking, on one CPU and across two, unless the user chose.
+/// The switch probes to run: each wake-up mechanism, on one CPU and across two. The user can select one mechanism and
+/// one peer CPU.
 fn switches(typed: &args::Switch) -> anyhow::Result<Vec<Switch>> {
     let allowed = probe::place::allowed()?;
     let cpu = last(typed.cpu)?;
@@ -160,7 +161,8 @@ fn alone(named: Option<usize>, what: &str) -> anyhow::Result<()> {
 /// undisturbed.
 const NO_LOAD: Conditions = Conditions { priority: None, load: Load::None, fail_over: None };
 
-/// The CPU given by the user, or the last one of this process, because CPU 0 usually has the most other work.
+/// The CPU given by the user. The default is the last CPU that this process may use, because CPU 0 usually has the most
+/// other work.
 fn last(typed: Option<usize>) -> anyhow::Result<usize> {
     Ok(typed.or(probe::place::allowed()?.last().copied()).unwrap_or(0))
 }
@@ -207,15 +209,15 @@ impl Watched {
     }
 }
 
-/// Stops the load, and marks the measurements if it ended early.
+/// Stops the load, and marks the measurements if the load ended early.
 fn unloaded(load: probe::load::Running, measured: &mut [Measured], interrupted: bool) {
     if let Some(text) = load.end().filter(|_| !interrupted) {
         measured.iter_mut().for_each(|of| of.marks.push(Mark::new(MarkKind::Suspect, text.clone())));
     }
 }
 
-/// The interrupt probes to run: each way of waiting across CPUs, and blocking on the sender's CPU, unless the user
-/// chose.
+/// The interrupt probes to run: each wait method with a sender on another CPU, and blocking with a sender on the same
+/// CPU. The user can select one wait method, one sender CPU, or a port with its queue.
 fn interrupts(typed: &args::Interrupt) -> anyhow::Result<Vec<Interrupt>> {
     let allowed = probe::place::allowed()?;
     let cpu = last(typed.cpu)?;

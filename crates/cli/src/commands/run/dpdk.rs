@@ -1,6 +1,6 @@
 //! Ports of DPDK drivers. They need the crate `live-dpdk` and DPDK's libraries, which the program `apus` does not link.
-//! So `apus` starts `apus-dpdk` for such ports, the same program built with the feature `dpdk`, if it is installed in
-//! the same folder.
+//! So for such ports, `apus` starts `apus-dpdk` if it is installed in the same folder. `apus-dpdk` is the same program,
+//! built with the feature `dpdk`.
 
 use live::port::PortConfig;
 

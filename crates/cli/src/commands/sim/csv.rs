@@ -86,7 +86,7 @@ fn vacation(case: &Case) -> Option<u64> {
     u64::try_from(sum.checked_div(u128::from(all))?).ok()
 }
 
-/// Writes a line.
+/// Writes one line of CSV.
 pub fn write_line(out: &mut impl Write, cells: &[String]) -> io::Result<()> {
     let quoted = cells.iter().map(|cell| {
         let plain = !cell.contains([',', '"', '\n', '\r']);
@@ -173,8 +173,8 @@ impl Kept {
     }
 }
 
-/// Parses rows, by their first cell. Parsing ends at a line that is not a row, because then the file does not belong to
-/// a sweep.
+/// Parses CSV rows, indexed by their first cell. Parsing stops at the first invalid row, because the file then does not
+/// belong to a sweep.
 fn by_number(rows: &str) -> BTreeMap<String, Vec<String>> {
     let reader = ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(rows.as_bytes());
     let rows = reader.into_records().map_while(Result::ok);

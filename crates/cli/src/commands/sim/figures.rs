@@ -150,7 +150,7 @@ fn share(Share { agree, compared }: Share) -> String {
     format!("{agree} of {compared}")
 }
 
-/// Two lines of the sensitivity table: the parameter lowered, and raised.
+/// Two lines of the sensitivity table: one with the parameter lowered, one with the parameter raised.
 fn turned(said: &Sensitivity) -> [[String; 8]; 2] {
     let line = |sign: char, shift: &Shift| {
         [
@@ -170,7 +170,7 @@ fn turned(said: &Sensitivity) -> [[String; 8]; 2] {
     [line('−', &said.down), up]
 }
 
-/// The part of a text before the first comma.
+/// The part of `value` before `, of`.
 fn short(value: &str) -> String {
     value.split(", of").next().unwrap_or(value).to_owned()
 }

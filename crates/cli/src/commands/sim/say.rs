@@ -148,7 +148,7 @@ fn verdict(goal: &GoalDocument) -> String {
     format!("{latency} {}{why} ({late} of {packets} packets late, {lost} of them lost)", held(goal))
 }
 
-/// Power of the cores, compared with the least that could meet the goal.
+/// Power of the cores, compared with the minimum power that could meet the goal.
 fn least_possible(least: &Least, case: &Case) -> String {
     let milli = |microwatts: u64| format!("{:.3} W", microwatts as f64 / 1e6);
     let drawn = milli(case.power.cores_uw);

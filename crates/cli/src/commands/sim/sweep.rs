@@ -30,7 +30,7 @@ struct Planned {
     seed: u64,
 }
 
-/// A message from a simulating thread.
+/// A message from a simulating thread: the index of a case, and its result.
 type Said = (usize, Result<Case, Failure>);
 
 /// Runs `apus sim sweep`: simulates the cases that are not yet in the CSV file, and adds them.

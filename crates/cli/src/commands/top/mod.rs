@@ -69,8 +69,8 @@ fn two_samples(sampler: &mut Sampler, interval: Nanos) -> Result<Document, live:
     sampler.sample()
 }
 
-/// Runs the live view until `q`, Ctrl-C or SIGTERM. The terminal is restored on every way out; `init` sets a panic
-/// hook for that.
+/// Runs the live view until `q`, Ctrl-C, SIGTERM or SIGHUP. The terminal is restored on every exit, even on a panic,
+/// for which `ratatui::try_init` sets a hook.
 fn live(sampler: &mut Sampler, interval: Nanos) -> anyhow::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP] {

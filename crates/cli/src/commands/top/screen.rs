@@ -244,7 +244,7 @@ fn heights(wanted: &[usize], room: u16) -> Vec<u16> {
     heights
 }
 
-/// The place where a worker runs: `pid 4242  cpu 1  fifo:50`.
+/// Where a worker runs: `pid 4242  cpu 1  fifo:50`.
 fn place(worker: &Worker) -> String {
     let cpu = worker.cpu.map_or_else(|| "any cpu".to_owned(), |cpu| format!("cpu {cpu}"));
     let class = match worker.priority {

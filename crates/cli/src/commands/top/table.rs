@@ -1,4 +1,4 @@
-//! Prints `apus top --once`. The live view uses the same texts.
+//! Prints `apus top --once`. The live view uses the same formatting functions.
 
 use std::fmt::Write as _;
 

@@ -142,8 +142,8 @@ fn options(manner: &Manner) -> ApplyOptions {
     }
 }
 
-/// Drops the privileges that neither the settings of `plan` nor the transactions to roll back need. Only on the running
-/// host, where the files belong to root.
+/// Drops the privileges that neither the settings of `plan` nor the transactions to roll back need. Does this only on
+/// the running host, where the files belong to root.
 fn least(access: &Access, plan: Option<&Plan>, back: Which) -> anyhow::Result<()> {
     if !access.is_live() {
         return Ok(());

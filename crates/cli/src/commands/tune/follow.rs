@@ -158,7 +158,8 @@ enum Standing {
     Refused {
         /// Number of the pass in which to try again.
         due: u64,
-        /// Number of passes between this attempt and the previous one.
+        /// Number of passes from this refusal to the next attempt. It doubles with each refusal, up to
+        /// [`Tried::LONGEST`].
         pause: u64,
         /// Reason of the refusal.
         why: String,
@@ -184,7 +185,7 @@ impl Tried {
         self.0.insert(key, Standing::Settled);
     }
 
-    /// Records a refusal; returns whether its reason differs from the last one.
+    /// Records a refusal. Returns whether the reason differs from that of the last refusal.
     fn again(&mut self, key: Key, look: u64, why: &str) -> bool {
         let (pause, news) = match self.0.get(&key) {
             Some(Standing::Refused { pause, why: before, .. }) => ((pause * 2).min(Self::LONGEST), before != why),

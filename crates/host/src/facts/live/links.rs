@@ -7,10 +7,10 @@ use crate::facts::read::{Ethtool, Queues};
 use crate::facts::{Channels, Fact, Pause, QueueIrq, Rings, Source, Why};
 use crate::nic::{self, Client, Direction, Interface};
 
-/// Largest number of queues of an interface that are queried one by one.
+/// Maximum number of queues of an interface that are queried one by one.
 const MAX_QUEUES: u32 = 4096;
 
-/// The result of a request as a fact.
+/// Turns the result of a request into a fact.
 fn asked<T>(result: Result<T, nic::Error>, source: impl Into<Source>) -> Fact<T> {
     attempt(result.map_err(|error| error.as_io()), source)
 }
@@ -67,7 +67,7 @@ pub(crate) fn ethtool(client: &mut Client, interface: &Interface) -> Ethtool {
     }
 }
 
-/// The rings without sizes and modes of 0, which mean that the driver does not support them.
+/// Removes ring sizes and modes that are 0: a 0 means that the driver does not support them.
 fn shown(rings: Rings) -> Rings {
     Rings {
         rx_buf_len: rings.rx_buf_len.filter(|len| *len > 0),
@@ -77,7 +77,7 @@ fn shown(rings: Rings) -> Rings {
     }
 }
 
-/// Number of queues that can be queried one by one.
+/// The number of an interface's queues. `None` if it is unknown, 0, or more than [`MAX_QUEUES`].
 fn queues_of(channels: &Fact<Channels>) -> Option<u32> {
     let channels = channels.get()?;
     let count = |n: Option<u32>| n.unwrap_or(0);

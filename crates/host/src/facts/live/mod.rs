@@ -21,15 +21,15 @@ pub use place::Housekeeping;
 pub(crate) const DMA_LATENCY: &str = "/dev/cpu_dma_latency";
 /// The source name of the processes that hold `/dev/cpu_dma_latency` open.
 pub(crate) const HOLDERS: &str = "/proc/*/fd: /dev/cpu_dma_latency";
-/// Largest number of messages that are read from the kernel's buffer. The buffer has a few megabytes at most.
+/// Maximum number of messages that are read from the kernel's buffer. The buffer holds a few megabytes at most.
 const MAX_MESSAGES: usize = 200_000;
-/// Largest number of open files that are searched for `/dev/cpu_dma_latency`.
+/// Maximum number of open files that are searched for `/dev/cpu_dma_latency`.
 const MAX_FILES: usize = 200_000;
-/// No further process is read after this many bytes of `stat` and `status` text, which is enough for about a hundred
-/// thousand threads.
+/// Number of bytes of `stat` text after which no further process is read. It is enough for about a hundred thousand
+/// threads.
 const MAX_THREAD_TEXT: usize = 32 << 20;
 
-/// The result of a system call as a fact.
+/// Turns the result of a system call into a fact.
 pub(crate) fn attempt<T>(result: io::Result<T>, source: impl Into<Source>) -> Fact<T> {
     match result {
         Ok(value) => Fact::known(value, source),
@@ -65,8 +65,9 @@ pub(crate) fn msr(address: u32, cpus: &CpuSet) -> Fact<BTreeMap<u32, u64>> {
     Fact::known(values, source.as_str())
 }
 
-/// The longest wake-up time allowed by all processes' requests together. Opening the file adds a request with the
-/// default value, which changes nothing and wakes nobody (kernel/power/qos.c, `cpu_latency_qos_open`).
+/// The wake-up latency that the kernel currently allows: the strictest request of all processes. Opening the file adds
+/// a request with the default value, which changes nothing and wakes no CPU (kernel/power/qos.c,
+/// `cpu_latency_qos_open`).
 pub(crate) fn dma_latency() -> Fact<Nanos> {
     let read = File::open(DMA_LATENCY).and_then(|mut file| {
         let mut octets = [0; 4];
@@ -161,7 +162,8 @@ pub(crate) const THREAD_STATUS: [&str; 8] = [
     "nonvoluntary_ctxt_switches",
 ];
 
-/// `stat`, `status` (only the fields that readers use) and `cgroup` of all threads, one thread after the other.
+/// Reads `stat`, `status` (only the fields that readers use) and `cgroup` of all threads. Returns each as one string
+/// with the threads one after the other.
 pub(crate) fn thread_files() -> Vec<(&'static str, String)> {
     let [mut stats, mut statuses, mut groups] = [const { String::new() }; 3];
     let mut pids: Vec<u32> = processes().collect();

@@ -12,20 +12,20 @@ use crate::facts::{NapiSeen, Observed, QdiscSeen, Root, SocketSeen, TcpSeen};
 use crate::nic::{Client, Interface, Napi, Qdisc, SocketState, TcpInfo, Transport};
 use crate::watch::{BUCKETS, NapiWatch, bounds};
 
-/// Time between two samples. It is much shorter than the conditions looked for (windows and queues that stay full), and
-/// much longer than one sample takes (about 100 us with ten connections).
+/// Mean time between two samples. It is much shorter than the conditions that the samples should show (windows and
+/// queues that stay full), and much longer than one sample takes (about 100 us with ten connections).
 const BETWEEN: Duration = Duration::from_millis(10);
-/// Least memory in bytes that the kernel charges a socket for a packet with data. For an acknowledgement without data,
-/// the kernel charges only 2 bytes (include/net/tcp.h, `skb_set_tcp_pure_ack`).
+/// Minimum memory in bytes that the kernel charges a socket for a packet with data. For an acknowledgement without
+/// data, the kernel charges only 2 bytes (include/net/tcp.h, `skb_set_tcp_pure_ack`).
 const LEAST_PACKET: u32 = 256;
-/// Largest number of sockets that are reported; the busiest are kept.
+/// Maximum number of sockets that are reported; the busiest are kept.
 const MAX_SOCKETS: usize = 256;
-/// Largest number of NAPI instances that are watched, which is the limit of one watch.
+/// Maximum number of NAPI instances that are watched. One [`NapiWatch`] cannot watch more.
 const MAX_NAPIS: usize = 256;
-/// Smallest number of packets from which a 99th percentile is computed.
+/// Minimum number of packets from which a 99th percentile is computed.
 const P99_NEEDS: u64 = 368;
 
-/// The samples of one socket so far, summed.
+/// Sums over the samples of one socket so far.
 struct Followed {
     first: SocketState,
     last: SocketState,
@@ -58,7 +58,7 @@ impl Mean {
     }
 }
 
-/// Takes samples for the time `length`.
+/// Takes samples for the duration `length`.
 pub(crate) fn observe(root: &Root, length: Nanos) -> Observed {
     let mut client = Client::new();
     let links = links(root);
@@ -109,8 +109,8 @@ pub(crate) fn observe(root: &Root, length: Nanos) -> Observed {
     seen
 }
 
-/// How long to wait after a sample: [`BETWEEN`] on average, from half to one and a half times as long. Samples at equal
-/// intervals could meet periodic traffic in the same phase again and again.
+/// How long to wait after a sample: 0.5 to 1.5 times [`BETWEEN`], which is the mean. With equal intervals, all samples
+/// could meet periodic traffic in the same phase.
 fn pause(pass: u32) -> Duration {
     // Multiples of the golden ratio's fraction spread evenly over the range (H. Weyl, "Über die Gleichverteilung von
     // Zahlen mod. Eins", 1916).
@@ -118,7 +118,7 @@ fn pause(pass: u32) -> Duration {
     BETWEEN.mul_f64(0.5 + fraction)
 }
 
-/// Interfaces except the loopback.
+/// All interfaces except the loopback interface.
 fn links(root: &Root) -> Vec<Interface> {
     let names = root.list("sys/class/net").into_value().unwrap_or_default();
     let index = |name: &String| root.number::<u32>(&format!("sys/class/net/{name}/ifindex")).get();
@@ -126,10 +126,10 @@ fn links(root: &Root) -> Vec<Interface> {
     names.filter_map(|name| Some(Interface::new(name.as_str(), index(&name)?))).collect()
 }
 
-/// A NAPI instance with its interface and its index among the interface's instances.
+/// Name of the interface, index of the NAPI instance on this interface, and the NAPI instance.
 type Placed = (String, u32, Napi);
 
-/// The NAPI instances of all interfaces with their indexes, and the watch on them.
+/// Lists the NAPI instances of all interfaces and starts to watch them.
 fn watch(client: &mut Client, links: &[Interface]) -> (Vec<Placed>, Result<NapiWatch, String>) {
     let mut all = Vec::new();
     for link in links {
@@ -182,7 +182,7 @@ fn follow(sockets: &mut HashMap<u64, Followed>, now: SocketState) {
     seen.last = now;
 }
 
-/// The sockets that moved data, or in which data waited, with their processes.
+/// The sockets that transferred, queued or dropped data, and all connected UDP sockets, with their processes.
 fn moved(sockets: HashMap<u64, Followed>) -> Vec<SocketSeen> {
     let mut kept: Vec<(u64, Followed)> =
         sockets.into_values().filter(|seen| seen.samples >= 2).map(|seen| (work(&seen), seen)).collect();
@@ -194,9 +194,9 @@ fn moved(sockets: HashMap<u64, Followed>) -> Vec<SocketSeen> {
     kept.iter().map(|(_, seen)| socket(seen, owners.get(&seen.last.inode).copied())).collect()
 }
 
-/// How busy a socket was: the data that it transferred, or the data that waited in it. A connection with a closed
-/// window transfers nothing but is the most interesting one. UDP sockets have no counters, so their queued and dropped
-/// data count.
+/// How busy a TCP socket was: the bytes that it transferred plus the bytes that waited in it. A connection with a
+/// closed window transfers nothing, but is the most interesting one. UDP sockets have no byte counters, so their queued
+/// and dropped data count.
 fn work(seen: &Followed) -> u64 {
     let tcp = |info: TcpInfo| info.bytes_acked.unwrap_or(0) + info.bytes_received.unwrap_or(0);
     match (seen.first.tcp, seen.last.tcp) {

@@ -4,16 +4,16 @@ use rustix::thread::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
 
 use crate::facts::CpuSet;
 
-/// Keeps the calling thread on the housekeeping CPUs until this value is dropped.
+/// Keeps the calling thread on the housekeeping CPUs until the value is dropped.
 #[derive(Debug)]
 pub struct Housekeeping {
     before: Option<Mask>,
-    /// Why the thread could not be moved. `None` if it was moved, or did not have to be.
+    /// Why the thread could not be moved. `None` if it was moved, or if no CPU is isolated.
     pub note: Option<String>,
 }
 
 impl Housekeeping {
-    /// Moves the calling thread off the isolated CPUs, if there are any and it may run elsewhere.
+    /// Moves the calling thread off the isolated CPUs, if there are any and if it may run on other CPUs.
     pub fn enter(isolated: &CpuSet) -> Self {
         if isolated.is_empty() {
             return Self { before: None, note: None };

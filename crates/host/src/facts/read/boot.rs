@@ -1,13 +1,13 @@
-//! The command lines of the next boot: entries of the Boot Loader Specification, and grub's settings.
+//! The kernel command lines for the next boot, from Boot Loader Specification entries and grub's settings.
 
 use crate::facts::{CommandLine, Fact, Root, Source};
 
 const ENTRIES: &str = "boot/loader/entries";
-/// Largest number of boot entries that are read.
+/// Maximum number of boot entries that are read.
 const MAX_ENTRIES: usize = 256;
 
-/// The command lines that boot the running kernel release, each with its file; all command lines if their releases are
-/// not known. If the boot loader's files are not readable or not recorded, the result is one fact with the reason.
+/// The command lines of the boot entries for the running kernel release (or of all entries, if none matches it) and of
+/// grub's settings. If there are none, returns one fact with the reason.
 pub(super) fn command_lines(root: &Root, release: &Fact<String>) -> Vec<Fact<CommandLine>> {
     let entries = root.list(ENTRIES);
     let names = entries.value().into_iter().flatten().filter(|name| name.ends_with(".conf")).take(MAX_ENTRIES);
@@ -42,12 +42,12 @@ fn grub(root: &Root) -> Option<Fact<CommandLine>> {
     })
 }
 
-/// The value after a key of a loader entry.
+/// The value of the key `name` in a boot loader entry.
 fn key<'a>(entry: &'a str, name: &str) -> Option<&'a str> {
     entry.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix([' ', '\t']).map(str::trim))
 }
 
-/// The last `NAME="value"` of a shell file, without its outer quotes.
+/// The value of the last `NAME=value` line in a shell file, without its outer quotes.
 pub(super) fn variable(text: &str, name: &str) -> Option<String> {
     let value = |line: &str| line.trim().strip_prefix(name)?.strip_prefix('=').map(str::trim).map(unquoted);
     text.lines().rev().find_map(value)

@@ -2,7 +2,7 @@
 
 use crate::facts::{Cgroup, Cgroups, Context, CpuSet, Fact, Root};
 
-/// The largest number of groups that are read. Deeper groups are not read.
+/// Maximum number of groups that are read. The rest, which are the deepest groups, are left out.
 const MAX_GROUPS: usize = 5_000;
 const MAX_DEPTH: usize = 16;
 const UNIFIED: &str = "sys/fs/cgroup";
@@ -25,7 +25,7 @@ pub(super) fn read(context: &Context) -> Cgroups {
     Cgroups { version, groups }
 }
 
-/// The groups below a mount, parents first.
+/// Paths of all groups in the hierarchy mounted at `mount`, parents before children.
 fn walk(root: &Root, mount: &str) -> Vec<String> {
     let mut paths = vec![String::new()];
     let mut next = 0;
@@ -110,8 +110,8 @@ pub(crate) fn quota(text: &str) -> Result<(Option<u64>, u64), String> {
     Ok((quota, period.trim().parse().map_err(|_| error())?))
 }
 
-/// Parses the number of throttled periods (`nr_throttled 3`) and the throttled time from the line `time`, in
-/// microseconds. `divisor` is the number of the time's units per microsecond.
+/// Parses the number of throttled periods (`nr_throttled 3`) and the throttled time, which is in the line that begins
+/// with `time`. Returns the time in microseconds. `divisor` is the number of the file's time units per microsecond.
 fn throttled(text: &str, place: &str, time: &str, divisor: u64) -> Fact<(u64, u64)> {
     let value =
         |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse::<u64>().ok());
@@ -124,7 +124,7 @@ fn throttled(text: &str, place: &str, time: &str, divisor: u64) -> Fact<(u64, u6
 }
 
 impl Cgroups {
-    /// CPUs of cpuset partitions that are isolated and valid.
+    /// The CPUs of all valid isolated cpuset partitions.
     pub fn isolated(&self) -> CpuSet {
         let groups = self.groups.value().into_iter().flatten();
         let isolated = groups.filter(|group| group.partition.is(|state| state == "isolated") == Some(true));

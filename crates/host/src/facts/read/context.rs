@@ -1,12 +1,12 @@
-//! The input of every reader: the root of the files, and the CPUs that must not be interrupted.
+//! The input of every reader: the root of the host's files, and the CPUs that must not be interrupted.
 
 use crate::facts::{CommandLine, CpuSet, Fact, Kind, Reading, Root, Why};
 
-/// The root to read from, and the CPUs that must not be interrupted.
+/// The root of the host's files, and the CPUs that must not be interrupted.
 pub(crate) struct Context<'a> {
     pub root: &'a Root,
     pub reading: Reading,
-    /// CPUs of the live host that no reading may interrupt. Empty for recordings, and if the user requested registers.
+    /// CPUs of the live host that must not be interrupted. Empty for recordings, and if the user requested registers.
     pub spared: CpuSet,
 }
 
@@ -23,7 +23,8 @@ impl<'a> Context<'a> {
         self.root.kind() == Kind::Live
     }
 
-    /// Reads a file of a CPU, unless reading it would interrupt a CPU that must be spared.
+    /// Reads a file of a CPU, unless this CPU must not be interrupted. Use it for files whose reading interrupts the
+    /// CPU.
     pub(crate) fn on<T>(&self, cpu: u32, path: &str, read: impl FnOnce(&Root, &str) -> Fact<T>) -> Fact<T> {
         if self.spared.contains(cpu) {
             return Fact::missing(Why::NotAsked, format!("/{path}").as_str());

@@ -1,4 +1,4 @@
-//! All counters, at one time, and the difference between two times.
+//! Reads all counters at one time, and computes the differences between two readings.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::facts::{
     live, msr,
 };
 
-/// The memory events that rules use (`/proc/vmstat`).
+/// The counters of `/proc/vmstat` that rules use.
 const VMSTAT: [&str; 12] = [
     "compact_stall",
     "numa_hint_faults",
@@ -26,7 +26,7 @@ const VMSTAT: [&str; 12] = [
     "thp_split_page",
     "zone_reclaim_failed",
 ];
-/// MSR_SMI_COUNT (Intel 64 and IA-32 Software Developer's Manual, volume 4).
+/// Address of the register MSR_SMI_COUNT (Intel 64 and IA-32 Software Developer's Manual, volume 4).
 const SMI_COUNT: u32 = 0x34;
 
 /// One reading of all counters.
@@ -38,7 +38,7 @@ pub(super) struct Sample {
     pub tasks: Fact<Vec<Task>>,
 }
 
-/// Reads the counters of the first reading if `place` is empty, or of the second one if it is `again/`.
+/// Takes the first reading of the counters if `place` is empty, or the second one if it is `again/`.
 pub(super) fn read(context: &Context, cpus: &CpuSet, place: &str) -> Sample {
     let root = context.root;
     let at = root.text(&format!("{place}proc/uptime")).parse(|text| uptime(&text));
@@ -72,8 +72,8 @@ pub(super) fn read(context: &Context, cpus: &CpuSet, place: &str) -> Sample {
 }
 
 impl Softirqs {
-    /// Reads the time in softirqs and the number of NET_RX runs of each online CPU. It reads only two files, so it can
-    /// be called every second.
+    /// Reads the time in softirqs and the number of NET_RX runs of each online CPU. Reads only two files, so it can be
+    /// called every second.
     pub fn read(root: &Root) -> Fact<BTreeMap<u32, Self>> {
         let counts = tables::softirqs(root, "").into_value();
         let net_rx = |cpu| {
@@ -87,7 +87,7 @@ impl Softirqs {
     }
 }
 
-/// Idle states and throttling of one CPU.
+/// Reads the idle state and throttling counters of one CPU into `counters`.
 fn of_cpu(root: &Root, place: &str, cpu: u32, counters: &mut Counters) {
     let cpu_place = format!("{place}sys/devices/system/cpu/cpu{cpu}");
     let names = root.list(&format!("{cpu_place}/cpuidle")).into_value().unwrap_or_default();
@@ -166,8 +166,8 @@ fn context_switches(text: &str) -> Result<u64, String> {
     line.and_then(|number| number.trim().parse().ok()).ok_or_else(|| "no line ctxt".into())
 }
 
-/// Hexadecimal columns (net/core/net-procfs.c, `softnet_seq_show`): 0 packets, 1 dropped, 2 squeezed, 9 received
-/// through RPS; 12, if present, is the CPU's number. Without column 12, the line's number is the CPU's number.
+/// Parses hexadecimal columns (net/core/net-procfs.c, `softnet_seq_show`): 0 packets, 1 dropped, 2 squeezed, 9 received
+/// through RPS; 12, if present, is the CPU's number. Without column 12, the index of the line is the CPU's number.
 pub(crate) fn softnet(text: &str) -> Result<BTreeMap<u32, Softnet>, String> {
     let line = |(index, line): (usize, &str)| {
         let words: Vec<u64> = line
@@ -189,7 +189,8 @@ pub(crate) fn softnet(text: &str) -> Result<BTreeMap<u32, Softnet>, String> {
     text.lines().filter(|line| !line.trim().is_empty()).enumerate().map(line).collect()
 }
 
-/// Reads pairs of lines: names in `Udp: InDatagrams NoPorts …`, and values in `Udp: 12 0 …`.
+/// Reads `/proc/net/snmp` and `/proc/net/netstat`. They consist of pairs of lines: one with names (`Udp: InDatagrams
+/// NoPorts …`), one with values (`Udp: 12 0 …`).
 fn snmp(root: &Root, place: &str) -> Fact<BTreeMap<String, u64>> {
     let first = root.text(&format!("{place}proc/net/snmp"));
     let second = root.text(&format!("{place}proc/net/netstat"));
@@ -227,7 +228,8 @@ fn vmstat(text: &str) -> BTreeMap<String, u64> {
     text.lines().filter_map(pair).collect()
 }
 
-/// The counts between two readings. Unknown if a reading has no time, or if no time passed.
+/// The changes of the counters between two readings. Unknown if the time of a reading is unknown, or if the second
+/// reading is not later than the first.
 pub(super) fn interval(first: &Sample, second: &Sample) -> Fact<Interval> {
     let times = second.at.clone().zip(first.at.clone());
     times.and_then(|(second_at, first_at)| match second_at.checked_sub(first_at).filter(|span| span.as_nanos() > 0) {

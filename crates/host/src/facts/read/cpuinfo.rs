@@ -6,7 +6,7 @@ use units::Hertz;
 
 use crate::facts::{Context, CpuSet, Fact, Generation, KernelVersion, MAX_CPUS, Root, Vendor, Why};
 
-/// The fields of one CPU in /proc/cpuinfo.
+/// The fields of one CPU's block in /proc/cpuinfo.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Processor {
     pub id: u32,
@@ -21,15 +21,16 @@ pub(crate) struct Processor {
     pub core: Option<u32>,
 }
 
-/// All CPUs, and the features that all of them have.
+/// The blocks of all CPUs, and the features that all CPUs have.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CpuInfo {
     pub processors: Vec<Processor>,
     pub flags: Option<BTreeSet<String>>,
 }
 
-/// From Linux 4.13 to 5.17, opening the file interrupts every busy CPU that is not in `nohz_full` to measure its
-/// frequency (arch/x86/kernel/cpu/aperfmperf.c, `arch_freq_prepare_all`, removed by commit 7d84c1ebf9dd).
+/// Linux versions, from 4.13 to 5.17, in which opening /proc/cpuinfo interrupts every busy CPU that is not in
+/// `nohz_full` to measure its frequency (arch/x86/kernel/cpu/aperfmperf.c, `arch_freq_prepare_all`, removed by commit
+/// 7d84c1ebf9dd).
 const MEASURES: (KernelVersion, KernelVersion) = (KernelVersion::new(4, 13), KernelVersion::new(5, 18));
 
 pub(super) fn read(context: &Context) -> Fact<CpuInfo> {
@@ -52,7 +53,7 @@ pub(crate) fn is_quiet(root: &Root, spared: &CpuSet) -> bool {
     !measures || spared.is_subset(&full)
 }
 
-/// Parses the blocks of the file. A text without a block is an error.
+/// Parses /proc/cpuinfo. A file without a CPU is an error.
 pub(crate) fn parse(text: &str) -> Result<CpuInfo, String> {
     let mut info = CpuInfo::default();
     let mut flags_text: Option<&str> = None;
@@ -126,8 +127,8 @@ fn megahertz(text: &str) -> Option<Hertz> {
     Some(Hertz::new(mega.checked_mul(1_000_000)?.checked_add(kilo * 1_000)?))
 }
 
-/// The generation by family and model: Intel by arch/x86/include/asm/intel-family.h; AMD by
-/// arch/x86/kernel/cpu/amd.c (`init_amd_zen*` and the ranges in `early_init_amd`).
+/// The processor generation by family and model (Intel: arch/x86/include/asm/intel-family.h; AMD:
+/// arch/x86/kernel/cpu/amd.c, `init_amd_zen*` and the ranges in `early_init_amd`).
 pub(super) fn generation(vendor: Vendor, family: u32, model: u32, stepping: u32) -> Option<Generation> {
     use Generation::*;
     Some(match (vendor, family, model) {

@@ -71,8 +71,8 @@ fn vulnerabilities(root: &Root) -> Fact<BTreeMap<String, String>> {
     })
 }
 
-/// A value from a CPU's block in /proc/cpuinfo. A missing line counts as not recorded, because some architectures do
-/// not have it.
+/// A value from a CPU's block in /proc/cpuinfo. If it is missing, it counts as not recorded, because some architectures
+/// do not print it.
 fn said<T>(processor: &Fact<&Processor>, get: impl FnOnce(&Processor) -> Option<T>) -> Fact<T> {
     processor.clone().and_then(|processor| match get(processor) {
         Some(value) => Fact::known(value, "/proc/cpuinfo"),
@@ -129,13 +129,14 @@ fn cpu(context: &Context, id: u32, info: &Fact<&Processor>, policies: &frequency
     }
 }
 
-/// The CPUs that share the third-level cache, which has index 3: the first two levels have the indexes 0 to 2 on x86.
+/// The CPUs that share the third-level cache, which is cache index 3: the first two levels have the indexes 0 to 2 on
+/// x86.
 fn last_level_cache(root: &Root, place: &str) -> Fact<CpuSet> {
     root.cpu_list(&format!("{place}/cache/index3/shared_cpu_list"))
 }
 
-/// Parses `check_interval`. Older kernels print it in hexadecimal without a prefix (arch/x86/kernel/cpu/mce/core.c),
-/// newer ones in decimal (`DEVICE_INT_ATTR`). The default of 300 is recognised in both forms, because it is `12c` in
+/// Parses `check_interval`. Old kernels print it in hexadecimal without a prefix (arch/x86/kernel/cpu/mce/core.c), new
+/// kernels in decimal (`DEVICE_INT_ATTR`). The default of 300 is recognised in both forms, because it is `12c` in
 /// hexadecimal.
 fn hexadecimal(text: &str) -> Result<u64, std::num::ParseIntError> {
     text.parse().or_else(|_| u64::from_str_radix(text, 16))
@@ -149,8 +150,8 @@ fn resume_latency(text: &str) -> Result<ResumeLatency, std::num::ParseIntError> 
     }
 }
 
-/// Derives whether SMT is active from the threads of the cores, if no file says so (before Linux 4.19, or not
-/// recorded): from the topology, or from `core id` and `physical id` of /proc/cpuinfo.
+/// Finds out whether SMT is active if `smt/active` does not say so (before Linux 4.19, or not recorded). SMT is active
+/// if an online CPU has an online sibling.
 fn shared_cores(list: &[Cpu], online: Option<&CpuSet>) -> Fact<bool> {
     let runs = |cpu: u32| online.is_none_or(|online| online.contains(cpu));
     let mut source = None;
@@ -169,7 +170,7 @@ fn shared_cores(list: &[Cpu], online: Option<&CpuSet>) -> Fact<bool> {
     }
 }
 
-/// Fills in siblings that were not recorded: threads of the same core of the same socket.
+/// Fills in siblings that were not recorded: CPUs with the same core number and socket number.
 fn siblings_by_core(list: &mut [Cpu]) {
     let mut cores: BTreeMap<(u32, u32), CpuSet> = BTreeMap::new();
     for cpu in list.iter() {
@@ -211,7 +212,7 @@ fn node(root: &Root, id: u32) -> Node {
     }
 }
 
-/// Parses lines such as `Node 0 MemTotal:  98468532 kB`. After the node's number, they have the form of /proc/meminfo.
+/// Parses lines such as `Node 0 MemTotal:  98468532 kB`. After the node's number, they are like lines of /proc/meminfo.
 fn node_memory(text: &str) -> BTreeMap<String, u64> {
     let lines: String = text
         .lines()

@@ -1,5 +1,5 @@
-//! The ethtool(8) settings of an interface. On a live host they come from the kernel, in a recording from the tool's
-//! output.
+//! The ethtool(8) settings of an interface. On a live host they come from the kernel; in a recording they come from
+//! ethtool's output.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use units::BitRate;
 use super::ethtool_text as text;
 use crate::facts::{Channels, Coalescing, DimLevel, Fact, Feature, Pause, Rings, Root, TimeStamping, Why};
 
-/// The fields of [`crate::facts::Link`] that are not in sysfs.
+/// The fields of [`crate::facts::Link`] that are not read from sysfs.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Ethtool {
     pub driver: Fact<String>,
@@ -34,7 +34,7 @@ pub(crate) struct Ethtool {
     pub qdisc: Fact<String>,
 }
 
-/// Reads the outputs that a recording contains.
+/// Reads the ethtool settings from the outputs in a recording.
 pub(super) fn recorded(root: &Root, name: &str) -> Ethtool {
     let said = |option: &str| {
         let separator = if option.is_empty() { "" } else { " " };
@@ -83,7 +83,7 @@ pub(super) fn recorded(root: &Root, name: &str) -> Ethtool {
     }
 }
 
-/// The driver's own counters, `ethtool -S`.
+/// The driver's own counters in a recording, from the output of `ethtool -S`.
 pub(super) fn recorded_statistics(root: &Root, place: &str, name: &str) -> BTreeMap<String, u64> {
     let output = root.command_in(place, &format!("ethtool -S {name}"));
     output.value().map(|output| text::statistics(output)).unwrap_or_default()
@@ -96,7 +96,7 @@ fn field(output: &Fact<String>, key: &str) -> Fact<String> {
     })
 }
 
-/// Parses the tool's output. If the output lacks the value, the driver does not support it.
+/// Parses ethtool's output. If it lacks the value, the fact is unsupported.
 fn understood<T>(output: Fact<String>, parse: impl FnOnce(&str) -> Option<T>) -> Fact<T> {
     let source = output.source().clone();
     output.and_then(|text| match parse(&text) {
@@ -105,7 +105,7 @@ fn understood<T>(output: Fact<String>, parse: impl FnOnce(&str) -> Option<T>) ->
     })
 }
 
-/// The line that gives the reason for the refusal, or else the first line.
+/// The line of ethtool's output that says why a query was refused, or else the first line.
 fn refusal(text: &str) -> String {
     let says_why = |line: &&str| ["not supported", "annot", "rror", "No such"].iter().any(|part| line.contains(part));
     let line = text.lines().find(says_why).or(text.lines().next()).unwrap_or("no answer");

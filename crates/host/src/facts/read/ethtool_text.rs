@@ -1,5 +1,5 @@
-//! Parses the output of ethtool(8), option by option. A function returns `None` if the text does not contain what it
-//! looks for, which means that the driver does not support it.
+//! Parses the output of ethtool(8), option by option. A function returns `None` if the output lacks the values that it
+//! looks for, which means that the driver does not support them.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use units::BitRate;
 use crate::facts::{Coalescing, DimLevel, Feature, Pause, TimeStamping};
 use crate::nic::{Field, Numbers};
 
-/// Largest number of lines that are read.
+/// Maximum number of lines that are read.
 const MAX_LINES: usize = 100_000;
-/// `ethtool -k` calls some features by names older than the kernel's (ethtool, common.c `off_flag_def`).
+/// Old feature names that `ethtool -k` prints instead of the kernel's names (ethtool, common.c `off_flag_def`).
 const OLD_NAMES: [(&str, &str); 12] = [
     ("rx-checksumming", "rx-checksum"),
     ("tx-checksumming", "tx-checksum"),
@@ -26,7 +26,7 @@ const OLD_NAMES: [(&str, &str); 12] = [
     ("rx-vlan-filter", "rx-vlan-filter"),
 ];
 
-/// The value behind `key:`.
+/// The value after `key:`.
 pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.trim().strip_prefix(key)?.trim_start().strip_prefix(':').map(str::trim))
 }
@@ -57,7 +57,7 @@ pub(crate) fn coalesce(text: &str) -> Option<Coalescing> {
     (all != Coalescing::default()).then_some(all)
 }
 
-/// Parses two switches on one line: `on  TX: off`.
+/// Parses the states of RX and TX on one line: `on  TX: off`.
 fn both(value: &str) -> (Option<bool>, Option<bool>) {
     let (rx, tx) = value.split_once("TX:").unwrap_or((value, ""));
     (state(rx), state(tx))
@@ -71,7 +71,7 @@ fn state(text: &str) -> Option<bool> {
     }
 }
 
-/// The name under which `ethtool -c` prints a number. `None` for switches, which it prints in pairs.
+/// The name under which `ethtool -c` prints a number. `None` for switches, which are printed in pairs.
 pub(crate) fn printed(field: &Field) -> Option<String> {
     Some(match field.name {
         "adaptive-rx" | "adaptive-tx" | "cqe-mode-rx" | "cqe-mode-tx" => return None,
@@ -111,7 +111,7 @@ fn halves(text: &str) -> Option<(&str, &str)> {
     rest.split_once("Current hardware settings:")
 }
 
-/// The name under which `-g` and `-l` print a field.
+/// The name under which `ethtool -g` and `ethtool -l` print a field.
 pub(crate) fn printed_size(field: &Field) -> &'static str {
     match field.name {
         "rx" => "RX",

@@ -1,4 +1,4 @@
-//! A FreeBSD host: outputs of its tools and its settings, as the snapshot script collects them.
+//! A FreeBSD host: its settings and the outputs of its tools, as the snapshot script collects them.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::services::assignments;
 use super::sysctls;
 use crate::facts::{BsdInterface, BsdInterrupt, BsdThread, Context, CpuSet, Fact, FreeBsd, Os, Root};
 
-/// Largest number of lines of a tool's output that are read.
+/// Maximum number of lines that are read from a tool's output.
 const MAX_LINES: usize = 100_000;
 
 pub(super) fn read(context: &Context, os: Os) -> Fact<FreeBsd> {
@@ -30,7 +30,8 @@ pub(super) fn read(context: &Context, os: Os) -> Fact<FreeBsd> {
     Fact::known(facts, "a FreeBSD snapshot")
 }
 
-/// The operating system of a host, from its manifest or from `uname`, or from FreeBSD's loader settings.
+/// The operating system of a host: FreeBSD if the manifest or `uname` says so, or if there are FreeBSD's loader
+/// settings but no Linux command line; otherwise Linux.
 pub(super) fn operating_system(root: &Root) -> Os {
     let said = root.text("apus-snapshot").or_else(|| root.command("uname -s")).or_else(|| root.command("uname -a"));
     let named = said.value().is_some_and(|text| text.contains("FreeBSD"));
@@ -38,7 +39,7 @@ pub(super) fn operating_system(root: &Root) -> Os {
     if named || settings() { Os::FreeBsd } else { Os::Linux }
 }
 
-/// Settings from several files; later files override earlier ones. Known if one of the files is.
+/// Settings from several files; later files override earlier ones. Known if at least one file is known.
 fn settings(root: &Root, files: &[&str], folder: &str) -> Fact<BTreeMap<String, String>> {
     let more = root.list(folder).into_value().unwrap_or_default();
     let more = more.into_iter().filter(|name| name.ends_with(".conf")).take(512).map(|name| format!("{folder}/{name}"));
@@ -57,7 +58,7 @@ fn settings(root: &Root, files: &[&str], folder: &str) -> Fact<BTreeMap<String, 
     all
 }
 
-/// Parses lines such as `name="value"  # why`, and drops the comments.
+/// Parses lines such as `name="value"  # why`. Comments are dropped.
 fn without_comments(text: &str) -> BTreeMap<String, String> {
     let line = |line: &str| match line.split_once('#') {
         Some((before, _)) if before.matches('"').count() % 2 == 0 => format!("{}\n", before.trim()),
@@ -92,8 +93,8 @@ pub(crate) fn interfaces(text: &str) -> Vec<BsdInterface> {
     all
 }
 
-/// Parses `vmstat -i`: lines of a source, its total and its rate per second, as in `irq293: ixl1:q2     5551234
-/// 4211`.
+/// Parses the output of `vmstat -i`. Each line has the interrupt's name, its total and its rate per second, as in
+/// `irq293: ixl1:q2     5551234 4211`.
 pub(crate) fn interrupts(text: &str) -> Vec<BsdInterrupt> {
     let line = |line: &str| {
         let mut words = line.trim().rsplitn(3, char::is_whitespace).map(str::trim);
@@ -111,8 +112,8 @@ pub(crate) fn interrupts(text: &str) -> Vec<BsdInterrupt> {
     lines.filter_map(line).collect()
 }
 
-/// Parses lines of `top -SH`. A CPU share such as `50.98%` comes before the name `intr{irq293: ixl1:q2}`. The CPU is in
-/// the state column (`CPU2`) or in the column before the time.
+/// Parses lines of `top -SH`. A CPU share such as `50.98%` comes before the name `intr{irq293: ixl1:q2}`. The number of
+/// the CPU is in the column before the time, or else in the state column (`CPU2`).
 pub(crate) fn threads(text: &str) -> Vec<BsdThread> {
     let line = |line: &str| {
         let (before, name) = line.split_once('%')?;
@@ -132,7 +133,7 @@ pub(crate) fn threads(text: &str) -> Vec<BsdThread> {
 }
 
 /// Parses the output of `pciconf -l`: `ixl0@pci0:2:0:0: class=0x020000 rev=0x02 hdr=0x00 vendor=0x8086 device=0x1583
-/// …`, or with `chip=0x15838086` before FreeBSD 13.
+/// …`. Before FreeBSD 13, `chip=0x15838086` stands for vendor and device.
 pub(crate) fn pci(text: &str) -> BTreeMap<String, String> {
     let device = |line: &str| {
         let (name, rest) = line.split_once('@')?;
@@ -144,7 +145,7 @@ pub(crate) fn pci(text: &str) -> BTreeMap<String, String> {
     text.lines().take(MAX_LINES).filter_map(device).collect()
 }
 
-/// Parses lines such as `irq 293 mask: 2`, one for each interrupt.
+/// Parses lines such as `irq 293 mask: 2`, one for each interrupt. The mask is a list of CPUs.
 pub(crate) fn irq_cpus(text: &str) -> BTreeMap<u32, Fact<CpuSet>> {
     let line = |line: &str| {
         let (number, set) = line.strip_prefix("irq ")?.split_once(" mask:")?;

@@ -1,4 +1,4 @@
-//! Frequency scaling: `cpufreq` of sysfs and the drivers' own switches.
+//! Frequency scaling: `cpufreq` in sysfs and the drivers' own settings.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) fn scaling(root: &Root) -> Scaling {
     }
 }
 
-/// Which policy each CPU belongs to.
+/// The frequency policy to which each CPU belongs.
 pub(super) struct Policies {
     of: BTreeMap<u32, (u32, Fact<CpuSet>)>,
 }
@@ -43,7 +43,8 @@ impl Policies {
         Self { of }
     }
 
-    /// The frequency of one CPU. If it has no policy, the policy with the CPU's number gives the reason.
+    /// The frequency settings of one CPU. If it belongs to no policy, the settings of the policy with the CPU's number
+    /// are read, so that each fact has a reason why it is missing.
     pub(super) fn of(&self, context: &Context, cpu: u32) -> Frequency {
         let root = context.root;
         let policy = self.of.get(&cpu).map_or(cpu, |(policy, _)| *policy);
@@ -73,7 +74,7 @@ impl Policies {
     }
 }
 
-/// Converts a frequency in kHz. Returns an error if it is too high.
+/// Converts a frequency in kHz. Returns an error if it exceeds the range of [`Hertz`].
 pub(super) fn kilohertz(kilo: u64) -> Result<Hertz, String> {
     kilo.checked_mul(1_000).map(Hertz::new).ok_or_else(|| format!("{kilo} kHz is beyond what is counted"))
 }

@@ -1,11 +1,11 @@
-//! Idle states: `cpuidle` of sysfs, and the latency limits that processes request.
+//! Idle states: `cpuidle` in sysfs, and the latency limits that processes request.
 
 use units::Nanos;
 
 use crate::facts::{Context, Fact, Idle, IdleState, Root, live};
 
 const CPUS: &str = "sys/devices/system/cpu";
-/// Largest number of idle states that are read. The kernel has at most 10 (`CPUIDLE_STATE_MAX`,
+/// Maximum number of idle states that are read. The kernel has at most 10 (`CPUIDLE_STATE_MAX`,
 /// include/linux/cpuidle.h).
 const MAX_STATES: usize = 32;
 
@@ -29,7 +29,7 @@ pub(super) fn read(context: &Context) -> Idle {
     }
 }
 
-/// The states of one CPU.
+/// The idle states of one CPU.
 pub(super) fn states(root: &Root, cpu: u32) -> Fact<Vec<IdleState>> {
     let place = format!("{CPUS}/cpu{cpu}/cpuidle");
     root.list(&place).map(|names| {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::facts::pci::is_address;
 use crate::facts::{CountTable, Fact, Irq, Irqs, Root, Source};
 
-/// Largest number of interrupts that are read.
+/// Maximum number of interrupts that are read.
 const MAX_IRQS: usize = 1 << 17;
-/// The chip with the hardware number, and the users, of one interrupt in `/proc/interrupts`.
+/// An interrupt's description in `/proc/interrupts`: its chip with the hardware number, and the names of its users.
 type Named = (String, Vec<String>);
 
 pub(super) fn read(root: &Root, table: &Fact<CountTable>) -> Irqs {
@@ -54,8 +54,8 @@ fn irq(root: &Root, table: &Fact<CountTable>, named: Option<&Named>, number: u32
     }
 }
 
-/// Whether the kernel manages the interrupt: from debugfs, if it is mounted (kernel/irq/debugfs.c), otherwise from the
-/// users' names if these are known.
+/// Whether the kernel manages the interrupt's affinity: true if the users' names show it, otherwise according to
+/// debugfs (kernel/irq/debugfs.c).
 fn managed(root: &Root, number: u32, actions: &Fact<Vec<String>>) -> Fact<bool> {
     if let Fact::Known { value, source } = actions
         && value.iter().any(|user| is_managed(user))
@@ -75,8 +75,8 @@ fn managed(root: &Root, number: u32, actions: &Fact<Vec<String>>) -> Fact<bool> 
     }
 }
 
-/// Whether the user is a queue whose driver requests managed vectors (`PCI_IRQ_AFFINITY`, `irq_affinity`):
-/// drivers/nvme/host/pci.c (queue 0 is not managed), drivers/block/virtio_blk.c,
+/// Whether the interrupt's user is a queue for which the driver requests managed vectors (`PCI_IRQ_AFFINITY`,
+/// `irq_affinity`): drivers/nvme/host/pci.c (queue 0 is not managed), drivers/block/virtio_blk.c,
 /// drivers/scsi/{megaraid,mpt3sas,smartpqi}.
 fn is_managed(user: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
@@ -88,8 +88,8 @@ fn is_managed(user: &str) -> bool {
         || storage && user.contains("msix") && !user.ends_with("msix0")
 }
 
-/// Splits `PCI-MSIX-0000:04:00.0   2-edge   virtio3-req.1, other` into the chip with its hardware number,
-/// and the users.
+/// Splits `PCI-MSIX-0000:04:00.0   2-edge   virtio3-req.1, other` into the chip with its hardware number, and the list
+/// of users.
 fn describe(description: &str) -> Named {
     let mut words = description.split_ascii_whitespace();
     let chip = words.by_ref().take(2).collect::<Vec<_>>().join(" ");
@@ -97,8 +97,8 @@ fn describe(description: &str) -> Named {
     (chip, users.split(',').map(str::trim).filter(|user| !user.is_empty()).map(str::to_owned).collect())
 }
 
-/// The PCI address in a chip's name: `0000:04:00.0` in `IR-PCI-MSIX-0000:04:00.0` (names of this form since Linux 6.2,
-/// drivers/pci/msi/irqdomain.c).
+/// The PCI address in a chip's name: `0000:04:00.0` in `IR-PCI-MSIX-0000:04:00.0`. Linux 6.2 and later use such names
+/// (drivers/pci/msi/irqdomain.c).
 fn pci_address(chip: &str) -> Option<String> {
     let word = chip.split(' ').next()?;
     let (_, address) = word.rsplit_once('-')?;

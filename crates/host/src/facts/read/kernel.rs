@@ -1,4 +1,4 @@
-//! The kernel: `/proc/version`, `/proc/config.gz`, `/sys/module`, tracefs, the clock, the messages.
+//! The kernel: `/proc/version`, `/proc/config.gz`, `/sys/module`, tracefs, the clock source and kernel messages.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -9,12 +9,12 @@ use crate::facts::cpu::Cpus;
 use crate::facts::root::TABLE_LIMIT;
 use crate::facts::{CommandLine, Context, Fact, Kernel, KernelConfig, KernelVersion, Root, Why};
 
-/// Mount points of tracefs: the first one, or the second one on older hosts.
+/// Possible mount points of tracefs; older hosts use the second one.
 const TRACING: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 const CLOCK: &str = "sys/devices/system/clocksource/clocksource0";
 const SCHED: &str = "sys/kernel/debug/sched";
 
-/// The parameters of modules that rules use.
+/// The module parameters that rules use.
 pub(crate) const PARAMETERS: [&str; 26] = [
     "haltpoll.guest_halt_poll_allow_shrink",
     "haltpoll.guest_halt_poll_grow",
@@ -74,7 +74,7 @@ pub(super) fn read(context: &Context, cmdline: &Fact<CommandLine>, cpus: &Cpus) 
     }
 }
 
-/// The kernel's release: from /proc, from the name of the booted image, or from the tools' output.
+/// The kernel's release: from /proc, from the output of `uname -a`, or from the name of the boot image.
 pub(crate) fn release(root: &Root, cmdline: &Fact<CommandLine>) -> Fact<String> {
     let third_word = |text: String| match text.split_ascii_whitespace().nth(2) {
         Some(word) => Ok(word.to_owned()),
@@ -114,7 +114,7 @@ fn realtime(root: &Root, build: &Fact<String>, config: &Fact<KernelConfig>, rele
     by_text.or_else(by_config).or_else(by_release)
 }
 
-/// Whether a release's name marks a real-time kernel: `5.14.0-427.el9.x86_64+rt`, `4.18.0-372.rt7.129.el8`,
+/// Whether a release looks like that of a real-time kernel: `5.14.0-427.el9.x86_64+rt`, `4.18.0-372.rt7.129.el8`,
 /// `6.1.0-9-rt-amd64`, `5.15.0-1032-realtime`.
 fn names_realtime(release: &str) -> bool {
     let marks = |part: &str| {
@@ -148,7 +148,7 @@ fn config(root: &Root, release: &Fact<String>) -> Fact<KernelConfig> {
     packed.or_else(installed)
 }
 
-/// Parses lines such as `CONFIG_NO_HZ_FULL=y`. Options in comments are not set.
+/// Parses lines such as `CONFIG_NO_HZ_FULL=y`. Options in comments count as not set.
 pub(crate) fn parse_config(text: &str) -> KernelConfig {
     let option = |line: &str| {
         let (name, value) = line.strip_prefix("CONFIG_")?.split_once('=')?;

@@ -1,4 +1,4 @@
-//! Network interfaces: `/sys/class/net`, and what ethtool shows of them.
+//! Network interfaces: `/sys/class/net`, and what ethtool reports about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +11,9 @@ use crate::facts::{Context, Fact, Irqs, Link, Root, RxQueue, Source, TxQueue, Wh
 use crate::nic::{Client, Interface};
 
 const PLACE: &str = "sys/class/net";
-/// Largest number of interfaces that are read.
+/// Maximum number of interfaces that are read.
 const MAX_LINKS: usize = 1024;
-/// Largest number of queues of an interface that are read.
+/// Maximum number of queues of an interface that are read.
 const MAX_QUEUES: usize = 4096;
 
 pub(super) fn read(context: &Context, irqs: &Irqs) -> Fact<Vec<Link>> {
@@ -118,7 +118,7 @@ fn link(context: &Context, client: Option<&mut Client>, irqs: &Irqs, name: Strin
     }
 }
 
-/// The node of the device, or of the PCI device under it (virtio).
+/// The NUMA node of an interface's device, or of the PCI device below it (virtio).
 fn numa_node(root: &Root, place: &str, pci: &Fact<String>) -> Fact<Option<u32>> {
     let read = |path: String| root.number::<i64>(&path).map(|node| u32::try_from(node).ok());
     let below = || match pci.value() {
@@ -144,7 +144,7 @@ fn megabits(text: Fact<String>) -> Fact<BitRate> {
     }
 }
 
-/// The PCI device under an interface: from its device link, or from the driver's bus information.
+/// The PCI address of an interface's device: from its device link, or from the driver's bus information.
 fn pci(root: &Root, place: &str, device: &Fact<String>, bus: &Fact<String>) -> Fact<String> {
     let source = Source::new(format!("/{place}"));
     let on_way = |target: &String| target.rsplit('/').find(|part| is_address(part)).map(str::to_owned);
@@ -182,7 +182,7 @@ fn tx_queues(root: &Root, place: &str) -> Vec<TxQueue> {
     root.numbered(&queues, "tx-").into_iter().take(MAX_QUEUES).map(read).collect()
 }
 
-/// The counters of all interfaces: the kernel's, and the driver's with `ethtool.` before their names.
+/// The counters of all interfaces by name. The names of the driver's own counters begin with `ethtool.`.
 pub(super) fn statistics(context: &Context, place: &str) -> BTreeMap<String, BTreeMap<String, u64>> {
     let root = context.root;
     let names = root.list(&format!("{place}{PLACE}")).into_value().unwrap_or_default();

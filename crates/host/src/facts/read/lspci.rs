@@ -1,9 +1,9 @@
-//! PCI devices as `lspci -vv` prints them, for recordings that contain no sysfs.
+//! Reads PCI devices from the output of `lspci -vv`, for recordings that contain no sysfs.
 
 use crate::facts::pci::{is_address, megatransfers};
 use crate::facts::{Aspm, Fact, PciDevice, Root};
 
-/// Largest number of devices that are read.
+/// Maximum number of devices that are read.
 const MAX_DEVICES: usize = 16_384;
 
 pub(super) fn devices(root: &Root) -> Fact<Vec<PciDevice>> {

@@ -7,7 +7,7 @@ use crate::facts::{Context, Fact, HugePages, Memory, MemoryModule, Mount, Root, 
 
 const MM: &str = "sys/kernel/mm";
 const EDAC: &str = "sys/devices/system/edac/mc";
-/// Largest number of lines of a list of mounts that are read.
+/// Maximum number of lines that are read from the list of mounts.
 const MAX_MOUNTS: usize = 10_000;
 
 pub(super) fn read(context: &Context) -> Memory {
@@ -45,7 +45,7 @@ pub(crate) fn meminfo(text: &str) -> BTreeMap<String, u64> {
     text.lines().filter_map(line).collect()
 }
 
-/// Reads the pools of huge pages in a directory of `hugepages-SIZEkB`.
+/// Reads the pools of huge pages from the subdirectories `hugepages-SIZEkB` of a directory.
 pub(super) fn huge_pages(root: &Root, place: &str) -> Vec<HugePages> {
     let names = root.list(place).into_value().unwrap_or_default();
     let size = |name: &str| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()?.checked_mul(1024);
@@ -60,7 +60,7 @@ pub(super) fn huge_pages(root: &Root, place: &str) -> Vec<HugePages> {
     pools
 }
 
-/// The pool of the default page size, from /proc/meminfo.
+/// The pool of huge pages of the default size, from /proc/meminfo.
 fn default_pool(info: &Fact<BTreeMap<String, u64>>) -> Vec<HugePages> {
     let Some(info) = info.value() else { return Vec::new() };
     let Some(page_bytes) = info.get("Hugepagesize") else { return Vec::new() };
@@ -72,7 +72,7 @@ fn default_pool(info: &Fact<BTreeMap<String, u64>>) -> Vec<HugePages> {
     vec![HugePages { page_bytes: *page_bytes, total, free, surplus }]
 }
 
-/// Reads a choice: the word in brackets of `always [madvise] never`.
+/// Reads the selected option, which is the word in brackets: `always [madvise] never`.
 pub(super) fn chosen(root: &Root, path: &str) -> Fact<String> {
     root.text(path).parse(|text| {
         let word = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word.to_owned());

@@ -3,10 +3,10 @@
 use crate::facts::root::TABLE_LIMIT;
 use crate::facts::{Context, Fact, live};
 
-/// The largest number of messages that are kept; the oldest are dropped.
+/// Maximum number of messages that are kept; the oldest are dropped.
 const MAX_MESSAGES: usize = 20_000;
 
-/// Parts of messages that rules use, compared without regard to case. Other messages are not kept, because they can
+/// Parts of the messages that rules use, compared without regard to case. Other messages are not kept, because they can
 /// contain names of users' disks, networks and programs.
 pub(crate) const OF_INTEREST: [&str; 41] = [
     "aer:",

@@ -1,4 +1,4 @@
-//! Reads the facts. Each file reads one group of facts from a [`Root`].
+//! Reads facts. Each module reads one group of facts from a [`Root`].
 
 mod boot;
 mod cgroups;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::facts::root::TABLE_LIMIT;
 use crate::facts::{Context, CpuSet, MAX_CPUS, Msrs, REGISTERS, Why, live, msr};
 
-/// Largest number of registers that are read from a recording.
+/// Maximum number of registers that are read from a recording.
 const MAX_REGISTERS: usize = 4096;
 
 pub(crate) fn read(context: &Context, online: &CpuSet) -> Msrs {
@@ -26,7 +26,7 @@ pub(crate) fn read(context: &Context, online: &CpuSet) -> Msrs {
     Msrs { registers: registers.map(read).collect(), why: None }
 }
 
-/// Parses one line per CPU: `17 0x1a00a40059`.
+/// Parses the values of a register, one line per CPU: `17 0x1a00a40059`.
 pub(crate) fn parse(text: &str) -> Result<BTreeMap<u32, u64>, String> {
     let line = |line: &str| {
         let (cpu, value) = line.trim().split_once(' ')?;

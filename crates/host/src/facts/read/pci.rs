@@ -10,9 +10,9 @@ use crate::facts::{Context, Fact, Pci, PciDevice, Root, Source, Why};
 
 const PLACE: &str = "sys/bus/pci/devices";
 const IOMMU: &str = "sys/kernel/iommu_groups";
-/// Largest number of devices, and of IOMMU groups, that are read.
+/// Maximum number of PCI devices, and of IOMMU groups, that are read.
 const MAX_DEVICES: usize = 16_384;
-/// The states of the link that can be switched separately (drivers/pci/pcie/aspm.c).
+/// Power states of the link that can be enabled separately (drivers/pci/pcie/aspm.c).
 const LINK_STATES: [&str; 6] = ["clkpm", "l0s_aspm", "l1_1_aspm", "l1_1_pcipm", "l1_2_aspm", "l1_aspm"];
 
 pub(super) fn read(context: &Context) -> Pci {
@@ -117,13 +117,14 @@ fn link_states(root: &Root, place: &str) -> BTreeMap<String, Fact<bool>> {
     LINK_STATES.iter().map(state).filter(|(_, fact)| fact.is_known()).collect()
 }
 
-/// Parses the total in the last line of the error counters: `TOTAL_ERR_COR 3`.
+/// Parses the total of the error counters: `TOTAL_ERR_COR 3`.
 fn total(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with("TOTAL_"))?;
     line.rsplit(' ').next()?.parse().ok()
 }
 
-/// The port above a device, from the target of its link: `../../../devices/pci0000:00/0000:00:02.0/0000:01:00.0`.
+/// The PCI address of the bridge or root port above a device, from the target of the device's link:
+/// `../../../devices/pci0000:00/0000:00:02.0/0000:01:00.0`.
 fn upstream(target: &str) -> Option<String> {
     let parent = target.rsplit('/').nth(1)?;
     is_address(parent).then(|| parent.to_owned())

@@ -3,7 +3,7 @@
 
 use crate::facts::{Aspm, Fact, Source, Why};
 
-/// The content of the PCI Express capability.
+/// The values of the PCI Express capability.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Express {
     pub aspm: Aspm,
@@ -22,7 +22,7 @@ pub(crate) struct Express {
 const STATUS: usize = 0x06;
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 const CAPABILITIES: usize = 0x34;
-/// Number of the PCI Express capability.
+/// ID of the PCI Express capability.
 const EXPRESS: u8 = 0x10;
 /// Number of bytes of the configuration space that unprivileged users can read.
 const VISIBLE_TO_ALL: usize = 64;

@@ -1,16 +1,16 @@
-//! Which interrupt belongs to which queue.
+//! Finds out which interrupt belongs to which queue.
 
 use crate::facts::{Fact, Irqs, Napi, NapiSettings, QueueIrq, Root, Source};
 use crate::nic::Numbers as _;
 
-/// The queues of an interface, as far as they are known.
+/// The interrupts of an interface's queues, and its NAPI instances, as far as they are known.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     pub irqs: Vec<QueueIrq>,
     pub napi: Fact<Vec<Napi>>,
 }
 
-/// Reads a snapshot's lines `napi id=8193 irq=71 …` and `queue 0 rx irq=71`.
+/// Reads the lines `napi id=8193 irq=71 …` and `queue 0 rx irq=71` of a snapshot.
 pub(super) fn recorded(root: &Root, name: &str) -> Queues {
     let text = root.command(&format!("netdev {name}"));
     let Some(lines) = text.value() else { return Queues { irqs: Vec::new(), napi: text.map(|_| Vec::new()) } };
@@ -18,13 +18,13 @@ pub(super) fn recorded(root: &Root, name: &str) -> Queues {
     Queues { irqs: queues.irqs, napi: Fact::known(queues.napi, Source::new(format!("netdev {name}"))) }
 }
 
-/// The parsed lines that [`write()`] wrote.
+/// The contents of the lines that [`write()`] wrote.
 pub(crate) struct Parsed {
     pub irqs: Vec<QueueIrq>,
     pub napi: Vec<Napi>,
 }
 
-/// Writes the queues as text, for snapshots.
+/// Writes NAPI instances and queues as lines of text, for snapshots.
 pub(crate) fn write(queues: &Queues) -> String {
     let mut text = String::new();
     for napi in queues.napi.value().into_iter().flatten() {
@@ -44,7 +44,7 @@ pub(crate) fn write(queues: &Queues) -> String {
     text
 }
 
-/// Parses the lines that [`write()`] wrote. Lines of another form are ignored.
+/// Parses the lines that [`write()`] wrote. Other lines are ignored.
 pub(crate) fn parse(text: &str) -> Parsed {
     let mut parsed = Parsed { irqs: Vec::new(), napi: Vec::new() };
     for line in text.lines() {

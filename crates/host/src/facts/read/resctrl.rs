@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::facts::{Context, Memory, Resctrl, ResctrlGroup, Root};
 
 const PLACE: &str = "sys/fs/resctrl";
-/// The largest number of groups that are read. Hardware supports a few dozen.
+/// Maximum number of groups that are read. Hardware supports a few dozen.
 const MAX_GROUPS: usize = 512;
 
 pub(super) fn read(context: &Context, memory: &Memory) -> Resctrl {

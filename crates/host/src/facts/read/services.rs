@@ -1,11 +1,11 @@
-//! Services: which of them run, which start at boot, and the settings of those that affect latency.
+//! Services: which are running, which start at boot, and the settings of services that affect latency.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::boot::unquoted;
 use crate::facts::{Cgroups, Context, CpuSet, Fact, Root, Services, Source};
 
-/// Largest number of files in a directory of settings that are read.
+/// Maximum number of files that are read from a directory of settings.
 const MAX_FILES: usize = 512;
 
 pub(super) fn read(context: &Context, cgroups: &Cgroups) -> Services {
@@ -31,8 +31,8 @@ fn first(root: &Root, paths: &[&str]) -> Fact<String> {
     fact
 }
 
-/// The running services. A service of systemd runs if its control group has processes; a recording can contain the
-/// output of systemctl instead.
+/// The running services: those whose control group has processes. If the control groups are unknown, they come from the
+/// output of systemctl in a recording.
 fn running(root: &Root, cgroups: &Cgroups) -> Fact<BTreeSet<String>> {
     let from_groups = cgroups.groups.as_ref().and_then(|groups| {
         let alive: BTreeSet<String> = groups
@@ -53,7 +53,7 @@ fn running(root: &Root, cgroups: &Cgroups) -> Fact<BTreeSet<String>> {
     })
 }
 
-/// Finds the running services in systemd's own hierarchy on hosts with control groups of version 1.
+/// Finds the running services on hosts with version 1 control groups, in systemd's own hierarchy.
 fn old_hierarchy(root: &Root) -> Fact<BTreeSet<String>> {
     let place = "sys/fs/cgroup/systemd/system.slice";
     root.directories(place).map(|names| {
@@ -65,8 +65,8 @@ fn old_hierarchy(root: &Root) -> Fact<BTreeSet<String>> {
     })
 }
 
-/// Why no running service is known. The directory `/run/systemd/system` exists only on hosts that run systemd
-/// (sd_booted(3)): if it exists, the services were not recorded.
+/// The fact for a host without known services. The directory `/run/systemd/system` exists only on hosts that run
+/// systemd (sd_booted(3)): if it exists, the services were not recorded.
 fn without_systemd(root: &Root) -> Fact<BTreeSet<String>> {
     match root.list("run/systemd/system") {
         Fact::Known { source, .. } => Fact::not_recorded(source),
@@ -104,8 +104,8 @@ pub(super) fn assignments(text: &str) -> BTreeMap<String, String> {
     text.lines().filter_map(assignment).collect()
 }
 
-/// Reads `CPUAffinity=` of /etc/systemd/system.conf and its drop-ins. Several lines add up; an empty one resets the set
-/// (systemd-system.conf(5)).
+/// Reads `CPUAffinity=` of /etc/systemd/system.conf and its drop-ins. The sets of several lines are merged; an empty
+/// line resets the set (systemd-system.conf(5)).
 fn cpu_affinity(root: &Root) -> Fact<CpuSet> {
     let main = root.text("etc/systemd/system.conf");
     let folder = "etc/systemd/system.conf.d";
@@ -129,8 +129,8 @@ fn cpu_affinity(root: &Root) -> Fact<CpuSet> {
     result.unwrap_or_else(|| main.and_then(|_| Fact::absent("/etc/systemd/system.conf CPUAffinity=")))
 }
 
-/// Parses the `key: value` pairs of YAML that are not indented. This also works for JSON, which is part of YAML. Only
-/// plain words and numbers are kept, so no secret is kept.
+/// Parses the top-level `key: value` pairs of a YAML file. This also works for JSON, which is part of YAML. Only plain
+/// words and numbers are kept, so no secret is kept.
 fn top_level(text: &str) -> BTreeMap<String, String> {
     let pair = |line: &str| {
         let indented = line.starts_with([' ', '\t', '-', '#']) && !line.trim_start().starts_with('"');
@@ -154,7 +154,7 @@ fn cpu_manager(text: &str) -> Result<(String, CpuSet), String> {
     Ok((policy.to_owned(), set))
 }
 
-/// Reads the lines of limits.conf for locked memory and real-time priority.
+/// Reads the lines about locked memory and real-time priority in limits.conf and limits.d.
 fn limits(root: &Root) -> Fact<Vec<String>> {
     let folder = "etc/security/limits.d";
     let names = root.list(folder).into_value().unwrap_or_default();

@@ -3,12 +3,12 @@
 
 use crate::facts::MemoryModule;
 
-/// Structure type of a memory device.
+/// SMBIOS structure type of a memory device.
 const MEMORY_DEVICE: u8 = 17;
-/// The largest number of modules that are read; no host has more slots.
+/// Maximum number of modules that are read; no host has more slots.
 const MAX_MODULES: usize = 4096;
 
-/// Parses the memory devices in a table. If the table is damaged, returns the devices before the damage.
+/// Parses the memory devices in an SMBIOS table. If the table is damaged, returns the devices before the damage.
 pub(crate) fn modules(table: &[u8]) -> Vec<MemoryModule> {
     let mut modules = Vec::new();
     let mut rest = table;
@@ -27,7 +27,7 @@ pub(crate) fn modules(table: &[u8]) -> Vec<MemoryModule> {
     modules
 }
 
-/// Reads the fields at their offsets (table 76 of the specification).
+/// Reads the fields of a memory module at their offsets (table 76 of the specification).
 fn module(fixed: &[u8], strings: &[&[u8]]) -> Option<MemoryModule> {
     let word = |at: usize| Some(u16::from_le_bytes(fixed.get(at..at + 2)?.try_into().ok()?));
     let long = |at: usize| Some(u32::from_le_bytes(fixed.get(at..at + 4)?.try_into().ok()?));
@@ -55,7 +55,7 @@ fn module(fixed: &[u8], strings: &[&[u8]]) -> Option<MemoryModule> {
     })
 }
 
-/// Parses the blocks `Memory Device` of dmidecode's output.
+/// Parses the `Memory Device` blocks in the output of dmidecode(8).
 pub(crate) fn modules_in_text(text: &str) -> Vec<MemoryModule> {
     let mut modules: Vec<MemoryModule> = Vec::new();
     let mut inside = false;

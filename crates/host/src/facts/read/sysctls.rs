@@ -97,7 +97,7 @@ pub(super) fn read(root: &Root) -> BTreeMap<String, Fact<String>> {
     SYSCTLS.iter().map(one).collect()
 }
 
-/// Parses `name = value` lines of Linux and `name: value` lines of FreeBSD. A value can extend over several lines.
+/// Parses `name = value` lines of Linux and `name: value` lines of FreeBSD. A value can span several lines.
 pub(crate) fn parse(text: &str) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     let mut last: Option<String> = None;

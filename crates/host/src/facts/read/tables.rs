@@ -3,8 +3,8 @@
 use crate::facts::root::TABLE_LIMIT;
 use crate::facts::{CountRow, CountTable, Fact, MAX_CPUS, Root};
 
-/// The largest number of rows of a table of interrupts. x86 has at most 224 vectors on each of 8192 CPUs; a host uses a
-/// few thousand of these.
+/// Maximum number of rows that are read from a table of interrupts. x86 has at most 224 vectors on each of 8192 CPUs; a
+/// host uses a few thousand of them.
 const MAX_ROWS: usize = 1 << 17;
 
 pub(super) fn interrupts(root: &Root, place: &str) -> Fact<CountTable> {
@@ -15,8 +15,8 @@ pub(super) fn softirqs(root: &Root, place: &str) -> Fact<CountTable> {
     root.text_up_to(&format!("{place}proc/softirqs"), TABLE_LIMIT).parse(|text| parse(&text))
 }
 
-/// Reads a table with a heading of CPUs (fs/proc/interrupts.c, kernel/irq/proc.c `show_interrupts`).
-/// `/proc/interrupts` has columns for online CPUs, `/proc/softirqs` for possible ones.
+/// Parses a table whose columns are CPUs (fs/proc/interrupts.c, kernel/irq/proc.c `show_interrupts`).
+/// `/proc/interrupts` has columns for online CPUs, `/proc/softirqs` for possible CPUs.
 pub(crate) fn parse(text: &str) -> Result<CountTable, String> {
     let mut lines = text.lines();
     let heading = lines.next().unwrap_or_default();
@@ -30,7 +30,7 @@ pub(crate) fn parse(text: &str) -> Result<CountTable, String> {
     Ok(CountTable { cpus, rows })
 }
 
-/// Parses a row: `  55:   0   5468  PCI-MSIX-0000:04:00.0   2-edge   virtio3-req.1`.
+/// Parses a row of such a table: `  55:   0   5468  PCI-MSIX-0000:04:00.0   2-edge   virtio3-req.1`.
 fn row(line: &str, columns: usize) -> Option<CountRow> {
     let (label, mut rest) = line.split_once(':')?;
     let mut counts = Vec::with_capacity(columns);
@@ -50,7 +50,7 @@ fn row(line: &str, columns: usize) -> Option<CountRow> {
     Some(CountRow { label: label.trim().into(), description: rest.trim().into(), counts: counts.into() })
 }
 
-/// Parses a decimal number, much faster than `str::parse` on millions of zeroes.
+/// Parses a decimal number. On millions of zeroes, this is much faster than `str::parse`.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 20 {
         return None;

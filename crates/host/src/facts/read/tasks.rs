@@ -7,16 +7,16 @@ use units::Nanos;
 use crate::facts::root::TABLE_LIMIT;
 use crate::facts::{Context, CpuSet, Fact, Root, SchedClass, Source, Task, TaskCounts, Why};
 
-/// The largest number of threads that are read. If there are more, the fact for the others is unknown.
+/// Maximum number of threads that are read. Further threads are left out.
 pub(crate) const MAX_TASKS: usize = 1 << 16;
-/// Kernel thread; bound thread (include/linux/sched.h, `PF_KTHREAD`, `PF_NO_SETAFFINITY`).
+/// Flag of kernel threads (include/linux/sched.h). [`PF_NO_SETAFFINITY`] is the flag of threads that cannot be moved.
 const PF_KTHREAD: u64 = 0x0020_0000;
 const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
-/// Ticks of user space in a second: 100 on every architecture that Linux has today (`USER_HZ`,
-/// include/asm-generic/param.h).
+/// Duration of a clock tick in user space: 100 ticks per second on every architecture that Linux supports today
+/// (`USER_HZ`, include/asm-generic/param.h).
 pub(super) const TICK: Nanos = Nanos::from_millis(10);
 
-/// Reads the threads and their counters, at the first or the second reading.
+/// Reads the threads and their counters, in the first reading if `place` is empty or the second one if it is `again/`.
 pub(super) fn read(context: &Context, place: &str) -> Fact<Vec<(Task, TaskCounts)>> {
     let root = context.root;
     // Snapshots made by the script contain the files of all threads, one after the other.
@@ -67,7 +67,7 @@ fn process(context: &Context, place: &str, tasks: &mut Vec<(Task, TaskCounts)>) 
     name_processes(&mut tasks[first..], place.rsplit('/').next().and_then(|pid| pid.parse().ok()));
 }
 
-/// Sets the process's number and name for each thread. The name is that of the process's main thread.
+/// Sets the number and name of the process in each of its threads. The name is that of the process's main thread.
 fn name_processes(tasks: &mut [(Task, TaskCounts)], pid: Option<u32>) {
     let Some(pid) = pid else { return };
     let name = tasks.iter().find(|(task, _)| task.tid == pid).map(|(task, _)| task.comm.clone());
@@ -77,7 +77,7 @@ fn name_processes(tasks: &mut [(Task, TaskCounts)], pid: Option<u32>) {
     }
 }
 
-/// Reads the concatenated files: a line of `stat` for each thread, and blocks of `status`.
+/// Reads a snapshot's concatenated files: one line of `stat` and one block of `status` per thread.
 fn recorded(root: &Root, place: &str, stats: &Fact<String>) -> Fact<Vec<(Task, TaskCounts)>> {
     let status = root.text_up_to(&format!("{place}tasks/status"), TABLE_LIMIT);
     let blocks = status.value().map(|text| blocks(text)).unwrap_or_default();
@@ -106,7 +106,7 @@ fn recorded(root: &Root, place: &str, stats: &Fact<String>) -> Fact<Vec<(Task, T
     })
 }
 
-/// Splits the blocks of `status` by thread. Each comes with the number of the thread's process.
+/// Splits concatenated `status` files into blocks, by thread number. Each block comes with the number of its process.
 fn blocks(text: &str) -> BTreeMap<u32, (u32, &str)> {
     let mut starts: Vec<usize> = text.match_indices("Name:\t").map(|(at, _)| at).collect();
     starts.retain(|at| *at == 0 || text.as_bytes()[at - 1] == b'\n');
@@ -119,7 +119,8 @@ fn blocks(text: &str) -> BTreeMap<u32, (u32, &str)> {
     starts.iter().zip(ends).filter_map(block).collect()
 }
 
-/// Parses grep's output: `/proc/71/cgroup:0::/system.slice/x.service`.
+/// Parses lines as grep prints them, `/proc/71/cgroup:0::/system.slice/x.service`, into control groups by process
+/// number.
 fn named_groups(text: &str) -> BTreeMap<u32, String> {
     let mut groups: BTreeMap<u32, String> = BTreeMap::new();
     for line in text.lines() {
@@ -135,7 +136,7 @@ fn named_groups(text: &str) -> BTreeMap<u32, String> {
     groups.into_iter().map(|(pid, lines)| (pid, control_group(&lines))).collect()
 }
 
-/// The control group in the unified hierarchy, or else in the hierarchy of cpuset, or of systemd.
+/// The control group in the unified hierarchy, or else in the cpuset hierarchy, or else in systemd's hierarchy.
 fn control_group(text: &str) -> String {
     let of = |wanted: &str| {
         text.lines().find_map(|line| {

@@ -7,9 +7,9 @@ use crate::facts::{Context, Cpus, Fact, PowerLimit, PowerZone, Root, Uncore, Why
 
 const UNCORE: &str = "sys/devices/system/cpu/intel_uncore_frequency";
 const POWERCAP: &str = "sys/class/powercap";
-/// The largest number of entries that are read. A host has a few dies, each with a few domains.
+/// Maximum number of uncore domains and power zones that are read. A host has a few dies with a few domains each.
 const MAX_ENTRIES: usize = 4096;
-/// The largest number of limits that the kernel has for a zone (drivers/powercap/powercap_sys.c,
+/// Maximum number of power limits that the kernel has for a zone (drivers/powercap/powercap_sys.c,
 /// `MAX_CONSTRAINTS_PER_ZONE`).
 const MAX_LIMITS: u32 = 10;
 
@@ -56,7 +56,7 @@ fn domain(context: &Context, cpus: &Cpus, name: String) -> Uncore {
     }
 }
 
-/// Whether the first CPU of a package may be interrupted. Registers of the package are read on this CPU.
+/// Whether the first CPU of a package may be interrupted. The kernel reads the package's registers on this CPU.
 fn quiet(context: &Context, cpus: &Cpus, package: Option<u32>) -> bool {
     let online = cpus.all();
     let in_package = |id: &u32| match (package, cpus.cpu(*id).and_then(|cpu| cpu.package.get())) {

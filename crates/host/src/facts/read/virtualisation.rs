@@ -79,8 +79,8 @@ fn hypervisor(context: &Context, guest: &Fact<bool>, dmi: &Dmi, kernel: &Kernel)
     }
 }
 
-/// The hypervisor according to the kernel: the message "Hypervisor detected: KVM", or a clock source that only a
-/// hypervisor offers.
+/// The hypervisor according to the kernel: from the message "Hypervisor detected: KVM", or from a clock source that
+/// only one hypervisor offers.
 fn by_kernel(kernel: &Kernel) -> Option<Fact<String>> {
     let messages = kernel.messages.value().into_iter().flatten();
     let said = messages.filter_map(|line| line.split_once("Hypervisor detected: ")).map(|(_, name)| name).next();

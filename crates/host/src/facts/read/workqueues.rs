@@ -3,7 +3,7 @@
 use crate::facts::{Context, Workqueues};
 
 const PLACE: &str = "sys/devices/virtual/workqueue";
-/// Largest number of workqueues that are read.
+/// Maximum number of workqueues that are read.
 const MAX_QUEUES: usize = 4096;
 
 pub(super) fn read(context: &Context) -> Workqueues {

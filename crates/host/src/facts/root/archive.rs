@@ -1,4 +1,4 @@
-//! Reads a tar archive into memory. Its size is bounded, and its content is never trusted.
+//! Reads a tar archive into memory. Its size is bounded, and its contents are never trusted.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,13 +12,13 @@ use super::tree::{MAX_DEPTH, Tree};
 /// Limits on what is read and kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// The largest number of entries.
+    /// Maximum number of entries.
     pub entries: usize,
-    /// The largest number of bytes after unpacking, whether they are kept or not.
+    /// Maximum number of bytes after decompression, including those that are not kept.
     pub unpacked: u64,
-    /// The largest number of bytes that are kept.
+    /// Maximum number of bytes that are kept.
     pub kept: usize,
-    /// The largest number of bytes of one file.
+    /// Maximum number of bytes of one file.
     pub file: usize,
 }
 
@@ -26,12 +26,12 @@ impl Limits {
     const USUAL: Self = Self { entries: 2_000_000, unpacked: 2 << 30, kept: 192 << 20, file: TABLE_LIMIT };
 }
 
-/// The longest path, and the longest header that continues a path (twice `PATH_MAX`).
+/// Maximum number of bytes of a path, and of a header that extends a path (twice `PATH_MAX`).
 const PATH_LIMIT: u64 = 8192;
-/// The largest number of notes; further notes are dropped.
+/// Maximum number of notes; further notes are dropped.
 const MAX_NOTES: usize = 20;
 
-/// The folders whose files are kept: the first folder below the host's root, and for some entries also the second one.
+/// Folders and files at the host's root that are kept. For those in [`KEPT_BELOW`], only some subfolders are kept.
 const KEPT: [&str; 10] =
     ["again", "apus-snapshot", "bundle", "commands", "denied", "msr", "proc", "sys", "tasks", "unasked"];
 const KEPT_BELOW: [(&str, &[&str]); 5] = [
@@ -62,7 +62,7 @@ const KEPT_BELOW: [(&str, &[&str]); 5] = [
     ("lib", &["modules"]),
 ];
 
-/// An archive's files.
+/// The files of an archive.
 #[derive(Debug)]
 pub(super) struct Unpacked {
     pub tree: Tree,
@@ -71,8 +71,8 @@ pub(super) struct Unpacked {
     pub cut_short: bool,
 }
 
-/// Reads an archive, compressed or not. Leaves out, with a note, entries that are too long or lead outside the archive,
-/// and entries beyond the largest number. If the archive ends too early, returns the entries before its end.
+/// Reads an archive, compressed or not. Entries that are too long, lead outside the archive, or exceed the maximum
+/// number are left out with a note. If the archive ends too early, returns the entries before its end.
 pub(super) fn unpack(file: File) -> Result<Unpacked, String> {
     unpack_within(file, Limits::USUAL)
 }
@@ -191,7 +191,7 @@ impl Reader {
     }
 }
 
-/// Whether a reader needs this path. The host's root may be a few folders down.
+/// Whether a reader needs this path. The host's root may be up to [`MAX_DEPTH`] folders below the archive's top.
 fn is_kept(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     (0..parts.len().min(MAX_DEPTH + 1)).any(|at| {
@@ -203,7 +203,7 @@ fn is_kept(path: &str) -> bool {
     })
 }
 
-/// The contents of a header that contains a name.
+/// The contents of a header that holds the name of the next entry.
 fn long<R: Read>(entry: &mut Entry<R>) -> io::Result<Vec<u8>> {
     if entry.header().entry_size()? > PATH_LIMIT {
         return Err(io::Error::other(format!("a name is longer than {PATH_LIMIT} bytes")));
@@ -237,7 +237,7 @@ fn extended(records: &[u8]) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     (path, link)
 }
 
-/// A stream that fails if it yields more bytes than are allowed.
+/// A stream that fails if it yields more bytes than `left`.
 struct Counted {
     stream: Box<dyn Read>,
     left: u64,

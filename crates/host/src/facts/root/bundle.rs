@@ -1,12 +1,12 @@
-//! Many small files in one bundle. The snapshot script writes it, because a shell opens a file faster than it starts a
+//! Bundles of many small files. The snapshot script writes them, because a shell opens a file faster than it starts a
 //! process.
 
 use std::collections::BTreeMap;
 
 use super::tree::Tree;
 
-/// Puts a bundle's files into a tree: `paths` names them, `lines` has their lines as `path:line` (as grep prints them),
-/// `links` has lines of `ls -ld`. A file without a line could not be read, or was empty.
+/// Puts the files of a bundle into a tree. `paths` lists the files, `lines` has their contents as `path:line` (as grep
+/// prints them), `links` has lines of `ls -ld`. A file without a line could not be read, or was empty.
 pub(super) fn expand(tree: &mut Tree, place: &str, paths: &str, lines: &str, links: &str) {
     let mut files: BTreeMap<&str, String> =
         paths.lines().filter(|path| path.starts_with('/')).map(|path| (path, String::new())).collect();

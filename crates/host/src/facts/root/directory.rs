@@ -11,13 +11,13 @@ use rustix::io::Errno;
 use super::Look;
 use crate::below;
 
-/// The largest number of names of one directory that are read.
+/// Maximum number of names that are read from one directory.
 const MAX_NAMES: usize = 1 << 17;
 
-/// An opened directory that stands for a host's `/`.
+/// An open directory that stands for a host's `/`.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// The opened folder; links inside it do not lead outside. `None` for the live host, where links are followed
+    /// The open folder; links inside it do not lead outside. `None` for the live host, where links are followed
     /// normally.
     top: Option<OwnedFd>,
 }
@@ -33,7 +33,7 @@ impl Directory {
         Ok(Self { top: Some(top) })
     }
 
-    /// Opens without waiting: a FIFO in a folder must not hang the reader.
+    /// Opens a path without blocking: a FIFO in a folder must not hang the reader.
     fn at(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let relative = path.trim_start_matches('/');

@@ -1,4 +1,4 @@
-//! Which part of a folder or archive is the host's root.
+//! Finds the host's root in a folder or archive.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use super::directory::Directory;
 use super::tree::{MAX_DEPTH, SIGNS};
 use super::{Files, Kind, Root, RootError, archive};
 
-/// The archive that a must-gather contains for each node.
+/// Name of the archive that a must-gather contains for each node.
 const SYSINFO: &str = "sysinfo.tgz";
-/// The largest number of folders that are searched for one.
+/// Maximum number of folders of a must-gather in which [`SYSINFO`] is searched for.
 const MAX_FOLDERS: usize = 5_000;
 
 pub(super) fn open(path: &Path) -> Result<Root, RootError> {
@@ -59,7 +59,7 @@ fn finished(root: Root) -> Root {
     root
 }
 
-/// The folder that contains the signs of a host's root: the given one, or its only subfolder, and so on.
+/// The folder that contains one of the [`SIGNS`] of a host's root: `path`, or its only subfolder, and so on.
 fn host_root(path: &Path) -> Option<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..=MAX_DEPTH {
@@ -76,7 +76,7 @@ fn host_root(path: &Path) -> Option<PathBuf> {
     None
 }
 
-/// The archive of the only node in a must-gather, or an error that names the nodes.
+/// Opens the archive of the only node in a must-gather. If there are several nodes, the error names them.
 fn must_gather(path: &Path, real: &Path) -> Result<Root, RootError> {
     let mut found = Vec::new();
     let mut folders = vec![real.to_owned()];

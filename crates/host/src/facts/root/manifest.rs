@@ -1,20 +1,20 @@
-//! The manifest of a snapshot, in which it describes itself.
+//! The manifest of a snapshot: the file in which the snapshot describes itself.
 
-/// The file `apus-snapshot`: a first line with the number of the format, then `key: value` lines.
+/// The contents of the file `apus-snapshot`: a first line with the format's number, then `key: value` lines.
 #[derive(Debug, Default)]
 pub(crate) struct Manifest {
     /// Whether there is a manifest.
     pub is_there: bool,
     /// When the recording was taken. `None` if the manifest does not say.
     pub taken: Option<String>,
-    /// Whether the snapshot was cut short. A missing file then says nothing about the host.
+    /// Whether the snapshot was cut short. If so, a missing file does not prove that the host lacks it.
     pub cut_short: bool,
-    /// Patterns of the paths that the snapshot looked for, split at the slashes. `*` stands for any text within one
-    /// part.
+    /// Patterns of the paths that the snapshot looked for, split at the slashes. `*` stands for any string within one
+    /// path component.
     looked: Vec<Vec<String>>,
 }
 
-/// Largest number of patterns that are read.
+/// Maximum number of patterns that are read.
 const MAX_PATTERNS: usize = 10_000;
 
 impl Manifest {
@@ -34,7 +34,7 @@ impl Manifest {
         manifest
     }
 
-    /// Whether the snapshot looked for this path, or for one below it, in either reading.
+    /// Whether the snapshot looked for this path, or for a path below it, in either reading.
     pub(super) fn looked_for(&self, path: &str) -> bool {
         if self.cut_short || self.looked.is_empty() {
             return false;
@@ -48,8 +48,8 @@ impl Manifest {
     }
 }
 
-/// Whether a part of a path matches a pattern: `cpu*` matches `cpu7`, and `*_affinity_list` matches
-/// `smp_affinity_list`. Only the first star counts.
+/// Whether a path component matches a pattern: `cpu*` matches `cpu7`, and `*_affinity_list` matches
+/// `smp_affinity_list`. Only the first `*` is a wildcard.
 fn matches(pattern: &str, part: &str) -> bool {
     match pattern.split_once('*') {
         Some((start, end)) => part.len() >= start.len() + end.len() && part.starts_with(start) && part.ends_with(end),

@@ -1,4 +1,4 @@
-//! The source of facts: one way to read a file, whether it is on a live host, in a folder or in an archive.
+//! The source of facts: reads files in the same manner from a live host, a folder or an archive.
 
 mod archive;
 mod bundle;
@@ -20,26 +20,27 @@ use directory::Directory;
 use manifest::Manifest;
 use tree::Tree;
 
-/// Largest number of bytes of a file that are read, unless the reader sets another limit.
+/// Maximum number of bytes of a file that are read, unless the reader sets another limit.
 pub(super) const FILE_LIMIT: usize = 1 << 20;
-/// The limit for files that grow with CPUs times interrupts, in bytes: 512 CPUs and 4,000 interrupts need 22 MB.
+/// Size limit, in bytes, for files that have a number for each CPU and interrupt: 512 CPUs and 4,000 interrupts need 22
+/// MB.
 pub(super) const TABLE_LIMIT: usize = 64 << 20;
 
 /// The root of a host's files: the live host, a folder, or an archive in memory.
 ///
 /// Paths are the host's paths; the leading slash is optional. No path leads out of a folder or an archive: links are
-/// followed as if its root were `/`.
+/// followed as if the folder or archive were `/`.
 #[derive(Debug)]
 pub struct Root {
     kind: Kind,
     name: String,
     files: Files,
-    /// Files that a snapshot stores together in one file.
+    /// Files that a snapshot stores in a bundle.
     overlay: Tree,
-    /// Outputs of commands, by the commands' mangled names.
+    /// Paths of recorded command outputs, by the mangled names of the commands.
     commands: BTreeMap<String, String>,
     manifest: Manifest,
-    /// Whether a missing path always means that the host does not have it.
+    /// Whether a missing path always means that the host lacks it.
     complete: bool,
     notes: Vec<String>,
 }
@@ -49,10 +50,10 @@ pub struct Root {
 pub enum Kind {
     /// This host, at this moment.
     Live,
-    /// A folder or archive with `proc` and `sys` that was not made by Apus: a must-gather's `sysinfo`, or a copy of
-    /// someone's files. Missing files were not recorded.
+    /// A folder or archive with `proc` and `sys` that was not made by Apus, such as a must-gather's `sysinfo` or a
+    /// manual copy. Missing files were not recorded.
     Recording,
-    /// A snapshot made by Apus. If it looked for a file and did not find it, the host does not have it.
+    /// A snapshot made by Apus. If the snapshot looked for a file and does not contain it, the host does not have it.
     Snapshot,
     /// A report made by sos.
     SosReport,
@@ -77,7 +78,7 @@ pub enum RootError {
     NotAHost {
         /// Path of the file or folder.
         path: PathBuf,
-        /// Why the file or folder cannot be used, and what is needed.
+        /// Why the file or folder cannot be used, and what Apus needs instead.
         reason: String,
     },
 }
@@ -88,7 +89,7 @@ enum Files {
     Tree(Tree),
 }
 
-/// The result of looking at one path.
+/// The result of reading one path.
 #[derive(Debug)]
 pub(crate) enum Look<T> {
     Found(T),
@@ -96,7 +97,7 @@ pub(crate) enum Look<T> {
     NotPermitted,
     /// The path was not read, because that would have disturbed the host.
     NotAsked,
-    /// The file exists but cannot be read; the text says why.
+    /// The file exists but cannot be read; the string says why.
     Refused(String),
 }
 
@@ -109,12 +110,12 @@ impl Root {
     }
 
     /// Opens a folder or an archive (`.tar`, optionally packed with gzip, zstd or xz): a snapshot, a recording, a sos
-    /// report, a must-gather's `sysinfo` or the folder that contains one. `/` is the live host.
+    /// report, a must-gather's `sysinfo`, or a must-gather folder. `/` is the live host.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, RootError> {
         layout::open(path.as_ref())
     }
 
-    /// Files in memory, as paths and contents. Other files count as not recorded.
+    /// A root with these files in memory, given as paths and contents. Other files count as not recorded.
     pub fn given<P: AsRef<str>, C: AsRef<[u8]>>(files: impl IntoIterator<Item = (P, C)>) -> Self {
         let mut tree = Tree::default();
         for (path, contents) in files {
@@ -123,13 +124,13 @@ impl Root {
         Self::over(Kind::Given, "given files", Files::Tree(tree)).prepared()
     }
 
-    /// The same files, but all other files count as absent from the host.
+    /// Makes missing files count as absent from the host, not as not recorded.
     pub fn complete(mut self) -> Self {
         self.complete = true;
         self
     }
 
-    /// Adds symbolic links, as paths and targets. They exist in addition to the files that are reached through them.
+    /// Adds symbolic links, given as paths and targets. Files that are read through a link must be given separately.
     pub fn linked<P: AsRef<str>, T: AsRef<str>>(mut self, links: impl IntoIterator<Item = (P, T)>) -> Self {
         for (path, target) in links {
             self.overlay.note_link(path.as_ref(), target.as_ref());
@@ -180,27 +181,27 @@ impl Root {
         self
     }
 
-    /// The kind of this source.
+    /// The kind of source from which this root reads.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// A readable name of the host, such as the file's name.
+    /// A readable name of the source: `this host`, or the path that was opened.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether a missing file means that the host does not have it.
+    /// Whether every missing file means that the host does not have it.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Notes on what was left out when the root was opened.
+    /// Notes on the files that were left out when the root was opened.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// When the recording was made, according to its manifest. `None` if there is no date.
+    /// When the recording was made, according to its manifest. `None` if the manifest has no date.
     pub(super) fn taken(&self) -> Option<&str> {
         self.manifest.taken.as_deref()
     }
@@ -213,7 +214,7 @@ impl Root {
         })
     }
 
-    /// A file's unchanged text, up to `limit` bytes.
+    /// A file's text, including surrounding white space. A file longer than `limit` bytes is an error.
     pub(crate) fn text_up_to(&self, path: &str, limit: usize) -> Fact<String> {
         self.bytes(path, limit).map(|bytes| match String::from_utf8(bytes) {
             Ok(text) => text,
@@ -221,13 +222,13 @@ impl Root {
         })
     }
 
-    /// A file's bytes. If the file is longer than `limit`, the fact says so.
+    /// The contents of a file. A file longer than `limit` bytes is an error.
     pub(crate) fn bytes(&self, path: &str, limit: usize) -> Fact<Vec<u8>> {
         self.fact(path, self.look_at(path, limit))
     }
 
-    /// Opens a file to read it repeatedly. This is only possible for files of a folder or of the live host: an archive
-    /// contains each file once.
+    /// Opens a file so that it can be read repeatedly. This works only in a folder or on the live host, not in an
+    /// archive.
     pub(crate) fn reopened(&self, path: &str) -> Result<File, Why> {
         let Files::Directory(directory) = &self.files else { return Err(Why::NotRecorded) };
         directory.open_file(path).map_err(|error| match error {
@@ -277,12 +278,12 @@ impl Root {
         self.fact(path, look)
     }
 
-    /// The last part of a symbolic link's target.
+    /// The last component of a symbolic link's target.
     pub(crate) fn link_name(&self, path: &str) -> Fact<String> {
         self.link_target(path).map(|target| target.rsplit('/').next().unwrap_or_default().to_owned())
     }
 
-    /// The output of a command, if a recording contains it.
+    /// The output of a command, if the recording contains it.
     pub(crate) fn command(&self, command: &str) -> Fact<String> {
         let source = Source::new(command);
         match self.commands.get(&mangled(command)) {
@@ -294,7 +295,7 @@ impl Root {
         }
     }
 
-    /// The output of a command in the second reading if `place` is `again/`.
+    /// The output of a command: of the first reading if `place` is empty, of the second one if it is `again/`.
     pub(super) fn command_in(&self, place: &str, command: &str) -> Fact<String> {
         match place {
             "" => self.command(command),
@@ -302,7 +303,7 @@ impl Root {
         }
     }
 
-    /// The last words of the commands that begin with `start`.
+    /// The rest of the names of the recorded commands that begin with `start`.
     pub(super) fn commands_like(&self, start: &str) -> Vec<String> {
         let start = mangled(start.trim_end()) + "_";
         let after = self.commands.range(start.clone()..).take_while(|(name, _)| name.starts_with(&start));
@@ -324,7 +325,7 @@ impl Root {
 }
 
 impl<T> Look<T> {
-    /// This result if something was found, or else the other one.
+    /// This result, or the result of `other` if the path is absent here.
     fn or(self, other: impl FnOnce() -> Self) -> Self {
         match self {
             Self::Absent => other(),
@@ -333,7 +334,7 @@ impl<T> Look<T> {
     }
 }
 
-/// The names in both places, without duplicates.
+/// Merges the names in two directories, without duplicates.
 fn merged(look: Look<Vec<String>>, other: impl FnOnce() -> Look<Vec<String>>) -> Look<Vec<String>> {
     match (look, other()) {
         (Look::Found(mut names), Look::Found(more)) => {
@@ -347,8 +348,8 @@ fn merged(look: Look<Vec<String>>, other: impl FnOnce() -> Look<Vec<String>>) ->
     }
 }
 
-/// A command as a file name, in the form that sos uses (`sos.utilities`, `mangle_command`): each run of characters
-/// other than word characters, dashes and dots becomes one underscore, and a slash becomes a dot.
+/// Converts a command into a file name as sos does (`sos.utilities`, `mangle_command`): each run of characters other
+/// than letters, digits, underscores, dashes and dots becomes one underscore, and a slash becomes a dot.
 pub(crate) fn mangled(command: &str) -> String {
     let mut name = String::with_capacity(command.len());
     for c in command.chars() {

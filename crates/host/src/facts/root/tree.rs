@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::Look;
 
-/// Files and folders that only a host's root contains.
+/// Files and folders by which a host's root is recognised.
 pub(super) const SIGNS: [&str; 5] = ["apus-snapshot", "sos_commands", "proc", "sys", "boot"];
-/// The greatest depth at which a host's root is searched.
+/// Maximum depth, in folders, at which a host's root is searched for.
 pub(super) const MAX_DEPTH: usize = 4;
-/// Largest number of links that are followed on one path, as in the kernel (`MAXSYMLINKS`, include/linux/namei.h).
+/// Maximum number of links that are followed on one path, as in the kernel (`MAXSYMLINKS`, include/linux/namei.h).
 const MAX_LINKS: usize = 40;
 
 /// A directory tree in memory.
@@ -33,7 +33,7 @@ enum Node {
 }
 
 impl Tree {
-    /// Inserts a file, replacing what was there. Missing folders are created.
+    /// Inserts a file and the folders above it. Replaces an existing file.
     pub(crate) fn insert_file(&mut self, path: &str, contents: &[u8]) {
         self.insert(path, Node::File(contents.into()));
     }
@@ -43,28 +43,28 @@ impl Tree {
         self.insert(path, Node::Link(target.into()));
     }
 
-    /// Notes a file that could not be read.
+    /// Records that the recorder was not permitted to read a file.
     pub(crate) fn insert_denied(&mut self, path: &str) {
         self.insert(path, Node::Denied);
     }
 
-    /// Notes a file that was not read because that would have disturbed the host.
+    /// Records that a file was not read because reading it would have disturbed the host.
     pub(crate) fn insert_unasked(&mut self, path: &str) {
         self.insert(path, Node::Unasked);
     }
 
-    /// Notes a file that was empty when it was read, or is too long.
+    /// Records that a file was empty when it was read, or is too long.
     pub(crate) fn insert_refused(&mut self, path: &str) {
         self.insert(path, Node::Refused);
     }
 
-    /// Notes the target of a link, separately from the tree.
+    /// Records the target of a link, separately from the tree.
     pub(crate) fn note_link(&mut self, path: &str, target: &str) {
         self.links.insert(clean(path), target.to_owned());
     }
 
-    /// Makes the folder that contains one of the [`SIGNS`] the top of the tree: the top itself, or its only subfolder,
-    /// and so on, at most [`MAX_DEPTH`] deep. Returns whether one was found.
+    /// Searches for the folder that contains one of the [`SIGNS`] and makes it the top of the tree: the top itself, or
+    /// its only subfolder, and so on, at most [`MAX_DEPTH`] deep. Returns whether the folder was found.
     pub(crate) fn descend(&mut self) -> bool {
         for _ in 0..=MAX_DEPTH {
             if SIGNS.iter().any(|sign| self.top.contains_key(*sign)) {
@@ -82,7 +82,7 @@ impl Tree {
         false
     }
 
-    /// Inserts a folder, empty if it is new.
+    /// Inserts a folder if it does not exist yet.
     pub(crate) fn insert_directory(&mut self, path: &str) {
         self.directory_at(path);
     }
@@ -96,8 +96,7 @@ impl Tree {
         }
     }
 
-    /// Returns a folder, and creates it and those above it if they are missing. `None` if a file or a link is in its
-    /// place.
+    /// Returns the folder with this path; missing folders are created. `None` if part of the path is not a folder.
     fn directory_at(&mut self, path: &str) -> Option<&mut BTreeMap<Box<str>, Node>> {
         let mut directory = &mut self.top;
         for name in parts(path) {
@@ -153,7 +152,8 @@ impl Tree {
         }
     }
 
-    /// Follows a path as if the tree's top were `/`. If `follow` is true, a link at its end is followed.
+    /// Resolves a path as if the tree's top were `/`. If `follow` is true and the path ends in a link, the link is
+    /// followed too.
     fn find(&self, path: &str, follow: bool) -> Found<'_> {
         let mut rest: Vec<String> = parts(path).rev().map(str::to_owned).collect();
         let mut way: Vec<&Node> = Vec::new();
@@ -199,7 +199,7 @@ fn clean(path: &str) -> String {
     parts(path).collect::<Vec<_>>().join("/")
 }
 
-/// The parts of a path, without empty ones and dots.
+/// The components of a path, without empty ones and `.`.
 fn parts(path: &str) -> impl DoubleEndedIterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty() && *part != ".")
 }

@@ -1,4 +1,4 @@
-//! Files that hold one value.
+//! Reads files that hold one value.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -7,12 +7,12 @@ use super::Root;
 use crate::facts::{CpuSet, Fact, MAX_CPUS};
 
 impl Root {
-    /// A file that contains a number.
+    /// Reads a file that contains a number.
     pub(crate) fn number<T: FromStr<Err: Display>>(&self, path: &str) -> Fact<T> {
         self.text(path).parse(|text| text.parse())
     }
 
-    /// A file that contains `0` or `1`, or `N` or `Y`.
+    /// Reads a file that contains `0` or `1`, or `N` or `Y`.
     pub(crate) fn switch(&self, path: &str) -> Fact<bool> {
         self.text(path).parse(|text| match text.as_str() {
             "0" | "N" | "n" => Ok(false),
@@ -21,17 +21,18 @@ impl Root {
         })
     }
 
-    /// A file that contains a CPU list.
+    /// Reads a file that contains a CPU list, such as `0-3,8`.
     pub(crate) fn cpu_list(&self, path: &str) -> Fact<CpuSet> {
         self.text(path).parse(|text| CpuSet::parse_list(&text))
     }
 
-    /// A file that contains a mask of CPUs.
+    /// Reads a file that contains a CPU mask in hexadecimal.
     pub(crate) fn cpu_mask(&self, path: &str) -> Fact<CpuSet> {
         self.text(path).parse(|text| CpuSet::parse_mask(&text))
     }
 
-    /// The numbers N of the entries `prefixN` of a directory, ascending; numbers from [`MAX_CPUS`] on are left out.
+    /// The numbers N of a directory's entries that are called `prefixN`, sorted. Numbers from [`MAX_CPUS`] on are left
+    /// out.
     pub(crate) fn numbered(&self, place: &str, prefix: &str) -> Vec<u32> {
         let names = self.list(place).into_value().unwrap_or_default();
         let number = |name: &String| name.strip_prefix(prefix)?.parse().ok().filter(|n| *n < MAX_CPUS);

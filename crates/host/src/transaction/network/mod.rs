@@ -6,7 +6,7 @@
 //! lifetime"). So the search reads `ns/net` of every thread, `fd` of every process, and the mounts of type nsfs in
 //! every mount namespace (`ip netns add` makes one in /run/netns).
 //!
-//! **Limits** of the search. It does not find namespaces that only a socket or a device keeps alive, and descriptors in
+//! **Limits** of the search. It finds neither namespaces that only a socket or a device keeps alive, nor descriptors in
 //! transit through a UNIX socket. In a PID namespace, or without CAP_SYS_PTRACE, threads of other users are hidden, and
 //! a security module may hide more. In these cases, a namespace that is not found counts as existing.
 
@@ -43,7 +43,7 @@ pub enum Whereabouts {
     /// The transaction's network namespace is the calling thread's, or none of the transaction's settings belongs to a
     /// network namespace.
     Here,
-    /// The transaction's network namespace is another one, which exists or may exist.
+    /// The transaction's network namespace is not the calling thread's, and it exists or may exist.
     Elsewhere {
         /// Name of the network namespace, such as `net:[4026532287]`.
         name: String,
@@ -140,7 +140,7 @@ impl Transaction {
 
 /// Whether the namespace with this handle exists. `None` if that cannot be determined from the handle.
 fn exists(handle: &str) -> Option<bool> {
-    /// The first user namespace maps all numbers to themselves (user_namespaces(7)).
+    /// The initial user namespace maps all IDs to themselves (user_namespaces(7)).
     const ALL: [&str; 3] = ["0", "0", "4294967295"];
     let users = std::fs::read_to_string("/proc/self/uid_map").ok()?;
     let capable = capabilities(None).ok()?.effective.contains(CapabilitySet::SYS_ADMIN);
@@ -214,8 +214,8 @@ fn search(proc: &Path, name: &str) -> Search {
     }
 }
 
-/// Whether a table of mounts contains the namespace. The fourth word of a line, the root within the file system, is
-/// then the namespace's name (proc_pid_mountinfo(5)).
+/// Whether the mount table `table` contains the namespace `name`. If so, the fourth field of a line, the root within
+/// the file system, is the namespace's name (proc_pid_mountinfo(5)).
 fn mounted(table: &str, name: &str) -> bool {
     table.lines().any(|line| line.split(' ').nth(3) == Some(name))
 }

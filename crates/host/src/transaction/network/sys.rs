@@ -29,12 +29,13 @@ pub(super) fn cookie() -> io::Result<u64> {
     }
 }
 
-/// `FILEID_NSFS` of include/linux/exportfs.h.
+/// The type of a namespace's file handle: `FILEID_NSFS` of include/linux/exportfs.h.
 const OF_A_NAMESPACE: i32 = 0xf1;
-/// `struct nsfs_file_handle` of include/uapi/linux/nsfs.h: the namespace's unique number, its type, its inode.
+/// Size in bytes of `struct nsfs_file_handle` of include/uapi/linux/nsfs.h: the namespace's unique number, type and
+/// inode.
 const OCTETS: usize = 16;
 
-/// `struct file_handle`, with room for the longest (MAX_HANDLE_SZ of include/uapi/linux/fcntl.h).
+/// `struct file_handle`, with room for the longest handle (MAX_HANDLE_SZ of include/uapi/linux/fcntl.h).
 #[repr(C)]
 struct Handle {
     octets: u32,
@@ -62,8 +63,8 @@ pub(super) fn handle(namespace: &File) -> Option<[u8; OCTETS]> {
     is_ours.then(|| handle.content.first_chunk().copied()).flatten()
 }
 
-/// Opens the namespace of a handle; `any` is an open namespace. The error is ESTALE if the namespace no longer exists,
-/// or if this process lacks CAP_SYS_ADMIN in the user namespace that owns it.
+/// Opens the namespace with the handle `of`. `any` is any open namespace. The error is ESTALE if the namespace no
+/// longer exists, or if this process lacks CAP_SYS_ADMIN in the user namespace that owns it.
 pub(super) fn open(any: &File, of: [u8; OCTETS]) -> io::Result<OwnedFd> {
     let mut handle = Handle { octets: OCTETS as u32, kind: OF_A_NAMESPACE, content: [0; 128] };
     handle.content[..OCTETS].copy_from_slice(&of);

@@ -148,7 +148,7 @@ fn a_reboot_ends_it() {
     assert_eq!(folder.read("sys/a"), "10\n", "a value of this boot is none of ours");
 }
 
-/// A change that lasts across reboots was intended to. Later transactions do not roll it back.
+/// A change that lasts across reboots is meant to last. Later transactions do not roll it back.
 #[test]
 fn a_reboot_leaves_what_lasts_across_it() {
     use crate::knob::{BootFragment, IrqbalanceBans};

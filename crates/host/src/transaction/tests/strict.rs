@@ -6,7 +6,7 @@ use crate::knob::{
 };
 use crate::vault::Vault;
 
-/// Writes an intact journal that says that `setting` was changed and had the value `before`.
+/// Writes an intact journal which claims that `setting` was changed and had the value `before`.
 fn forged(folder: &Folder, setting: AnySetting, before: Value) {
     let vault = Vault::create(&folder.access()).unwrap();
     let begin = crate::journal::Begin { boot: Some("boot-1".into()), ..crate::testing::begin("forged") };

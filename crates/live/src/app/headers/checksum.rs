@@ -54,7 +54,7 @@ impl Sum {
         !self.fold()
     }
 
-    /// Whether the data are intact. They must include their checksum.
+    /// Whether the data, which must include their checksum, are intact.
     #[inline]
     pub const fn is_intact(self) -> bool {
         self.fold() == 0xffff

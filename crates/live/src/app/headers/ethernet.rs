@@ -1,4 +1,4 @@
-//! Ethernet and ARP.
+//! Ethernet headers and ARP packets.
 
 use super::{Mac, Malformed, be16};
 
@@ -87,7 +87,7 @@ impl Arp {
     /// 4.
     const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
 
-    /// Parses `packet`. `None` if the packet is for other hardware than Ethernet or another protocol than IPv4.
+    /// Parses `packet`. `None` if the packet is not for IPv4 over Ethernet.
     pub fn parse(packet: &[u8]) -> Result<Option<Self>, Malformed> {
         if packet.first_chunk::<6>().ok_or(Malformed)? != &Self::KIND {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! IPv4 and IPv6.
+//! IPv4 and IPv6 headers.
 
 use super::{Malformed, Sum, be16, checksum};
 
@@ -114,10 +114,10 @@ pub struct Upper {
     pub protocol: u8,
     /// Offset of the header in the packet, in bytes.
     pub at: usize,
-    /// Whether there is a fragment header before the payload. Atomic fragments, which RFC 8021 deprecates, count as
-    /// well.
+    /// Whether there is a fragment header before the payload. Atomic fragments, which RFC 8021 deprecates, also count
+    /// as fragments.
     pub fragment: bool,
-    /// Whether there is a routing header with segments left before the payload. Then this node is not the final
+    /// Whether there is a routing header with segments left before the payload. If so, this node is not the final
     /// destination of the packet.
     pub routed: bool,
 }
@@ -125,9 +125,9 @@ pub struct Upper {
 impl Ipv6 {
     /// Length of the fixed header, in bytes.
     pub const LEN: usize = 40;
-    /// The largest number of extension headers that are parsed: each of the four kinds once, destination options twice
-    /// (RFC 8200 section 4.1), and some reserve. A packet with more of them is malformed; RFC 8883 section 2.4
-    /// describes such a limit.
+    /// Maximum number of extension headers that are parsed: each of the four kinds once, destination options twice (RFC
+    /// 8200 section 4.1), and some reserve. A packet with more is malformed; RFC 8883 section 2.4 describes such a
+    /// limit.
     pub const MAX_EXTENSIONS: usize = 8;
     // RFC 8200 sections 4.3, 4.4, 4.5 and 4.6.
     const HOP_BY_HOP: u8 = 0;

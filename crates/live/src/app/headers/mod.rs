@@ -1,7 +1,7 @@
 //! The protocol headers that the applications read and rewrite.
 //!
 //! Each `parse` function checks once that the data are as long as the header states. Its result has plain values and
-//! offsets, which are valid from then on. Bytes after the end of an IP packet are padding (frames have at least 60
+//! valid offsets, which need no further check. Bytes after the end of an IP packet are padding (frames have at least 60
 //! bytes) and are always accepted. Functions that rewrite headers work on arrays of fixed size, so that one length
 //! check is enough.
 
@@ -35,7 +35,7 @@ pub const PROTOCOL_UDP: u8 = 17;
 /// Next header value of ICMPv6 (RFC 4443 section 1).
 pub const PROTOCOL_ICMPV6: u8 = 58;
 
-/// The error that a header is truncated or contradicts itself.
+/// The error for a header that is truncated or contradicts itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 

@@ -1,4 +1,4 @@
-//! UDP, and the fields that ICMP and ICMPv6 have in common.
+//! UDP headers, and the fields that ICMP and ICMPv6 have in common.
 
 use super::{Malformed, be16, checksum};
 

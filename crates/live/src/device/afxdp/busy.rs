@@ -1,24 +1,24 @@
-//! Busy polling of a socket, and a check whether it has any effect.
+//! Busy polling of a socket, and a check of whether it has any effect.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::sys;
 
-/// Value from include/uapi/asm-generic/socket.h.
+/// Option for the busy-polling time in us: include/uapi/asm-generic/socket.h.
 const SO_BUSY_POLL: i32 = 46;
-/// Value from include/uapi/asm-generic/socket.h.
+/// Option to read the socket's NAPI ID: include/uapi/asm-generic/socket.h.
 const SO_INCOMING_NAPI_ID: i32 = 56;
-/// Value from include/uapi/asm-generic/socket.h.
+/// Option to prefer busy polling to interrupts: include/uapi/asm-generic/socket.h.
 const SO_PREFER_BUSY_POLL: i32 = 69;
-/// Value from include/uapi/asm-generic/socket.h.
+/// Option for the maximum number of packets per busy poll: include/uapi/asm-generic/socket.h.
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 
 /// Time for which a blocking call would poll, in us. Apus's calls never block, but 0 would turn busy polling off. The
 /// kernel documentation (networking/af_xdp) and DPDK's net_af_xdp use the same value.
 const BUSY_POLL_US: i32 = 20;
 
-/// Number of received descriptors after which a socket without a NAPI id is assumed never to get one.
+/// Number of received descriptors after which a socket without a NAPI ID is assumed never to get one.
 const ENOUGH: u32 = 32;
 
 /// Whether receiving on a socket also polls the driver.

@@ -13,13 +13,13 @@ pub struct InterfaceConfig {
     pub mode: XdpMode,
     /// Which frames go to the application.
     pub filter: Filter,
-    /// Whether the interface receives frames to all MAC addresses, not only to its own and its groups' addresses.
+    /// Whether the interface receives frames to all MAC addresses, not only to its own address and those of its groups.
     pub promiscuous: bool,
 }
 
 impl InterfaceConfig {
-    /// Makes a configuration for queue 0 of the interface `name`, for all frames, and for native XDP with generic XDP
-    /// as a fallback.
+    /// Makes a configuration for queue 0 of the interface `name`: all frames go to the application, by native XDP or,
+    /// as a fallback, generic XDP.
     pub fn new(name: impl Into<String>) -> Self {
         let (mode, filter) = (XdpMode::Auto, Filter::All);
         Self { name: name.into(), queues: vec![0], mode, filter, promiscuous: false }
@@ -97,8 +97,8 @@ impl Default for SocketConfig {
 }
 
 impl SocketConfig {
-    /// The largest number of the pool's slots that one queue can hold. A pool needs this many slots for each queue of
-    /// its devices, plus slots for the frames that the worker is processing.
+    /// Maximum number of the pool's slots that one queue can hold. A pool needs this many slots for each queue of its
+    /// devices, plus slots for the frames that the worker is processing.
     pub fn slots_per_queue(&self) -> u32 {
         let RingSizes { fill, rx, tx, .. } = self.rings;
         fill.saturating_add(rx).saturating_add(tx) // at most `tx` frames are being sent or completed
@@ -144,7 +144,7 @@ pub struct RingSizes {
 }
 
 impl Default for RingSizes {
-    /// 2048 descriptors in each ring, as in libxdp by default. At 1.5 Mpps, the ring is full after 1.3 ms.
+    /// 2048 descriptors in each ring, libxdp's default. At 1.5 Mpps, an RX ring of this size fills in 1.3 ms.
     fn default() -> Self {
         Self { fill: 2048, rx: 2048, tx: 2048, completion: 2048 }
     }

@@ -12,8 +12,8 @@ use crate::pool::Pool;
 
 use super::config::ZeroCopy;
 
-/// The largest UMEM chunk that the kernel accepts, in bytes: a page. Source: net/xdp/xdp_umem.c, `xdp_umem_reg`:
-/// `chunk_size > PAGE_SIZE` gives EINVAL, on Linux 6.18 also with huge pages.
+/// Size in bytes of the largest UMEM chunk that the kernel accepts: a page. Source: net/xdp/xdp_umem.c, `xdp_umem_reg`:
+/// `chunk_size > PAGE_SIZE` gives EINVAL, even with huge pages on Linux 6.18.
 const LARGEST_CHUNK: u32 = 4096;
 
 /// Lets all AF_XDP sockets of one worker receive into one pool and send from it.
@@ -31,8 +31,8 @@ pub struct XskContext {
     frame_size: u32,
 }
 
-/// Size of the arrival timestamp in bytes. The data of received frames start after it, so that the timestamp and a
-/// shortest frame (60 bytes without its check sequence) share a cache line.
+/// Size of the arrival timestamp in bytes. The data of received frames start after the timestamp; 4 bytes let the
+/// timestamp and a minimum-size frame (60 bytes without its frame check sequence) share a cache line.
 const STAMP: u32 = 4;
 
 impl XskContext {
@@ -86,7 +86,8 @@ impl XskContext {
         })
     }
 
-    /// Binds `socket`. It shares the UMEM of `shared`, or has registered its own if `shared` is `None`.
+    /// Binds `socket`. The socket shares the UMEM of `shared`; if `shared` is `None`, it has registered the UMEM
+    /// itself.
     pub(super) fn bind(
         &mut self,
         socket: &Arc<OwnedFd>,

@@ -23,7 +23,7 @@ pub(super) fn errno_of(e: &(dyn StdError + 'static)) -> Option<Errno> {
     None
 }
 
-/// The messages of an error and of all its causes. A library's outermost message often says only "a system call
+/// The messages of an error and of all its causes, because a library's outermost message often says only "a system call
 /// failed".
 fn whole(e: &(dyn StdError + 'static)) -> String {
     let mut text = e.to_string();

@@ -1,8 +1,8 @@
 //! The index arithmetic of a ring that Apus and the kernel share: it decides which side may access which entries.
 //!
-//! This is safe code on atomics, so tests can run it on plain memory. Indices increase without limit and wrap at 2^32.
-//! The place of an entry is `index & (entries - 1)`, where `entries` is a power of two. Source:
-//! include/uapi/linux/if_xdp.h; net/xdp/xsk_queue.h, "The structure of the shared state".
+//! The code is safe and works on atomics, so tests can run it on plain memory. Indices increase without limit and wrap
+//! at 2^32. The position (`place`) of an entry in the ring is `index & (entries - 1)`, where `entries` is a power of
+//! two. Source: include/uapi/linux/if_xdp.h; net/xdp/xsk_queue.h, "The structure of the shared state".
 //!
 //! ```text
 //!   producer: wait for free ──(Acquire consumer)──► write entries ──(Release producer)──►
@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug)]
 pub(super) struct Producer {
     entries: u32,
-    /// Index of the next entry to write. It includes entries written but not published yet.
+    /// Index of the next entry to write. Counts entries that are written but not published yet.
     next: u32,
-    /// The other side's index when it was last read.
+    /// The consumer's index when it was last read.
     consumed: u32,
 }
 
@@ -40,7 +40,8 @@ impl Producer {
         self.entries - self.next.wrapping_sub(self.consumed)
     }
 
-    /// The place of the next entry to write. The caller must have checked with [`free`](Self::free) that there is one.
+    /// Claims the next entry to write, and returns its position in the ring. The caller must have checked with
+    /// [`free`](Self::free) that there is one.
     #[inline]
     pub(super) fn claim(&mut self) -> u32 {
         let place = self.next & (self.entries - 1);
@@ -66,9 +67,9 @@ impl Producer {
 #[derive(Debug)]
 pub(super) struct Consumer {
     entries: u32,
-    /// Index of the next entry to read. It includes entries read but not released yet.
+    /// Index of the next entry to read. Counts entries that are read but not released yet.
     next: u32,
-    /// The other side's index when it was last read.
+    /// The producer's index when it was last read.
     produced: u32,
 }
 
@@ -96,14 +97,14 @@ impl Consumer {
         producer.load(Ordering::Relaxed).wrapping_sub(self.next)
     }
 
-    /// The place of the entry that is `ahead` entries after the next one, for prefetching.
+    /// The ring position of the entry that is `ahead` entries after the next one, for prefetching.
     #[inline]
     pub(super) fn place(&self, ahead: u32) -> u32 {
         self.next.wrapping_add(ahead) & (self.entries - 1)
     }
 
-    /// Moves past the next entry and returns its place. The caller must have checked with [`filled`](Self::filled) that
-    /// there is one.
+    /// Takes the next entry, and returns its position in the ring. The caller must have checked with
+    /// [`filled`](Self::filled) that there is one.
     #[inline]
     pub(super) fn take(&mut self) -> u32 {
         let place = self.next & (self.entries - 1);

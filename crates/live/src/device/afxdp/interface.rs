@@ -232,7 +232,7 @@ fn attach(program: &mut Ebpf, name: &str, ifindex: u32, mode: XdpMode) -> Result
     Err(first_failure.unwrap_or_else(|| Error::system("attach XDP", Errno::INVAL)))
 }
 
-/// Makes an interface in this thread's namespace promiscuous while the returned socket is open. The socket has no
+/// Makes an interface in this thread's namespace promiscuous as long as the returned socket is open. The socket has no
 /// protocol, so it receives no frames.
 fn promiscuous(name: &str, ifindex: u32) -> Result<OwnedFd, Error> {
     let failed = |e: std::io::Error| Error::system(format!("make {name} promiscuous"), e);

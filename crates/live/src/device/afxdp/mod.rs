@@ -230,8 +230,8 @@ impl Device for AfXdpDevice {
         self.queues[queue].backlog()
     }
 
-    /// Needs to arm nothing, because poll(2) on an AF_XDP socket is level-triggered. But sends frames that are still
-    /// unsent, and wakes a driver that waits for slots, because the worker may now block.
+    /// Arms nothing, because poll(2) on an AF_XDP socket is level-triggered. Sends frames that are still unsent, and
+    /// wakes a driver that waits for slots, because the worker may now block.
     fn arm(&mut self, queue: usize) -> Result<(), Error> {
         let queue = &mut self.queues[queue];
         queue.arm();

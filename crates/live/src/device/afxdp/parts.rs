@@ -34,8 +34,8 @@ impl Stamps {
         self.near = now;
     }
 
-    /// Reads the arrival timestamp before the data, and sets the frame's arrival time. Ignores a timestamp equal to the
-    /// previous one in this slot: then the current frame has none.
+    /// Sets the frame's arrival time from the timestamp that is stored in front of its data. If the timestamp equals
+    /// the previous one in this slot, the current frame has none, and it is ignored.
     ///
     /// The timestamp is not cleared, so that its cache line stays with the CPU that writes timestamps; on veth, that is
     /// the sender's CPU.

@@ -77,8 +77,8 @@ pub(super) struct Queue {
     chunk: u32,
     /// Shifting an address right by this number of bits gives the number of its slot.
     slot_shift: u32,
-    /// For each slot, the number of its descriptors that the kernel has and has not returned yet. It shows when a jumbo
-    /// frame has been sent completely, and which slots to reclaim when the queue is closed.
+    /// For each slot, the number of its descriptors that the kernel still has. It shows when a jumbo frame has been
+    /// sent completely, and which slots to reclaim when the queue is closed.
     held: Box<[u8]>,
     /// Number of descriptors that were given to the kernel for sending and have not been returned yet.
     out: u32,
@@ -408,10 +408,10 @@ impl Queue {
 
     /// Numbers of frames lost since the socket was opened. If the kernel does not report them, the last known values.
     ///
-    /// In copy mode, the kernel counts a frame that found the fill ring empty twice, the second time as dropped
-    /// (net/xdp/xsk.c, `__xsk_rcv`). If the pool was empty at a refill, the pool is too small; otherwise, the worker
-    /// did not refill the ring in time. With zero copy, the kernel counts attempts of the driver, not frames; the lost
-    /// frames are then in the driver's own counters (`ethtool -S`).
+    /// In copy mode, if a frame finds the fill ring empty, the kernel counts it twice: for the empty ring, and as
+    /// dropped (net/xdp/xsk.c, `__xsk_rcv`). If the pool was empty at a refill, the pool is too small; otherwise, the
+    /// worker did not refill the ring in time. With zero copy, the kernel counts the driver's attempts to get a slot,
+    /// not frames; the lost frames are then in the driver's own counters (`ethtool -S`).
     pub(super) fn statistics(&mut self) -> Statistics {
         self.stamps.see(LinuxCpu.now());
         let Ok(kernel) = sockopt::xdp_statistics(&self.fd) else { return self.own };
@@ -451,8 +451,8 @@ impl Queue {
     /// pool.
     ///
     /// In copy mode, the kernel no longer uses the slots after the last reference to the socket is closed, because
-    /// closing waits for the frames in it (net/xdp/xsk.c, `xsk_unbind_dev`). With zero copy, the driver releases the
-    /// slots at an unknown later time, so they cannot safely be reused.
+    /// closing waits until they are no longer in use (net/xdp/xsk.c, `xsk_unbind_dev`). With zero copy, the driver
+    /// releases the slots at an unknown later time, so they cannot safely be reused.
     pub(super) fn close(self, pool: &mut Pool) -> usize {
         let Self { held, partial, slot_shift, zero_copy, fd, fill, completion, rx, tx, .. } = self;
         drop((fill, completion, rx, tx, fd)); // a mapping is also a reference

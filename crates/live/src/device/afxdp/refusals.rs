@@ -2,8 +2,8 @@
 //!
 //! In copy mode, the only sign of a full queue is that the driver accepts a frame and drops it. On veth with deferred
 //! interrupts, the peer empties its ring of 256 frames only once per `gro_flush_timeout`. If a burst finds the peer's
-//! ring full, each further frame would cost a system call and be lost. So the remaining frames stay in the TX ring for
-//! a while.
+//! ring full, each further frame would cost a system call and be lost. So the remaining frames stay in the TX ring
+//! until the pause ends.
 
 use units::{Instant, Monotonic, Nanos};
 

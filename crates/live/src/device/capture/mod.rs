@@ -34,7 +34,7 @@ pub struct CaptureConfig {
     pub received: bool,
     /// Whether to capture sent frames. Their time in the file is the time of the send call.
     pub sent: bool,
-    /// The largest number of bytes of each frame to keep.
+    /// Maximum number of bytes to keep of each frame.
     pub snap: usize,
     /// Number of buffers between the worker and the writer thread.
     pub buffers: usize,
@@ -47,7 +47,7 @@ pub struct CaptureConfig {
 }
 
 impl CaptureConfig {
-    /// Captures whole frames of both directions, through 8 buffers of 1 MiB. At 10 Gbit/s, they are enough for 6 ms in
+    /// Captures whole frames of both directions, through 8 buffers of 1 MiB. At 10 Gbit/s, the buffers bridge 6 ms in
     /// which the disk accepts no data. One buffer has room for a batch of 64 jumbo frames.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -139,7 +139,7 @@ impl Spool {
         Ok(Self { current: None, full, empty, shared, writer, snap, buffer_size })
     }
 
-    /// Makes room for `octets` bytes in the current buffer, if possible: submits the buffer if it is too full, and gets
+    /// Makes room for `octets` bytes in the current buffer, if possible. If the buffer is too full, submits it and gets
     /// an empty one.
     fn make_room(&mut self, octets: usize) {
         if self.current.as_ref().is_some_and(|b| b.octets.len() + octets > self.buffer_size) {

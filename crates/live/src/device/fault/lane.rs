@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Counters, FaultRates, MILLION, add};
 use crate::pool::{Frame, Pool};
 
-/// The largest number of frames that are held back in one direction of one queue. If there are more, no frame is
-/// delayed. It is four batches of 64, so that these frames never exhaust a pool of thousands of slots.
+/// Maximum number of frames held back in one direction of one queue. While this many are held back, no other frame is
+/// delayed. It is four batches of 64, so that held frames never exhaust a pool of thousands of slots.
 pub(super) const MOST_HELD: usize = 256;
 
 /// The random number generator SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA

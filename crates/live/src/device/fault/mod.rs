@@ -1,4 +1,4 @@
-//! A wrapper around a device, which injects faults. The same seed always gives the same faults.
+//! A device wrapper that injects faults. The same seed always gives the same faults.
 
 mod lane;
 
@@ -168,7 +168,7 @@ impl Port {
 /// A device into which the faults of a plan are injected.
 ///
 /// While frames are held back, `wait_handle` is readable, so that a worker does not block but polls until they are
-/// delivered. They are kept while the link is down, and are lost if the port is lost.
+/// delivered. Held frames are kept while the link is down, and are lost if the port is lost.
 #[derive(Debug)]
 pub struct Faulty<D> {
     inner: D,

@@ -89,8 +89,8 @@ fn refuses_links_that_cannot_be() {
 }
 
 proptest! {
-    /// In each pool, all slots are either free or held. Of each direction, all sent frames were received, overflowed,
-    /// or are in the ring.
+    /// In each pool, all slots are either free or held. In each direction, every sent frame was received, overflowed,
+    /// or is in the ring.
     #[test]
     fn a_pair_keeps_slots_and_frames(steps in proptest::collection::vec((any::<bool>(), 0usize..3, 1usize..12), 1..60)) {
         let (a, b) = MemoryDevice::pair(["a", "b"], link(8)).unwrap();

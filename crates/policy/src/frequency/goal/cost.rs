@@ -10,12 +10,12 @@ pub(super) struct Cost {
     pub per_frame: u64,
 }
 
-/// A lower cost moves the estimate by this fraction of the difference: one part in this many. A higher cost replaces
-/// the estimate at once, because an estimate that is too low makes frames late.
+/// A measured cost below the estimate lowers the estimate by 1/`FALLS_BY` of the difference. A higher cost replaces the
+/// estimate at once, because an estimate that is too low makes frames late.
 const FALLS_BY: u64 = 8;
-/// Lower limit for the cost of a frame: one part in this many of the mean cost per frame.
+/// Lower limit for the cost of a frame: 1/`LEAST_PART` of the mean cost per frame.
 const LEAST_PART: i128 = 4;
-/// A line is fitted only if the variance of the polls' sizes, in frames squared, is at least 1 divided by this number.
+/// A line is fitted only if the variance of the number of frames per poll is at least 1/`LEAST_VARIANCE_ONE_IN`.
 const LEAST_VARIANCE_ONE_IN: i128 = 64;
 
 /// Sums over polls with frames, to which a straight line can be fitted (least squares).
@@ -38,8 +38,9 @@ impl Polls {
         self.frames_times_cycles = self.frames_times_cycles.saturating_add(frames.saturating_mul(cycles));
     }
 
-    /// The fitted line. `None` without frames. If the polls' sizes differ too little for a fit, the known cost is
-    /// scaled to the total cost of these polls. If no cost is known either, the whole cost is attributed to the frames.
+    /// The cost according to the fitted line. `None` without frames. If the polls' sizes differ too little for a fit,
+    /// the known cost is scaled so that it gives the total cost of these polls. If no cost is known either, all cycles
+    /// are attributed to the frames.
     pub fn cost(&self, known: Option<Cost>) -> Option<Cost> {
         if self.frames == 0 {
             return None;
@@ -63,7 +64,7 @@ impl Polls {
 }
 
 impl Cost {
-    /// Takes a higher cost at once, and approaches a lower one step by step.
+    /// Adopts a higher cost at once, and approaches a lower one step by step.
     pub fn learn(known: Option<Self>, new: Self) -> Self {
         let toward = |old: u64, new: u64| if new < old { old - (old - new).div_ceil(FALLS_BY) } else { new };
         match known {

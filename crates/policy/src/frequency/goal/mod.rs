@@ -15,13 +15,13 @@
 //! ```
 //! **Up.** A change takes up to the period of the sequencing timer plus the stall. This can be longer than the goal, so
 //! reacting to late frames would come too late. Therefore the policy keeps the highest frequency that any of the last
-//! windows needed. It ignores late frames that the account can pay for, but not a growing backlog: then it requests the
-//! highest frequency until the backlog is gone.
+//! windows needed. It ignores late frames that the account can pay for, but not a growing backlog: in that case, it
+//! requests the highest frequency until the backlog is gone.
 //!
 //! **Down.** An account pays for frames that are late because the frequency was too low. Every frame adds to it the
-//! share that the goal allows to be late. The frequency is lowered only if the account could pay twice for the late
-//! frames of the last such step. So the share of late frames meets the goal in the long run, even for bursts that are
-//! rarer than windows. Frames that are late at the highest frequency are not charged.
+//! share that the goal allows to be late. The frequency is lowered only if the account could pay for twice as many late
+//! frames as the last lowering caused. So the share of late frames meets the goal in the long run, even for bursts that
+//! are rarer than windows. Frames that are late at the highest frequency are not charged.
 //!
 //! **Changes.** The policy makes no request until the hardware has had time to carry out the previous one. It also
 //! delays requests for lower frequencies, so that the stalls alone never cause more than a quarter of the late frames
@@ -29,14 +29,14 @@
 //! 637284-001US, section 4: the last one wins).
 //!
 //! **The ring.** If the ring's size and the highest packet rate are known, the ring must not overflow before the
-//! highest frequency takes effect. It fills at the packet rate minus the rate at which the core serves packets. The
-//! policy excludes every frequency at which it would overflow sooner. (Before 3rd Gen Xeon, applications hid the 12 us
-//! stall by queueing: same source.)
+//! highest frequency takes effect. The ring fills at the packet rate minus the rate at which the core serves packets.
+//! The policy excludes every frequency at which the ring would overflow sooner. (Before 3rd Gen Xeon, applications hid
+//! the 12 us stall by queueing: same source.)
 //!
 //! **Waits.** The virtual queues never sleep: they count the time during which the core is absent as time in which it
-//! could have worked. So they give the lowest sufficient frequency. Among this one and all higher ones, the policy
-//! requests the frequency at which waiting and working together should cost least ([`outlook`]). This matters because a
-//! lower frequency also slows the wake-up: if waits then make too many packets late, polling at a low frequency can
+//! could have worked. So they give the lowest sufficient frequency. Among this frequency and all higher ones, the
+//! policy requests the one at which waiting and working should cost least in total ([`outlook`]). This matters because
+//! a lower frequency also slows the wake-up: if waits then make too many packets late, polling at a low frequency can
 //! cost more than sleeping at a higher one. Without a wait policy that can estimate this, the policy requests the
 //! lowest sufficient frequency.
 
@@ -55,36 +55,38 @@ use outlook::Outlook;
 use peak::Peak;
 use virtual_queues::VirtualQueues;
 
-/// The share of the goal that is reserved for delays that the worker cannot see (the wire, the peer), as one part in
-/// this many.
+/// 1/`RESERVE_PART` of the goal's latency is reserved for delays that the worker cannot see (the wire, the peer).
 const RESERVE_PART: u64 = 8;
-/// Upper bound of this reserve. Both values are the same as in the adaptive wait policy.
+/// Upper limit of the reserve for unseen delays. The limit and `RESERVE_PART` are the same as in the adaptive wait
+/// policy.
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
-/// The shortest time over which the highest packet rate is measured.
+/// Minimum time over which the highest packet rate is measured.
 const SHORTEST_SPAN: Nanos = Nanos::from_micros(100);
-/// The shortest window over which the policy decides.
+/// Minimum length of a window, at whose end the policy decides.
 const SHORTEST_WINDOW: Nanos = Nanos::from_millis(10);
-/// A window lasts at least this many times as long as a frequency change.
+/// A window lasts at least this many times as long as a frequency change, up to [`LONGEST_WINDOW`].
 const WINDOW_CHANGES: u64 = 20;
-/// A window ends after this long, however few frames it has.
+/// A window ends after this time, even if it has few frames.
 const LONGEST_WINDOW: Nanos = Nanos::from_secs(1);
-/// Number of windows whose needs are remembered. More than one, because in most windows a load near a frequency's limit
-/// looks as if that frequency could handle it.
+/// Number of windows whose needed frequencies are remembered. One is not enough: in most windows, a load slightly too
+/// high for a frequency looks as if that frequency could handle it.
 const MEMORY: usize = 8;
-/// After this many frames, a window can be decided upon before [`LONGEST_WINDOW`].
+/// Minimum number of frames in a window that ends before [`LONGEST_WINDOW`].
 const ENOUGH_FRAMES: u64 = 64;
-/// Number of late frames that the goal must allow before a measured share is trusted. With 8, the share is right to
-/// within a factor of 2 with a probability of 99 % (Poisson).
+/// An alarm needs more late frames than this. With 8 late frames, their measured share is right to within a factor of 2
+/// with a probability of 99 % (Poisson).
 const ENOUGH_LATE: u64 = 8;
-/// Number of polls with late frames that raise an alarm. One or two may be caused by a stall of the machine.
+/// Minimum number of polls with late frames for an alarm. One or two such polls can be due to a stall of the machine.
 const ALARM_POLLS: u32 = 3;
-/// A frequency counts as sufficient for a load if it leaves at least one part in this many of the time idle.
+/// A frequency counts as sufficient for a load if it is at least 1/`SPARE_PART` higher than the load needs.
 const SPARE_PART: u64 = 64;
-/// More late frames than this in one window are too many, whatever the account's balance.
+/// If more frames than this are late in one window, and the backlog exceeds half the latency limit, the highest
+/// frequency is requested, whatever the account's balance.
 const MOST_LATE: u64 = 128;
-/// Upper limit of the account's balance, in late frames; or twice the cost of the last trial, if that is more.
+/// Upper limit of the account's balance, in late frames. If twice the cost of the last trial is more, that is the
+/// limit.
 const MOST_FRAMES: i64 = 256;
-/// Frequency changes may cause one in this many of the late frames that the goal allows.
+/// The stalls of frequency changes may cause at most 1/`STALL_PART` of the late frames that the goal allows.
 const STALL_PART: u64 = 4;
 
 /// Settings of a [`GoalFrequency`].
@@ -94,10 +96,11 @@ pub struct GoalFrequencyConfig {
     pub goal: Option<Goal>,
     /// The frequencies of the machine, and how long a change takes.
     pub platform: Platform,
-    /// The smallest receive ring that the core serves, and its highest packet rate. `None` if unknown.
+    /// The size of the smallest receive ring that the core serves, and the highest packet rate of a ring. `None` if
+    /// unknown.
     pub loss: Option<LossBound>,
     /// Whether the user stated the packet rate in `loss`. If false, that rate is only the line rate, and the policy
-    /// protects the ring for the highest rate that it has seen, with a margin.
+    /// protects the ring against the highest rate that it has seen, plus a margin.
     pub peak_is_stated: bool,
 }
 
@@ -107,13 +110,13 @@ pub struct GoalFrequency<C> {
     goal: Goal,
     platform: Platform,
     loss: Option<LossBound>,
-    /// Measures the highest packet rate. `None` if the user stated it.
+    /// Measures the highest packet rate. `None` if the user stated the rate.
     peak: Option<Peak<C>>,
     /// The goal's latency minus the reserve.
     limit: Nanos,
-    /// The shortest window on this platform.
+    /// Minimum length of a window on this platform.
     window: Nanos,
-    /// The shortest time from any request to a request for a lower frequency.
+    /// Minimum time from any request to a request for a lower frequency.
     patience: Nanos,
     requested: Hertz,
     /// Index of the requested frequency among the P-states.
@@ -125,23 +128,24 @@ pub struct GoalFrequency<C> {
     cost: Option<Cost>,
     queues: VirtualQueues,
     outlook: Outlook<C>,
-    /// How much longer work and wake-ups take at the requested frequency than at the one requested before.
+    /// How much longer work and wake-ups take at the requested frequency than at the frequency that was requested
+    /// before it.
     slower: Slower,
     account: Account,
-    /// Frames that the last poll left in the rings.
+    /// Number of frames that the last poll left in the rings.
     left: u64,
     last_poll: Option<Instant<C>>,
-    /// Time since the last poll that returned frames.
+    /// Time since the last poll that found new frames in the rings.
     available: Nanos,
     /// Whether the core has slept since the rings were last empty.
     away: bool,
     seen: Window<C>,
-    /// The frequencies that the last windows needed, latest window first.
+    /// The frequencies that the last windows needed, newest first.
     needed: [Hertz; MEMORY],
     windows: usize,
 }
 
-/// What was seen in the present window.
+/// What the policy has seen in the current window.
 #[derive(Debug)]
 struct Window<C> {
     began: Option<Instant<C>>,
@@ -151,12 +155,14 @@ struct Window<C> {
     polls: Polls,
 }
 
-/// The balance of the late frames that the goal allows, minus those that occurred. One frame counts 1,000,000.
+/// An account of late frames. Its balance is the number that the goal allows minus the number that occurred. One frame
+/// counts as 1,000,000.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     allowed_ppm: i64,
     balance: i64,
-    /// How far the balance is below its maximum since the last request for a lower frequency: (now, at its lowest).
+    /// How far the balance has fallen below its maximum since the last request for a lower frequency. `worst` is the
+    /// largest such fall.
     fallen: i64,
     worst: i64,
 }
@@ -196,8 +202,8 @@ impl<C> GoalFrequency<C> {
         }
     }
 
-    /// Sets the time from the end of the core's work to a packet's departure. If it is longer than the policy's own
-    /// reserve for unseen delays, the policy reserves this time instead.
+    /// Sets the time from the end of the core's work to a packet's departure. If this time is longer than the policy's
+    /// own reserve for unseen delays, it replaces the reserve.
     pub fn with_unseen(mut self, unseen: Nanos) -> Self {
         self.limit = self.limit.min(self.goal.latency.saturating_sub(unseen));
         self
@@ -208,7 +214,7 @@ impl<C> GoalFrequency<C> {
         self.goal
     }
 
-    /// Whether enough time has passed since the last request for it to have taken effect.
+    /// Whether the last request must have taken effect by now.
     fn is_settled(&self, now: Instant<C>) -> bool {
         let since = self.requested_at.and_then(|at| now.since(at));
         self.requested_at.is_none() || since.is_some_and(|since| since >= self.platform.settling())
@@ -219,7 +225,7 @@ impl<C> GoalFrequency<C> {
         frames * u64::from(self.goal.quantile.above_ppm()) / 1_000_000
     }
 
-    /// Adds a poll. Returns the number of frames that arrived since the previous poll.
+    /// Takes in the result of a poll. Returns the number of frames that arrived since the previous poll.
     fn learn(&mut self, seen: &Observation<'_, C>) -> u64 {
         let now = seen.poll.now;
         // Frames count from when they were picked up, not from when they were processed.
@@ -273,15 +279,15 @@ impl<C> GoalFrequency<C> {
         came
     }
 
-    /// Whether the frequency is the reason for late frames. It is not if it is the highest, and not for the backlog
-    /// from before it was requested, which lasts at most one window.
+    /// Whether late frames can be due to a frequency that is too low. At the highest frequency, they can be due only to
+    /// a backlog from an earlier, lower one, which lasts at most one window.
     fn is_to_blame(&self, now: Instant<C>) -> bool {
         let recent = self.requested_at.and_then(|at| now.since(at)).is_some_and(|since| since < self.window);
         recent || self.requested < self.platform.pstates.highest()
     }
 
-    /// Number of this poll's frames that were finished later than the limit. A queue's frames are assumed to have
-    /// arrived evenly.
+    /// Number of this poll's frames that were finished later than the limit. The frames of a queue are assumed to have
+    /// arrived at equal intervals.
     fn late_frames(&self, seen: &Observation<'_, C>) -> u64 {
         let Some(latest) = seen.poll.now.before(self.limit) else { return 0 };
         let late = |queue: &Queue<C>| {
@@ -294,8 +300,9 @@ impl<C> GoalFrequency<C> {
         seen.poll.queues.iter().filter_map(late).sum()
     }
 
-    /// The higher frequency to request before the window is full, if more frames are late than the account can pay for.
-    /// While the backlog grows, this is the highest frequency; the next windows show which one suffices.
+    /// The higher frequency to request before the window is full, if too many frames are late. With a large backlog, it
+    /// is the highest frequency; the next windows show which one suffices. Otherwise, a higher one is needed only if
+    /// the account cannot pay for the late frames.
     fn urgent(&mut self) -> Option<Hertz> {
         let late = self.queues.late(self.state);
         let backlog = self.queues.backlog(self.state);
@@ -371,8 +378,9 @@ impl<C> GoalFrequency<C> {
         Decision::keep(if too_tight { Reason::GoalTooTight } else { Reason::Steady })
     }
 
-    /// Among `lowest` and the frequencies above it, the one at which the wait policy expects the least cost. `lowest`
-    /// itself if there is no estimate.
+    /// The frequency at which the wait policy expects the lowest cost, among `lowest` and all higher frequencies.
+    /// `lowest` itself if there is no wait policy. Soon after a change, the requested frequency if it is at least
+    /// `lowest`.
     fn cheapest(&mut self, now: Instant<C>, waiting: Option<&Adaptive<C>>, lowest: Hertz) -> Hertz {
         let Some(waiting) = waiting else { return lowest };
         let states = self.platform.pstates.as_slice();
@@ -384,8 +392,8 @@ impl<C> GoalFrequency<C> {
         states[self.outlook.cheapest(&self.platform, least, self.state)]
     }
 
-    /// The lowest frequency that can process `frames` within `span` with a little time to spare. At a lower one, a
-    /// backlog would grow, however slowly.
+    /// The lowest frequency that can process `frames` within `span` with a little time to spare. At a lower frequency,
+    /// a backlog could slowly grow.
     fn bears(&self, frames: u64, span: Nanos) -> Hertz {
         let pstates = &self.platform.pstates;
         let Some(cost) = self.cost else { return pstates.highest() };
@@ -394,12 +402,12 @@ impl<C> GoalFrequency<C> {
         pstates.at_least(Hertz::new(hertz)).unwrap_or(pstates.highest())
     }
 
-    /// Cycles per frame when polls are as large as they can be.
+    /// Cycles per frame in a poll that returns as many frames as the largest poll so far.
     fn cycles(&self, cost: Cost) -> u64 {
         cost.per_frame.saturating_add(cost.per_poll.div_ceil(self.queues.burst()))
     }
 
-    /// Records the frequency that a window needed. Returns the highest one that is remembered.
+    /// Records the frequency that a window needed. Returns the highest of the remembered frequencies.
     fn remember(&mut self, needed: Hertz) -> Hertz {
         self.needed.rotate_right(1);
         self.needed[0] = needed;
@@ -407,14 +415,14 @@ impl<C> GoalFrequency<C> {
         self.needed.iter().fold(needed, |most, needed| most.max(*needed))
     }
 
-    /// The lowest frequency for which `holds` is true. If it is true for one frequency, it must be true for all higher
-    /// ones.
+    /// The lowest frequency for which `holds` is true. If `holds` is true for a frequency, it must be true for all
+    /// higher ones.
     fn at_least(&self, holds: impl Fn(&Self, usize) -> bool) -> Option<Hertz> {
         let states = self.platform.pstates.as_slice();
         (0..states.len()).find(|state| holds(self, *state)).map(|state| states[state])
     }
 
-    /// The lowest frequency at which the ring does not overflow before a change takes effect.
+    /// The lowest frequency at which the ring cannot overflow before a higher frequency takes effect.
     fn ring_needs(&self, now: Instant<C>) -> Hertz {
         let pstates = &self.platform.pstates;
         let (Some(loss), Some(cost)) = (self.loss, self.cost) else { return pstates.lowest() };
@@ -488,7 +496,7 @@ impl<C> Window<C> {
 }
 
 impl Account {
-    /// An account in which no frame has been late yet.
+    /// Opens an account without late frames.
     fn new(allowed_ppm: u64) -> Self {
         Self { allowed_ppm: allowed_ppm as i64, balance: 0, fallen: 0, worst: 0 }
     }
@@ -503,12 +511,12 @@ impl Account {
         self.worst = self.worst.max(self.fallen);
     }
 
-    /// The price of another trial: twice the cost of the last one.
+    /// The balance needed for another trial of a lower frequency: twice the cost of the last trial.
     fn price(&self) -> i64 {
         self.worst.saturating_mul(2)
     }
 
-    /// Whether the account could pay for another trial if it failed.
+    /// Whether the balance is enough for another trial, in case the lower frequency makes frames late.
     fn can_fail(&self) -> bool {
         self.balance >= self.price()
     }

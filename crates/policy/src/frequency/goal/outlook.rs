@@ -6,67 +6,70 @@ use crate::frequency::PStates;
 use crate::frequency::{Observation, Platform};
 use crate::wait::{Adaptive, Paid, Prospect, Slower, WaitKind};
 
-/// A new sample of lateness moves the mean by this fraction of the difference: one part in this many.
+/// A new sample of lateness moves the mean by 1/`MEMORY` of the difference.
 const MEMORY: u32 = 16;
 /// A sample is limited to this many times the mean, so that a stall of the machine changes the mean little.
 const STALL_FACTOR: u32 = 4;
-/// The factor 1 for scaled times, which are in 256ths.
+/// The factor 1 in units of 1/256, in which factors are stored.
 const SAME: u64 = 256;
-/// Number of windows after a change of frequency before the new frequency is judged.
+/// Number of windows after a change of frequency before the cost of the new frequency is judged.
 const SETTLES: u8 = 2;
-/// A judgement stays valid for this many times the number of windows on which it is based, but at most for 255 windows.
+/// A judgement based on `n` windows stays valid for `TRUSTED * n` windows, but at most for 255.
 const TRUSTED: u8 = 16;
-/// Number of windows for which an earlier judgement of a frequency is used again after a return to it. After that, what
-/// was paid no longer includes packets that were late at another frequency.
+/// After a return to a frequency, an earlier judgement of it is used again for this many windows. By then, what was
+/// paid no longer includes packets that were late at another frequency.
 const AGAIN: u8 = 16;
-/// Lower limit for the ratio of paid to expected cost that is applied to other frequencies, in 256ths.
+/// Lower limit for the ratio of paid to expected cost, in 256ths. Estimates for other frequencies use this ratio.
 const LEAST: u64 = SAME / 4;
-/// Number of windows for which a first failure is remembered. The number doubles with each further failure.
+/// Number of windows for which a failure is remembered: a frequency cost more than expected. The number doubles with
+/// each further failure, up to 64 times.
 const REMEMBERED: u16 = 64;
 /// The cost of a core that polls all the time: a share of 1, in units of 2^-16.
 const POLLS: u64 = 1 << 16;
-/// Number of frequencies that are estimated after each window, in addition to the one in force.
+/// Number of other frequencies that are estimated after each window, in addition to the current frequency.
 const LOOKS: usize = 4;
 
-/// How late waits end at each frequency that was in force, and what the waits are expected to cost there.
+/// The lateness of waits at each frequency used so far, and the expected cost of meeting the goal at each frequency.
 #[derive(Debug)]
 pub(super) struct Outlook<C> {
     /// Mean lateness at each P-state in nanoseconds: first for timed waits, then for waits that the device ends. 0 if
     /// unknown.
     late: [[u32; PStates::MOST]; 2],
-    /// Expected cost at each P-state: power in the platform's units, times 2^-16. 0 if unknown.
+    /// Expected cost at each P-state, in 2^-16 of the platform's unit of power. 0 if unknown.
     costs: [u64; PStates::MOST],
-    /// Number of windows for which the cost observed at a P-state still takes precedence over an estimate made at
-    /// another.
+    /// For each P-state, the number of windows for which its observed cost still takes precedence over estimates made
+    /// at other P-states.
     trusted: [u8; PStates::MOST],
-    /// The P-states that were in force long enough for their cost to be known without earlier late packets, one bit
-    /// each.
+    /// One bit per P-state: whether it was in force so long that its known cost no longer includes earlier late
+    /// packets.
     judged: u64,
-    /// The mean gap between packets, in nanoseconds, at which these costs were determined. They hold only for it.
+    /// The mean gap between packets, in nanoseconds, for which the costs were determined. If the gap changes by more
+    /// than a factor of 1.5, the costs must be determined anew.
     gap: u64,
     /// The P-state to estimate next.
     next: usize,
     /// Number of windows since the last change of frequency.
     settled: u8,
-    /// When the first window after the change ended, and the totals of [`Paid`] at that time.
+    /// When the first window after the last change of frequency ended, and the totals of [`Paid`] at that time.
     since: Option<(Instant<C>, Paid)>,
-    /// The expected cost of the frequency in force at the time when it was chosen. 0 if it was not chosen for its cost.
+    /// The expected cost of the current frequency when it was chosen; raised if the frequency turns out to cost more. 0
+    /// if it was not chosen for its cost.
     hoped: u64,
-    /// The cost of the previous frequency, known or expected.
+    /// The known or expected cost of the previous frequency when the current one was chosen for its lower cost.
     left: u64,
-    /// The P-state at which waits made too many packets late. Lower P-states are then assumed to need polling all the
-    /// time. `None` if there was no such failure.
+    /// The highest P-state that cost far more than expected, because waits made too many packets late. Estimates for
+    /// this P-state and lower ones assume polling all the time. `None` if there was no such failure.
     failed: Option<usize>,
-    /// What was paid at the frequency in force, in 256ths of the expected cost of its waits without late packets, at
-    /// most 256. Waits at other frequencies are assumed to be cheaper by the same factor. A saving that only comes from
-    /// fewer late packets is not included, because it says nothing about a lower frequency.
+    /// What was paid at the current frequency, relative to the expected cost of its waits without late packets, in
+    /// 256ths and at most 256. Waits at other frequencies are assumed to be cheaper by the same factor. Savings from
+    /// fewer late packets are left out, because they say nothing about a lower frequency.
     less: u64,
-    /// Cost of a chosen frequency relative to the expected cost, in 256ths. Estimates for other frequencies are assumed
-    /// to be wrong by the same factor.
+    /// The highest cost of a chosen frequency relative to its expected cost, in 256ths. Estimates for other frequencies
+    /// are assumed to be wrong by the same factor.
     wrong: u64,
     /// Number of windows for which `wrong` and `failed` are still remembered.
     remembered: u16,
-    /// Number of failures in a row.
+    /// Number of consecutive failures: frequencies that cost more than expected.
     failures: u8,
 }
 
@@ -114,8 +117,9 @@ impl<C> Outlook<C> {
         };
     }
 
-    /// Judges the frequency in force and estimates a few others. What was observed at a frequency stays valid for a
-    /// while. So, while the traffic does not change, the policy finds the best frequency and tries each at most once.
+    /// Judges the cost of the current frequency and estimates a few others. Costs observed at a frequency stay valid
+    /// for a while. So, while the traffic does not change, the policy finds the best frequency and tries each frequency
+    /// at most once.
     pub(super) fn look(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
         let count = platform.pstates.as_slice().len();
         let gap = waiting.mean_gap().as_nanos().max(1);
@@ -148,9 +152,9 @@ impl<C> Outlook<C> {
         }
     }
 
-    /// Sets the cost of the frequency in force: the expected cost, or what was paid if that is less (it is not less
-    /// while earlier late packets are being made up for). If what was paid including late packets is much more, then
-    /// that is the cost.
+    /// Sets the cost of the current frequency: the expected cost, or the paid cost if that is lower. It is not lower
+    /// while the policy is still making up for earlier late packets. After [`AGAIN`] windows, a paid cost that is more
+    /// than a quarter higher counts instead, if possible with late packets included.
     fn judge(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
         let (since, then) = *self.since.get_or_insert((now, waiting.paid()));
         let span = now.since(since).unwrap_or(Nanos::ZERO);
@@ -189,19 +193,20 @@ impl<C> Outlook<C> {
         }
     }
 
-    /// Learns from the share of a polling core that was paid. Returns the share to be used: at most the expected one.
+    /// Updates `less` from `paid`, the cost paid as a share of a polling core's. Returns the share to use: `paid`, but
+    /// at least a quarter of the expected share and at most all of it.
     fn paid(&mut self, paid: u64, expected: Prospect) -> u64 {
         self.less = (paid.min(expected.free) * SAME / expected.free.max(1)).max(LEAST);
         paid.clamp(expected.costs * LEAST / SAME, expected.costs)
     }
 
-    /// The expected share of a polling core, reduced if waits cost less than expected.
+    /// The expected cost as a share of a polling core's, reduced if waits have cost less than expected.
     fn share(&self, expected: Prospect) -> u64 {
         expected.free * self.less / SAME + (expected.costs - expected.free)
     }
 
-    /// Records that the frequency in force costs more than expected: raises, by the same factor, the estimates of all
-    /// other frequencies whose cost is not known.
+    /// Records that the current frequency costs more than expected. Raises the estimates for all other frequencies by
+    /// the same factor, unless their cost is known.
     fn disappointed(&mut self, platform: &Platform, state: usize, cost: u64) {
         let wrong = (cost.saturating_mul(SAME) / self.hoped).max(self.wrong);
         // What a short time at another frequency has shown does not outweigh what a long time at this one has shown.
@@ -229,14 +234,14 @@ impl<C> Outlook<C> {
         (self.left, self.hoped) = (self.costs[before], self.costs[state]);
     }
 
-    /// Whether the frequency in force has been in force for long enough to be judged.
+    /// Whether the current frequency has been in force for long enough to be judged.
     pub(super) fn is_settled(&self) -> bool {
         self.settled >= SETTLES
     }
 
-    /// The cheapest P-state among `least` and those above it. Keeps the current one if the best saves too little: less
-    /// than a 32nd when going down, or less than an eighth when going up. A higher frequency must save more, because
-    /// polling there costs more if waits turn out to be worse than expected.
+    /// The cheapest P-state among `least` and all higher ones. The current P-state is kept if the best one saves too
+    /// little: less than a 32nd for a lower P-state, or less than an eighth for a higher one. A higher P-state must
+    /// save more, because polling there costs more if waits turn out to be worse than expected.
     pub(super) fn cheapest(&self, platform: &Platform, least: usize, state: usize) -> usize {
         let known = (least..platform.pstates.as_slice().len()).filter(|at| self.costs[*at] > 0);
         let Some(best) = known.min_by_key(|at| self.costs[*at]) else { return least.max(state) };

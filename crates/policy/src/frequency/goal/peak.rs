@@ -1,15 +1,15 @@
-//! Measures the highest packet rate, for users who did not state it.
+//! Measures the highest packet rate if the user did not state it.
 
 use units::{Instant, Nanos, PacketRate};
 
 /// A maximum is remembered for at least this long.
 const MEMORY: Nanos = Nanos::from_secs(10);
-/// No rate is reported until traffic was observed for this long.
+/// No rate is reported until traffic has been observed for this long.
 const FIRST: Nanos = Nanos::from_millis(500);
 /// Safety factor: the rate to plan for is this many times the highest rate seen.
 const MARGIN: u64 = 2;
 
-/// Counts packets in spans as long as the time that the ring must last.
+/// Counts packets in time spans. A span is as long as a change of frequency, which the ring must outlast.
 #[derive(Debug)]
 pub(super) struct Peak<C> {
     span: Nanos,
@@ -17,7 +17,7 @@ pub(super) struct Peak<C> {
     first: Option<Instant<C>>,
     turned: Option<Instant<C>>,
     packets: u64,
-    /// The largest number of packets in one span: (during the present [`MEMORY`], during the previous one).
+    /// Maximum number of packets in one span: first in the current period of [`MEMORY`], then in the previous one.
     most: [u64; 2],
 }
 

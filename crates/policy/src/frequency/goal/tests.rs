@@ -25,7 +25,8 @@ fn policy_at(quantile: Quantile, us: u64, platform: Platform) -> GoalFrequency<S
     GoalFrequency::new(GoalFrequencyConfig { goal, platform, loss: None, peak_is_stated: true })
 }
 
-/// Polls each microsecond, of which one in `every` gives a frame of `cycles`; returns the requests.
+/// Polls once per microsecond. One poll in `every` returns a frame, which costs `cycles`. Returns the requested
+/// frequencies in MHz.
 fn steady(policy: &mut GoalFrequency<Simulated>, from_ms: u64, ms: u64, every: u64, cycles: u64) -> Vec<u64> {
     let mut requests = Vec::new();
     for us in from_ms * 1_000..(from_ms + ms) * 1_000 {
@@ -96,7 +97,7 @@ fn changes_are_rarer_where_a_stall_makes_frames_late() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// A steady load that the core can bear: in the end it runs at what the load needs, or above.
+    /// Under a steady load that the core can handle, the policy ends at the frequency that the load needs, or higher.
     #[test]
     fn never_below_what_the_load_needs_once_learned(every in 1u64..20, megahertz in 100u64..2_000, generation in 2u32..4) {
         let platform = if generation == 2 { platform(500_000, 12_000) } else { platform(0, 300) };

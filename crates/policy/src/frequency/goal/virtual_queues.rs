@@ -5,8 +5,8 @@ use units::{Hertz, Nanos};
 use super::cost::Cost;
 use crate::frequency::PStates;
 
-/// One virtual queue per frequency, which answers: how long would the work have taken at this frequency, and how many
-/// frames would have been late?
+/// One virtual queue per frequency. It computes how long the work would have taken at that frequency, and how many
+/// frames would have been late.
 ///
 /// The frames and the times between them are the observed ones. Their cost in cycles is learned. A poll takes the
 /// frames that arrived during the previous poll, so the fixed cost of a poll is shared by more frames when more arrive.
@@ -17,7 +17,7 @@ pub(super) struct VirtualQueues {
     /// One queue per frequency, in ascending order.
     queues: [Queue; PStates::MOST],
     count: usize,
-    /// The largest number of frames that one poll has returned so far.
+    /// Number of frames in the largest poll so far.
     burst: u64,
 }
 
@@ -36,13 +36,14 @@ struct Queue {
 const PS: u64 = 1_000;
 
 impl Queue {
-    /// The time that polls take in addition to their frames, if `frames` arrive within `available`.
+    /// The fixed time of all polls that serve `frames`, which arrive within `available`. `own` is the time of the
+    /// frames themselves.
     ///
     /// A poll takes the waiting frames, up to a burst. While no more frames arrive than wait, the size of the polls
-    /// hardly changes. Otherwise it approaches the size at which as many frames arrive during a poll as the poll takes:
-    /// `frames * per_poll / (available - own)`. The growth is bounded. Let `c` be the number of frames that arrive
-    /// during `per_poll`, and `w` the number that waits. Each served frame adds `c / w` to `w`, minus the time left
-    /// over from the frames' own work. So `w^2` grows by at most `2 * c` per frame.
+    /// hardly changes. Otherwise the size approaches the one at which as many frames arrive during a poll as the poll
+    /// takes: `frames * per_poll / (available - own)`. The growth is bounded. Let `c` be the number of frames that
+    /// arrive during `per_poll`, and `w` the number of waiting frames. Each served frame adds `c / w` to `w`, minus the
+    /// time left over from the frames' own work. So `w^2` grows by at most `2 * c` per frame.
     #[inline]
     fn polls(&self, frames: u64, own: u64, available: u64, burst: u64) -> u64 {
         let waiting = (self.backlog / self.per_frame.max(1)).max(1);
@@ -79,7 +80,8 @@ impl VirtualQueues {
         Self { queues: [Queue::default(); PStates::MOST], count: pstates.as_slice().len(), burst: 1 }
     }
 
-    /// Sets the cost of frames and polls. Backlogs stay as they are, because they are times and not numbers of frames.
+    /// Sets the cost of frames and polls. Backlogs stay unchanged, because they are stored as times, not as numbers of
+    /// frames.
     pub fn set_cost(&mut self, cost: Cost, pstates: &PStates) {
         for (queue, frequency) in self.queues.iter_mut().zip(pstates.as_slice()) {
             let ps = |cycles| Nanos::from_nanos(cycles).scale(1_000_000_000 * PS, frequency.as_hertz()).as_nanos();
@@ -92,7 +94,7 @@ impl VirtualQueues {
         self.burst = self.burst.max(frames);
     }
 
-    /// The largest number of frames that one poll has returned so far.
+    /// Number of frames in the largest poll so far.
     pub fn burst(&self) -> u64 {
         self.burst
     }
@@ -131,15 +133,16 @@ impl VirtualQueues {
         }
     }
 
-    /// Records that the core left `left` frames in its ring at P-state `state`. No lower frequency can have done
-    /// better.
+    /// Records that the core left `left` frames in its ring at P-state `state`. Lower P-states get at least this
+    /// backlog too, because they cannot have done better.
     pub fn correct(&mut self, state: usize, left: u64) {
         for queue in &mut self.queues[..=state] {
             queue.backlog = queue.backlog.max(queue.per_frame.saturating_mul(left));
         }
     }
 
-    /// Adds `late` frames to those computed for P-state `state`, because they were observed to be late there.
+    /// Adds `late` frames, which were late at P-state `state` but not computed to be late, to the counts of this
+    /// P-state and all lower ones.
     pub fn add_late(&mut self, state: usize, late: u64) {
         for queue in &mut self.queues[..=state] {
             queue.late += late;
@@ -151,7 +154,7 @@ impl VirtualQueues {
         self.queues[state].late
     }
 
-    /// Work that would not be done yet at P-state `state`.
+    /// Time that the unfinished work would take at P-state `state`.
     pub fn backlog(&self, state: usize) -> Nanos {
         Nanos::from_nanos(self.queues[state].backlog / PS)
     }
@@ -163,7 +166,7 @@ impl VirtualQueues {
     }
 
     /// The lowest frequency at which at most `late` frames of this window would have been late, and at most `backlog`
-    /// of work would be left. `None` if there is none.
+    /// of work would be left. `None` if there is no such frequency.
     pub fn lowest(&self, pstates: &PStates, late: u64, backlog: Nanos) -> Option<Hertz> {
         let good = |state: &usize| self.queues[*state].late <= late && self.backlog(*state) <= backlog;
         (0..self.count).find(good).map(|state| pstates.as_slice()[state])

@@ -39,18 +39,18 @@ impl Branches {
     }
 }
 
-/// The counters must have run for at least one part in this many of the span.
+/// Counters that ran for less than `1 / COUNTED_PART` of the span are not used.
 const COUNTED_PART: u64 = 20;
 
 /// DPDK's threshold: 0.03 mispredicted branches in 100 (`RATIO_THRESHOLD`, DPDK examples/vm_power_manager/
 /// oob_monitor_x86.c). Users of DPDK can set another one (`--core-branch-ratio`).
 pub const DPDK_THRESHOLD_PPM: u64 = 300;
-/// With fewer branches per microsecond than this, no polling loop is running. DPDK likewise ignores fewer than 10,000
-/// branches in its interval of 100 us (same source).
+/// Minimum number of branches per microsecond of a polling loop. DPDK likewise ignores fewer than 10,000 branches in
+/// its interval of 100 us (same source).
 const LEAST_BRANCHES_PER_US: u64 = 100;
 
 /// DPDK's test: with at least `threshold_ppm` mispredicted branches per million, the core counts as busy all the time,
-/// otherwise as idle. A core with few branches does not run a polling loop, so the result is unsure.
+/// otherwise as idle. If the core retires too few branches to be polling, the result is unsure.
 pub fn threshold(seen: &Branches, threshold_ppm: u64) -> Occupancy {
     if !seen.is_counted() {
         return Occupancy::Unsure(Unsure::Uncounted);
@@ -78,18 +78,18 @@ units::named! {
 
 /// Number of spans of each phase that a signature needs.
 pub const ENOUGH_SPANS: u32 = 50;
-/// A signature is usable only if at most one span in this many looks the same in both phases.
+/// A signature is usable only if at most `1 / INDISTINCT_PART` of the spans look the same in both phases.
 const INDISTINCT_PART: u64 = 50;
-/// A span counts as idle only if it is at least this many times as likely in the idle phase as under load.
+/// A span counts as idle only if it is more than this many times likelier in the idle phase than under load.
 const LIKELIER: u64 = 8;
-/// Number of classes of a feature. A class is a quarter of an octave.
+/// Number of histogram classes per feature. Each class covers a quarter of an octave.
 const CLASSES: usize = 128;
 
 /// The typical counts of one program when it is idle, and when it is busy.
 ///
-/// A span is described by two features: mispredicted branches per branch, and branches per cycle. For each phase and
-/// feature there is a histogram with classes of a quarter octave. Neighbouring classes count half, so that values
-/// between two classes are recognised.
+/// A span is described by two features: mispredicted branches per branch, and branches per cycle. Each phase has a
+/// histogram per feature, with classes of a quarter octave. A lookup adds half the counts of the two neighbouring
+/// classes, so that values near a class boundary are recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signature {
     idle: Histograms,
@@ -129,7 +129,7 @@ impl Signature {
         true
     }
 
-    /// Number of spans that were learned for a phase.
+    /// Number of spans learned for a phase.
     pub fn spans(&self, phase: Phase) -> u32 {
         match phase {
             Phase::Idle => self.idle.spans,
@@ -156,7 +156,7 @@ impl Signature {
         Some(ONE - u32::try_from(overlap).unwrap_or(ONE).min(ONE))
     }
 
-    /// Whether the phases can be told apart well enough for lowering a frequency.
+    /// Whether the phases can be told apart well enough to lower the frequency.
     pub fn is_distinct(&self) -> bool {
         self.confidence_ppm().is_some_and(|confidence| u64::from(ONE - confidence) * INDISTINCT_PART <= u64::from(ONE))
     }
@@ -189,7 +189,7 @@ impl Signature {
     }
 }
 
-/// The count of a class, plus half of its neighbours' counts.
+/// The count of a class, plus half the counts of its two neighbours.
 fn weight(histogram: &[u32; CLASSES], class: usize) -> u64 {
     let at = |class: usize| u64::from(histogram.get(class).copied().unwrap_or(0));
     at(class) + (class.checked_sub(1).map_or(0, at) + at(class + 1)) / 2
@@ -210,7 +210,7 @@ fn classes(seen: &Branches) -> Option<(usize, Option<usize>)> {
     Some((misses, density))
 }
 
-/// Four times the binary logarithm, rounded down; at most the last class.
+/// The histogram class of `value`: four times its binary logarithm, rounded down and limited to the last class.
 fn class(value: u64) -> usize {
     let Some(octave) = value.checked_ilog2() else { return 0 };
     // The next two bits below the highest one.

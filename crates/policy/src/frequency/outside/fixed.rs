@@ -27,7 +27,7 @@ pub struct Slot {
     pub frequency: Hertz,
 }
 
-/// A frequency for each time of day, like the policy TIME of `vm_power_manager` with its busy and quiet hours (DPDK,
+/// A frequency for each time of day, like the TIME policy of `vm_power_manager` with its busy and quiet hours (DPDK,
 /// doc/guides/sample_app_ug/vm_power_management.rst, "busy_hours", "quiet_hours"), but with any number of levels.
 ///
 /// The last slot of a day lasts until the first slot of the next day.

@@ -10,20 +10,21 @@
 //!     too many late packets [late], unsure      └─┘  to the highest
 //!     after a window: more work      [load]     ──►  to what is needed
 //! ```
-//! **Need.** Useful work takes `occupancy x frequency` cycles per second. A frequency suffices if these cycles are at
-//! most the share of it that the busyness goal allows. If a core is busy all the time, it is unknown how much more it
-//! needs, so it gets the highest frequency.
+//! **Need.** Useful work takes `occupancy x frequency` cycles per second. A frequency suffices if useful work takes no
+//! larger share of its cycles than the busyness goal allows. If a core is busy all the time, it is unknown how much
+//! more it needs, so it gets the highest frequency.
 //!
 //! **Late packets.** If late packets are counted, the policy adapts the busyness goal: it raises the goal step by step
-//! while packets are in time, and lowers it when they are late. An account pays for late packets, as in the policy
-//! inside the loop ([`GoalFrequency`](crate::frequency::GoalFrequency)): every packet adds the share that the latency
-//! goal allows to be late, and a lower frequency is tried only if the account could pay twice for the late packets of
-//! the last trial. Packets that are late at the highest frequency are not charged, because no frequency helps them.
+//! while packets are in time, and lowers it when they are late. Late packets are charged to an account, as in the
+//! policy inside the loop ([`GoalFrequency`](crate::frequency::GoalFrequency)). Every packet adds the fraction of a
+//! packet that the latency goal allows to be late. A lower frequency is tried only if the balance could pay twice for
+//! the late packets of the last trial. Packets that are late at the highest frequency are not charged, because no
+//! frequency helps them.
 //!
 //! **Changes.** A lower frequency is requested only if it would have sufficed in all windows of the hold time. If the
 //! frequency has to rise again within the hold time, the hold time doubles. Changes are far enough apart that their
-//! stalls do not matter ([`Transition::patience`]), and the frequency is not lowered if this would not pay off within
-//! the hold time ([`Transition::worth_after`]).
+//! stalls do not matter ([`Transition::patience`]), and the frequency is lowered only if that pays off within the hold
+//! time ([`Transition::worth_after`]).
 
 use units::{Hertz, Instant, Nanos};
 
@@ -40,35 +41,37 @@ pub const HIGHEST_BUSY_PPM: u32 = 950_000;
 const WINDOW: Nanos = Nanos::from_millis(100);
 /// A core that is busy for at least this share of a span, in ppm, counts as busy all the time.
 const SATURATED: u32 = 980_000;
-/// Like [`SATURATED`], for a core that was nearly idle before, or has late packets. The limit is lower because the work
-/// of a packet that is not finished yet is not counted.
+/// Like [`SATURATED`], for a core that was nearly idle before, or has late packets. The limit is lower because work on
+/// an unfinished packet is not counted yet.
 const SATURATED_IF_LATE: u32 = 900_000;
-/// Number of consecutive spans busy all the time that count as a higher load, if the core was not nearly idle before. A
-/// single one may be a burst.
+/// Minimum number of consecutive spans, busy all the time, that count as a higher load. A single one may be a burst.
+/// Does not apply if the core was nearly idle before.
 const SATURATED_SPANS: u32 = 2;
 /// Like [`SATURATED_SPANS`], while packets are measured and none is late: with few packets per second, a burst lasts
 /// for several spans.
 const SATURATED_SPANS_IN_TIME: u32 = 10;
 /// The frequency rises only if the busyness exceeds its goal by more than this, in ppm. Otherwise noise would make the
-/// frequency go up and down.
+/// frequency oscillate.
 const MARGIN: u32 = 40_000;
-/// Limits of the hold time: the shortest, then the longest.
+/// The shortest hold time. The longest is `LONGEST_HOLD`.
 const SHORTEST_HOLD: Nanos = Nanos::from_millis(300);
 const LONGEST_HOLD: Nanos = Nanos::from_secs(4);
 /// A lower frequency counts as confirmed after this many hold times.
 const LASTED: u64 = 10;
 /// Number of windows that are remembered: enough for the longest hold time.
 const MEMORY: usize = 40;
-/// With a latency goal: the initial busyness goal, its steps up and down, and its limits, in ppm.
+/// Maximum initial busyness goal if there is a latency goal, in ppm. The busyness goal then rises in steps of `BUSY_UP`
+/// to at most `MOST_BUSY`, and falls in steps of `BUSY_DOWN`.
 const FIRST_BUSY: u32 = 700_000;
 const BUSY_UP: u32 = 20_000;
 const BUSY_DOWN: u32 = 100_000;
 const MOST_BUSY: u32 = 920_000;
-/// The busyness goal is judged after so many packets that the latency goal allows this many late ones, or after
+/// The busyness goal is judged once the latency goal allows this many of the packets to be late, or after
 /// `JUDGED_AFTER`.
 const ENOUGH_LATE: u64 = 8;
 const JUDGED_AFTER: Nanos = Nanos::from_secs(2);
-/// Upper limit of the account's balance, in late packets; or twice the cost of the last trial, if that is more.
+/// Upper limit of the account's balance, in late packets. If twice the cost of the last trial is more, that is the
+/// limit.
 const MOST_LATE: i64 = 256;
 
 /// Settings of a [`Goal`].
@@ -95,7 +98,7 @@ pub struct Goal<C> {
     /// The highest frequency that the machine allows now.
     ceiling: Hertz,
     window: Window,
-    /// The frequencies that the last windows needed, in hertz, latest window first.
+    /// The frequencies that the last windows needed, in hertz, most recent window first.
     needs: [u64; MEMORY],
     windows: usize,
     /// Number of consecutive spans in which the core was busy all the time.
@@ -105,7 +108,7 @@ pub struct Goal<C> {
     fell: Option<Instant<C>>,
     hold: Nanos,
     account: Account,
-    /// The highest frequency that turned out too low for the load while it was in force.
+    /// The highest frequency that was too low for the load when it was tried.
     failed: Option<Hertz>,
     judged: Judged,
     /// When the busyness goal was last lowered.
@@ -127,11 +130,11 @@ struct Judged {
     late: u64,
 }
 
-/// The balance of the late packets that the goal allows, minus those that occurred. One packet counts 1,000,000.
+/// Late packets that the goal has allowed so far, minus those that occurred. One packet counts as 1,000,000.
 #[derive(Clone, Copy, Default, Debug)]
 struct Account {
     balance: i64,
-    /// How far the balance has fallen since the last trial: (now, at its lowest).
+    /// How far the balance has fallen since the last trial. `worst` is the largest value that this reached.
     fallen: i64,
     worst: i64,
 }
@@ -184,7 +187,8 @@ impl<C> Goal<C> {
         self.config.latency.map(|goal| u64::from(goal.quantile.above_ppm()))
     }
 
-    /// Charges late packets to the account. Returns whether there are more than it can pay for.
+    /// Charges late packets to the account. Returns whether packets were late below the highest frequency and the
+    /// account is overdrawn.
     fn count_late(&mut self, sample: &Sample<C>) -> bool {
         let (Some(late), Some(allowed)) = (sample.late, self.allowed_ppm()) else { return false };
         // Right after a rise, late packets are the backlog from the lower frequency.
@@ -374,7 +378,7 @@ impl Account {
         self.worst = self.worst.max(self.fallen);
     }
 
-    /// The price of another trial: twice the cost of the last one.
+    /// The balance needed for another trial: twice the cost of the last one.
     fn price(&self) -> i64 {
         self.worst.saturating_mul(2)
     }

@@ -1,4 +1,4 @@
-//! The frequency scheme of DPDK's l3fwd-power, seen from outside.
+//! The frequency scheme of DPDK's l3fwd-power, reproduced from outside the loop.
 
 use units::{Hertz, Instant, Nanos};
 
@@ -14,13 +14,14 @@ const BURST: u64 = 32;
 /// second, it adds 100 to the trend; above the third, it adds 1. `FREQ_GEAR3_RX_PACKET_THRESHOLD` to
 /// `FREQ_GEAR1_RX_PACKET_THRESHOLD`.
 const GEARS: [u64; 3] = [3 * BURST, 2 * BURST, BURST];
-/// `FREQ_UP_TREND2_ACC`, `FREQ_UP_TREND1_ACC`, `FREQ_UP_THRESHOLD`.
+/// Trend added per poll above the second threshold (`FREQ_UP_TREND2_ACC`). `TREND_1` and `UP_ABOVE` are DPDK's
+/// `FREQ_UP_TREND1_ACC` and `FREQ_UP_THRESHOLD`.
 const TREND_2: u64 = 100;
 const TREND_1: u64 = 1;
 const UP_ABOVE: u64 = 10_000;
 /// Period after which the frequency may fall: `TIMER_NUMBER_PER_SECOND` is 10.
 const PERIOD: Nanos = Nanos::from_millis(100);
-/// The frequency falls if the core slept for at least one part in this many of the period:
+/// The frequency falls if the core slept for at least `1 / SLEPT_PART` of the period:
 /// `SCALING_DOWN_TIME_RATIO_THRESHOLD` is 0.25.
 const SLEPT_PART: u64 = 4;
 
@@ -35,8 +36,8 @@ const SLEPT_PART: u64 = 4;
 /// ```
 /// l3fwd-power compares its gears with the frames that a burst *left* in the queue, which cannot be seen from outside.
 /// Instead, this policy uses the mean number of frames per poll. So it never requests a higher frequency for a loop
-/// whose bursts have at most 32 frames; Apus's own bursts are larger. Everything else is as in DPDK, including the
-/// behaviour that a core becomes slower until it is saturated.
+/// whose bursts have at most 32 frames; Apus's own bursts are larger. Everything else is as in DPDK, which also slows a
+/// core down until it is saturated.
 #[derive(Clone, Copy, Debug)]
 pub struct L3fwdPower<C> {
     pstates: PStates,

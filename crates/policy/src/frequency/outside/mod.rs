@@ -1,13 +1,13 @@
 //! Frequency policies outside of the packet loop: they decide at regular intervals, from counters.
 //!
 //! The policies of [`frequency`](super) run inside the loop and see each poll. The policies of this module see only
-//! counters: those of the loop itself, of its NIC or of the processor. They are for loops of other programs, and for
-//! settings that only another process may change.
+//! counters: those of the loop itself, of its NIC or of the processor. They serve loops of other programs, and settings
+//! that only another process may change.
 //!
 //! ```text
 //!   counters ──► occupancy ([`packets`], [`branches`], or from the loop) ─────► Sample ──► policy.decide()
 //!                                                                                            │
-//!   the frequency in force ◄── the domain's highest wish ◄───────────── Keep, Request(hertz) ┘
+//!   the frequency in force ◄── the domain's highest request ◄────────── Keep, Request(hertz) ┘
 //! ```
 //! | policy | decides by | origin |
 //! | --- | --- | --- |
@@ -15,7 +15,7 @@
 //! | [`TwoLevel`] | whether packets arrive | DPDK `rte_power_pmd_mgmt`, `scale` |
 //! | [`L3fwdPower`] | time slept and packets per poll | DPDK `l3fwd-power`, legacy mode |
 //! | [`Fixed`] | nothing | a governor's fixed frequency |
-//! | [`TimeOfDay`] | the clock | DPDK `vm_power_manager`, its policy TIME |
+//! | [`TimeOfDay`] | the clock | DPDK `vm_power_manager`, TIME policy |
 //!
 //! **If the load is uncertain, the highest frequency is used.** A policy that decides by occupancy requests the highest
 //! frequency whenever the occupancy is [`Occupancy::Unsure`].
@@ -53,7 +53,7 @@ units::named! {
     /// Why an occupancy is unknown.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Unsure {
-        /// Nothing is known yet, because no load was seen for long enough.
+        /// Not enough load has been seen yet to know anything.
         Learning = "learning",
         /// Packets were lost, so the core may need a higher frequency.
         Loss = "loss",
@@ -77,7 +77,7 @@ pub struct Polls {
     pub empty: u64,
 }
 
-/// Packets within a span of time whose delay was measured.
+/// Number of packets in a span whose delay was measured, and how many of them were late.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Late {
     /// Number of packets whose delay was measured.
@@ -119,17 +119,17 @@ units::named! {
         TimeOfDay = "time_of_day",
         /// Packets arrived.
         Traffic = "traffic",
-        /// No packet has arrived for as long as the policy requires.
+        /// No packet has arrived for as long as the policy requires before it lowers the frequency.
         Idle = "idle",
-        /// The policy has seen too little since the last change.
+        /// Too little was observed since the last change.
         Measuring = "measuring",
-        /// The frequency in force is the needed one.
+        /// The frequency in force is the right one for the load.
         Steady = "steady",
         /// The load needs a higher frequency than the present one.
         Load = "load",
         /// The core was busy all the time, so it is unknown how high a frequency it needs.
         Saturated = "saturated",
-        /// For long enough, a lower frequency would have been sufficient for the load.
+        /// A lower frequency would have sufficed for the load for long enough.
         LessLoad = "less_load",
         /// More packets were late than the goal allows.
         Late = "late",
@@ -137,7 +137,7 @@ units::named! {
         GoalTooTight = "goal_too_tight",
         /// The occupancy is unknown, so the policy requests the highest frequency.
         Unsure = "unsure",
-        /// A lower frequency would probably not last long enough to be worth its stall.
+        /// A lower frequency would probably not last long enough to make up for its stalls.
         NotWorthIt = "not_worth_it",
     }
 }

@@ -15,13 +15,13 @@ use units::{Hertz, Nanos};
 
 use super::{ONE, Occupancy, Unsure, scale};
 
-/// A stretch consists of this many parts of the length `PART`. The part with the fewest packets counts: a ring of a few
-/// thousand packets could hide for a while that the process does not keep up with a burst.
+/// A stretch consists of this many parts of length `PART`. Only the part with the fewest packets counts, because a ring
+/// of a few thousand packets can hide for a while that the process does not keep up with a burst.
 const PARTS: u32 = 4;
 const PART: Nanos = Nanos::from_millis(50);
-/// Minimum number of packets in a part, so that one packet more or less matters little.
+/// Minimum number of packets in a part, so that a single packet matters little.
 const ENOUGH_PACKETS: u64 = 16;
-/// After each loss that contradicts the bound, the bound grows by one part in this many.
+/// After each loss that contradicts the bound, the bound grows by `1 / GROWS_BY` of its value.
 const GROWS_BY: u64 = 2;
 
 /// An upper bound for the number of cycles that a process needs per packet.

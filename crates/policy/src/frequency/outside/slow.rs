@@ -1,13 +1,15 @@
-//! Decides when to save power by a setting that many cores share, such as turbo or the frequency of the uncore.
+//! Decides when to save power by lowering a setting that many cores share, such as turbo or the frequency of the
+//! uncore.
 //!
 //! ```text
 //!   FULL ── no core has needed it for the hold time ──► SAVING
 //!    ▲                                                    │
 //!    └────────────── a core needs it: at once ────────────┘
 //! ```
-//! A change of such a setting affects all cores of a package. So it follows the need of all of them, and changes more
-//! rarely than the frequency of a core. The hold time starts at [`SHORTEST_HOLD`]. It doubles if the full setting is
-//! needed again within a hold time after it was lowered, and halves when saving has lasted for [`LASTED`] hold times.
+//! A change of a shared setting affects all cores of a package. So the setting follows the needs of all these cores,
+//! and changes more rarely than the frequency of one core. The hold time starts at [`SHORTEST_HOLD`]. It doubles if the
+//! full setting is needed again within a hold time after it was lowered, and halves when saving has lasted for
+//! [`LASTED`] hold times.
 
 use units::{Instant, Nanos};
 
@@ -22,9 +24,9 @@ pub const LASTED: u64 = 10;
 #[derive(Clone, Debug)]
 pub struct Slow<C> {
     hold: Nanos,
-    /// Time since which no core has needed the full value. `None` if a core needs it.
+    /// When the cores stopped needing the full value. `None` if a core needs it now.
     unneeded: Option<Instant<C>>,
-    /// Time since which power is saved. `None` if the setting has its full value.
+    /// When saving began. `None` if the setting has its full value.
     saving: Option<Instant<C>>,
 }
 
@@ -40,7 +42,7 @@ impl<C> Slow<C> {
         self.saving.is_some()
     }
 
-    /// The hold time: for how long no core must have needed the full value before the setting is lowered.
+    /// The hold time: the setting is lowered once no core has needed the full value for this long.
     pub fn hold(&self) -> Nanos {
         self.hold
     }

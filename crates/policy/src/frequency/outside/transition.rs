@@ -22,12 +22,13 @@ impl Default for Transition {
     }
 }
 
-/// Without a latency goal, stalls may take at most one part in this many of the time.
+/// Without a latency goal, stalls may take at most `1 / STALL_TIME_PART` of the time.
 const STALL_TIME_PART: u64 = 1_000;
-/// With a latency goal, stalls may cause at most one in this many of the late packets that it allows, as in the policy
-/// inside the loop.
+/// With a latency goal, stalls may cause at most `1 / STALL_LATE_PART` of the late packets that the goal allows, as in
+/// the policy inside the loop.
 const STALL_LATE_PART: u64 = 4;
-/// A lower frequency must save at least this many times the work that its two stalls (one down, one up) cost.
+/// A lower frequency must save at least this many times the work that its two stalls cost: one on the way down, one on
+/// the way up.
 const WORTH: u64 = 100;
 
 impl Transition {

@@ -9,12 +9,12 @@
 //! ```
 //! Each decision compares the rates of one window with those of the previous one. It then moves to the next profile on
 //! the right (more moderation) or on the left (less). **Latency is not an input.** [`NetDim`] and [`RdmaDim`] share the
-//! window, the rates and the way in which the search turns. Each has its own tables, and its own rule for which rates
+//! window, the rates, and the steps and turns of the search. Each has its own tables, and its own rule for which rates
 //! are better.
 //!
 //! Sources: `include/linux/dim.h` (git blob 06543fd40fcc), `lib/dim/dim.c` (97c3d084ebf0), `lib/dim/net_dim.c`
 //! (bf59deae6a29), `lib/dim/rdma_dim.c` (88f779486707), all of Linux 7.0. The code has been the same since v6.13.
-//! Kernels from before 2023 also used the rates of a window that took no time.
+//! Kernels from before 2023 also decided on windows of zero duration.
 
 mod net;
 mod profiles;
@@ -53,7 +53,7 @@ pub enum State {
 pub enum TuneState {
     /// The profile stays until the rates change.
     ParkingOnTop = 0,
-    /// The profile stays for as many windows as the search has made steps.
+    /// The profile stays for ten windows: one for each step that the search made before it parked.
     ParkingTired = 1,
     /// The search moves towards more moderation.
     GoingRight = 2,
@@ -133,7 +133,7 @@ pub struct Snapshot {
     pub steps_right: u8,
     /// The kernel's `steps_left`: steps to the left since the last turn.
     pub steps_left: u8,
-    /// The kernel's `tired`: steps since the search last rested.
+    /// The kernel's `tired`: steps since the search last parked. While parked tired, the windows left.
     pub tired: u8,
 }
 
@@ -175,8 +175,8 @@ impl Stats {
     }
 }
 
-/// Ports `IS_SIGNIFICANT_DIFF`. A difference from a reference of 0 is never significant. Nor is one from a negative
-/// reference, because its conversion to unsigned makes the divisor huge.
+/// Ports `IS_SIGNIFICANT_DIFF`. A difference from a reference of 0 is never significant. Neither is a difference from a
+/// negative reference, because the conversion to unsigned makes the divisor huge.
 fn significant(value: i32, reference: i32) -> bool {
     let difference = i64::from(value.wrapping_sub(reference).wrapping_abs()) as u64;
     let reference = i64::from(reference) as u64;

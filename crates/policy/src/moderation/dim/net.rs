@@ -24,7 +24,7 @@ const TOO_TIRED: u8 = 2 * NET_PROFILES as u8;
 ///        └── after ten windows, without a look at the rates ──► as from PARKING_ON_TOP
 /// ```
 /// Better means, in this order: more bytes, more packets or fewer events per millisecond, each by at least 11 %. Equal
-/// rates do not count as better, so steady traffic never comes to rest.
+/// rates do not count as better, so the search never settles under steady traffic.
 #[derive(Debug)]
 pub struct NetDim<C> {
     profiles: [Profile; NET_PROFILES],

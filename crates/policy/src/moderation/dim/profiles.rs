@@ -7,7 +7,7 @@ pub const NET_PROFILES: usize = 5;
 /// Number of profiles in the RDMA table: `RDMA_DIM_PARAMS_NUM_PROFILES` in `include/linux/dim.h`.
 pub const RDMA_PROFILES: usize = 9;
 
-/// Pairs of microseconds and packets.
+/// Profiles as pairs of microseconds and packets.
 type Table<const N: usize> = [(u32, u32); N];
 
 /// `NET_DIM_RX_EQE_PROFILES` in `lib/dim/net_dim.c`.

@@ -10,8 +10,9 @@ use crate::moderation::{Decision, ModerationPolicy, Profile, Reason, Sample};
 
 /// The last index of the profile table.
 const LAST: u8 = RDMA_PROFILES as u8 - 1;
-/// Completions per event in percent, multiplied by the index: if the rates have not changed and this ratio is not
-/// exceeded, moderation gathers too few completions. 50 in `rdma_dim_decision()`, `lib/dim/rdma_dim.c`.
+/// In percent per profile index: if the rates have not changed and there are at most `50 % * index` completions per
+/// event, moderation gathers too few completions, and the index returns to 0. The 50 is from `rdma_dim_decision()`,
+/// `lib/dim/rdma_dim.c`.
 const WORTHLESS_RATIO: i32 = 50;
 
 /// Linux `rdma_dim`, one instance per completion queue.
@@ -49,8 +50,8 @@ impl<C> RdmaDim<C> {
         }
     }
 
-    /// Ports `rdma_dim()`: a poll at `now` returned this many completions. When the kernel begins a new window, it
-    /// reads the clock again; `restart` is the time that it reads.
+    /// Ports `rdma_dim()`: a poll at `now` returned `completions` completions. `restart` is the time at which the next
+    /// window starts, for which the kernel reads the clock again.
     pub fn step(&mut self, now: Instant<C>, completions: u64, restart: Instant<C>) -> Outcome {
         self.measuring = DimSample {
             time: now,

@@ -18,37 +18,37 @@
 //!      └────────────────────────────────────────────────────────────────────────────────────────▲
 //!                                     a timer would save nothing, or no timer fits
 //! ```
-//! **Beginning.** Without a timer, the policy measures the other delays, and how many polls the packets need without
-//! one. If delays are not measured, it then assumes that the other delays are half the goal. If the other delays are
-//! given, it begins with a timer.
+//! **Beginning.** At first, the policy uses no timer, and measures the other delays and the number of polls that the
+//! packets need. If delays cannot be measured, it assumes that the other delays are half the goal. If the other delays
+//! are given, it begins with a timer.
 //!
 //! **Longer.** Let `D` be the delay at the goal's quantile. If the timer `T` grows, `D` grows by about as much, so `T +
 //! (goal - D)` is the next timer. (`D` grows by more if the application processes all gathered packets before it reads
-//! the last one. Then this timer is too long: the policy returns to the previous timer, and next tries one halfway
-//! between the two.) The policy keeps up to a quarter of the late packets that the goal allows in reserve.
+//! the last one. The new timer is then too long: the policy returns to the previous one, and next tries a timer halfway
+//! between the two.) The policy keeps in reserve up to a quarter of the late packets that the goal allows.
 //!
-//! **Shorter.** The timer is shortened at once if twice as many of the last packets are late as the goal allows, in
-//! several interrupts. It is shortened by twice the excess. The first time, however, it is not made shorter than the
-//! previous timer if it had just been lengthened, or than half its length otherwise.
+//! **Shorter.** The timer is shortened at once if more than twice as many of the last packets are late as the goal
+//! allows, in several interrupts. It is shortened by twice the excess. The first step is limited: a timer that was just
+//! lengthened shrinks no further than to its previous length, any other timer no further than to half its length.
 //!
 //! **Late without any timer.** A packet that exceeds the goal by more than the length of the timer would have been late
-//! without a timer. If there are more of these than the goal allows, no shorter timer meets the goal. The timer may
-//! then make additional packets late, up to a quarter of that number, and the reason is `goal_too_tight`. If most
-//! packets are of this kind, the timer is turned off. However, packets can also be late because the CPU spends its time
-//! on polls, and then a timer is the remedy. So a timer of half the goal is tried from time to time, if several packets
-//! arrive within it.
+//! without a timer. If there are more such packets than the goal allows, no shorter timer meets the goal. The timer may
+//! then make further packets late, up to a quarter of their number, and the reason is `goal_too_tight`. If most packets
+//! would have been late anyway, the timer is turned off. However, packets can also be late because the CPU spends its
+//! time on polls, and then a timer is the remedy. So a timer of half the goal is tried from time to time, if several
+//! packets arrive within it.
 //!
 //! **Changes.** Planned changes are at least a second apart. After a late alarm, up to three more changes can follow
-//! within a second; the third one turns the timer off. After each failure, the next attempt waits twice as long; after
-//! a longer timer has proved good, half as long. So steady traffic sees fewer and fewer changes.
+//! within a second; the third one turns the timer off. After each failure, the next attempt waits twice as long. After
+//! a longer timer has met the goal, it waits half as long. So steady traffic sees fewer and fewer changes.
 //!
-//! **Resting.** If the timer saved fewer than one interrupt in 64, it is useless. Each packet then raises an interrupt
-//! at once, until the packet rate rises or the policy tries a timer again.
+//! **Resting.** If the timer saves fewer than one interrupt per 64 packets, it is useless. Each packet then raises an
+//! interrupt at once, until the packet rate rises or the policy tries a timer again.
 //!
-//! If each timer ends with an empty poll (NAPI deferral), a timer must save more, because it must also be set and must
-//! fire, which is assumed to cost as much as a poll. So a timer is worthwhile only if it halves the number of polls.
-//! Timers that are too short for this are never used, not even as a step on the way to a shorter timer: no timer is
-//! then cheaper, and causes less delay.
+//! If each timer ends with an empty poll (NAPI deferral), the timer must save more: setting and firing it is assumed to
+//! cost as much as a poll. So it is worthwhile only if it halves the number of polls. Timers that are too short for
+//! this are never used, not even as a step towards a shorter one: running without a timer is then cheaper and causes
+//! less delay.
 //!
 //! **The ring.** If the NIC counts frames, it interrupts at once when half the ring's descriptors are used. If it does
 //! not, the timer is at most half the time in which the ring fills. The other half is left for the packets that arrive
@@ -74,34 +74,34 @@ const PLAN_EVERY: Nanos = Nanos::from_secs(1);
 const SHORTEST_REST: Nanos = Nanos::from_secs(4);
 /// Upper limit for the time between two attempts after failures.
 const LONGEST_PATIENCE: Nanos = Nanos::from_secs(64);
-/// A window is trusted if the goal allows at least this many of its packets to be late. With 8, the measured share is
-/// right to within a factor of 2 with a probability of 99 % (Poisson).
+/// A window is trusted if the goal allows at least this many of its packets to be late. With 8 late packets, the
+/// measured share is within a factor of 2 of the true one with 99 % probability (Poisson).
 const ENOUGH_ABOVE: u64 = 8;
 /// Minimum number of packets in a window that is trusted.
 const ENOUGH_PACKETS: u64 = 512;
-/// A timer that ends without an empty poll is worthwhile if it saves at least one in this many interrupts.
+/// A timer that ends without an empty poll is worthwhile if it saves at least one interrupt per this many packets.
 const WORTH_ONE_IN: u64 = 64;
-/// This many packets suffice to show that nothing is saved, if their mean gap is at least [`WORTH_ONE_IN`] times the
-/// timer.
+/// This many packets suffice to show that a timer saves nothing, if their mean gap is at least [`WORTH_ONE_IN`] times
+/// the timer.
 const SPARSE_PACKETS: u64 = 16;
-/// A longer timer is not worth a change if the increase is less than one part in this many.
+/// A longer timer is not worth a change if it is longer by less than `1 / HYSTERESIS`.
 const HYSTERESIS: u64 = 256;
-/// Late packets in one histogram count as the late packets of this many interrupts, however many there are, because a
+/// The late packets of one histogram count as coming from this many interrupts, however many packets there are: a
 /// histogram does not show whether a single stall of the machine delayed them all. Two histograms with late packets
 /// raise the alarm.
 const OBSERVED_INTERRUPTS: u32 = 2;
 /// How long the policy measures without a timer at the beginning.
 const BEGIN_FOR: Nanos = Nanos::from_millis(200);
-/// The timer is turned off if most packets would be late without it, in a window of at least this length. A stall of
-/// the machine is shorter.
+/// The timer is turned off if most packets would be late even without it, in a window of at least this length. Stalls
+/// of the machine are shorter.
 const HOPELESS_FOR: Nanos = Nanos::from_millis(100);
-/// How long the usual packet rate is measured when a rest begins. Shorter if enough packets to detect a rise arrive
-/// sooner.
+/// How long the usual packet rate is measured when a rest begins. The measurement ends sooner if [`RISE_PACKETS`]
+/// packets arrive.
 const USUAL_FOR: Nanos = Nanos::from_millis(100);
-/// While resting, the policy checks after each this many packets whether a burst has doubled the rate.
+/// Number of packets after which the resting policy checks whether a burst has doubled the rate.
 const BURST_PACKETS: u64 = 64;
-/// After each this many packets, it also checks whether the rate has grown by a quarter. For Poisson arrivals, both
-/// rises are more than five standard deviations.
+/// Number of packets after which the resting policy checks whether the rate has grown by a quarter. For Poisson
+/// arrivals, this rise and that of [`BURST_PACKETS`] exceed five standard deviations.
 const RISE_PACKETS: u64 = 512;
 
 /// The range of values that the NIC accepts.
@@ -128,7 +128,7 @@ pub struct GoalModerationConfig {
     pub limits: Limits,
     /// Whether each timer ends with a poll that finds nothing, as with NAPI deferral, which enables the interrupt only
     /// after such a poll. With Poisson arrivals and `n` packets on average during a timer, each packet then costs `(1 +
-    /// e^-n) / (n + e^-n)` polls: as many as without a timer if `n` is 1, and half as many if `n` is about 2.
+    /// e^-n) / (n + e^-n)` polls: one (as without a timer) if `n` is 1, and half a poll if `n` is about 2.
     pub ends_empty: bool,
     /// The delay of a packet that moderation does not cause (delivery, wake-up, work), at the goal's quantile. `None`
     /// if unknown: then half the goal is reserved for it until delays are observed.
@@ -140,7 +140,7 @@ pub struct GoalModerationConfig {
 pub struct GoalModeration<C> {
     goal: Goal,
     limits: Limits,
-    /// The longest timer that the ring and the NIC allow, and whether the ring is the limit.
+    /// The longest timer that the ring and the NIC allow, and whether the ring sets this limit.
     longest: (Nanos, bool),
     /// Number of frames at which the NIC interrupts.
     frames: u32,
@@ -150,17 +150,17 @@ pub struct GoalModeration<C> {
     blind: Nanos,
     /// The growth of the counters in the last period without a timer.
     without: Option<Growth>,
-    /// Number of packets from which on a window is trusted.
+    /// A window with fewer packets than this is not trusted.
     enough: u64,
     profile: Profile,
     phase: Phase<C>,
     /// The present timer while gathering. While resting, the timer to return to.
     timer: Nanos,
-    /// The previous timer, until a longer one has proved good.
+    /// The previous timer, until the longer one has met the goal.
     proven: Option<Nanos>,
     /// The shortest timer that made packets late, and when this happened.
     failed: Option<(Nanos, Instant<C>)>,
-    /// Number of consecutive alarms that each came within a second of the previous change.
+    /// Number of consecutive alarms, each within a second of the previous change.
     alarms: u32,
     /// A timer that the machine did not accept, and the shorter one that it set.
     cut: Option<Cut>,
@@ -189,7 +189,7 @@ enum Phase<C> {
     Resting(Rest<C>),
 }
 
-/// A requested timer that was cut short, because the driver rounds it or another queue of the device needs a shorter
+/// A requested timer that was shortened, because the driver rounds it or another queue of the device needs a shorter
 /// one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Cut {
@@ -198,7 +198,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// The shortest timer for which another attempt is promising: it exceeds the rejected one by the same step.
+    /// The shortest timer that is worth another request: the requested timer plus the amount by which it was shortened.
     fn again_from(self) -> Nanos {
         self.asked + self.asked.saturating_sub(self.got)
     }
@@ -215,8 +215,8 @@ enum Next<C> {
 struct Rest<C> {
     reason: Reason,
     until: Instant<C>,
-    /// The mean time between packets with which a burst is compared. `None` until it was measured without a timer:
-    /// clients that wait for each answer send faster when no timer delays the answer.
+    /// The usual mean time between packets, with which a burst is compared. `None` until it was measured without a
+    /// timer: clients that wait for each answer send faster when no timer delays the answer.
     gap: Option<Nanos>,
     /// The counters from which the next check for a burst starts.
     burst: Option<Totals<C>>,
@@ -295,7 +295,7 @@ impl<C> GoalModeration<C> {
         }
     }
 
-    /// Requests the profile of the next phase: one with `timer`, or one without a timer while resting.
+    /// Requests the profile of the next phase: the present timer if gathering, no timer if resting.
     fn change(&mut self, now: Instant<C>, next: Next<C>, reason: Reason) -> Decision {
         let profile = match next {
             Next::Gathering => self.gathering_profile(),
@@ -403,8 +403,9 @@ impl<C> GoalModeration<C> {
     }
 
     /// Whether several packets would arrive within the timer, so that an attempt is promising. With Poisson arrivals,
-    /// and one poll per packet without a timer, 1.5 packets lead to 0.7 polls per packet, and 2.1 packets to the 0.5
-    /// that is needed; but packets also gather while polls are running.
+    /// and one poll per packet without a timer, 1.5 packets per timer lead to 0.7 polls per packet, and 2.1 packets to
+    /// the required 0.5. A timer for 1.5 packets is tried nevertheless, because packets also gather while polls are
+    /// running.
     fn would_gather(&self, timer: Nanos, gap: Option<Nanos>) -> bool {
         let (polls, packets) = self.polls_without();
         gap.is_some_and(|gap| timer.scale(2 * polls, packets) >= gap * 3)
@@ -422,13 +423,13 @@ impl<C> GoalModeration<C> {
         u64::try_from(shortest).map_or(Nanos::MAX, Nanos::from_nanos)
     }
 
-    /// The mean time between packets, as seen by most packets.
+    /// The mean time between packets as most packets see it: bursts weigh more. Falls back to the mean over the window.
     fn gap(&self, seen: Growth) -> Option<Nanos> {
         self.rate.gap().or(seen.gap())
     }
 
-    /// The longest timer, at most `wanted`, that is not known to make packets late. If `wanted` is known to do so, a
-    /// timer between the good one and the late one.
+    /// The longest timer, at most `wanted`, that is not known to make packets late. If `wanted` is close to one that
+    /// recently did, returns a timer between that one and `good`.
     fn untried(&self, now: Instant<C>, good: Nanos, wanted: Nanos) -> Nanos {
         match self.failed {
             Some((failed, at))
@@ -440,8 +441,8 @@ impl<C> GoalModeration<C> {
         }
     }
 
-    /// Number of polls that a number of packets takes without a timer, and that number of packets. One poll per packet
-    /// if this is unknown.
+    /// How many polls the packets took without a timer, and the number of these packets. One poll for one packet if
+    /// unknown.
     fn polls_without(&self) -> (u64, u64) {
         self.without.map_or((1, 1), |seen| (seen.events.clamp(1, seen.packets), seen.packets))
     }
@@ -464,7 +465,7 @@ impl<C> GoalModeration<C> {
         Nanos::from_micros(u64::from(self.limits.usecs_step.max(1)))
     }
 
-    /// Lengthens the timer, if this is worth a change and not too early.
+    /// Lengthens the timer if the gain is worth a change and the policy need not wait any longer.
     fn lengthen(&mut self, now: Instant<C>, wanted: Nanos) -> Decision {
         let by_ring = self.longest.1 && wanted == self.possible(Nanos::MAX);
         if self.proven.take().is_some() {
@@ -484,9 +485,10 @@ impl<C> GoalModeration<C> {
         self.change(now, Next::Gathering, if by_ring { Reason::LossBound } else { Reason::Budget })
     }
 
-    /// Handles the alarm: shortens the timer by twice the excess. The first time, it goes no lower than the timer that
-    /// was good before, half the timer, or the shortest worthwhile one, because the first late packets may come from a
-    /// stall. A second alarm within a second at least halves the timer, a third one turns it off.
+    /// Handles the alarm: shortens the timer by twice the excess. The first late packets may come from a stall. So the
+    /// first alarm shortens the timer no further than to the previous one (or half of the present one if there is
+    /// none), nor below the shortest worthwhile timer. A second alarm within a second at least halves the timer, and a
+    /// third turns it off.
     fn shorten_at_once(&mut self, now: Instant<C>, seen: Growth, excess: Nanos) -> Decision {
         let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
         self.alarms = if since_change < PLAN_EVERY { self.alarms + 1 } else { 1 };
@@ -553,7 +555,7 @@ impl<C> GoalModeration<C> {
         self.next_attempt(now, seen, rest)
     }
 
-    /// Chooses the first timer, once the other delays are known.
+    /// Chooses the first timer once the other delays have been measured.
     fn beginning(&mut self, now: Instant<C>, seen: Growth) -> Decision {
         let is_unsure = seen.packets < self.enough || self.window.is_short_of(self.enough);
         if seen.span < BEGIN_FOR || (is_unsure && seen.span < PLAN_EVERY) {
@@ -625,8 +627,8 @@ impl<C> Rest<C> {
         Self { reason, until, gap: None, burst: None, rise: None, put_off: false }
     }
 
-    /// The mean time between packets, if the rate has doubled over a few packets, or grown by a quarter over many;
-    /// otherwise `None`.
+    /// The mean time between packets if the rate has risen: doubled over a few packets, or grown by a quarter over
+    /// many. Otherwise `None`.
     fn has_risen(&mut self, totals: &Totals<C>, seen: Growth) -> Option<Nanos> {
         let Some(usual) = self.gap else {
             let is_known = seen.packets >= SPARSE_PACKETS && (seen.span >= USUAL_FOR || seen.packets >= RISE_PACKETS);

@@ -26,7 +26,7 @@ struct World {
     now_ns: u64,
     events: u64,
     packets: u64,
-    /// The profile that the machine puts in force, whatever is asked for.
+    /// The profile that the machine puts in force, whatever was requested.
     takes: Option<Profile>,
 }
 
@@ -35,8 +35,8 @@ impl World {
         Self { policy: GoalModeration::new(config), now_ns: 0, events: 0, packets: 0, takes: None }
     }
 
-    /// Until something is to be applied, at most `ms` milliseconds: each of them brought `packets` in
-    /// `events`, from no delay to `longest_us` late (`None`: nobody knows).
+    /// Runs for at most `ms` milliseconds, and stops at the first profile to apply. Each millisecond brings `packets`
+    /// packets in `events` events, with delays from zero to `longest_us` (`None`: delays are not measured).
     fn run(&mut self, ms: u64, events: u64, packets: u64, longest_us: Option<u64>) -> Option<(Profile, Reason)> {
         for _ in 0..ms {
             self.now_ns += MS;

@@ -7,9 +7,9 @@ use crate::moderation::{Delays, Sample};
 
 /// Number of bins in the histogram of delays. It covers delays from 0 to between two and four times the goal.
 const BINS: usize = 256;
-/// The weight of one packet. It is more than 1 so that a few packets can be spread over many bins.
+/// Weight of one packet. It is more than 1 so that a few packets can be spread over many bins.
 const PACKET: u64 = 256;
-/// After this many packets the window ignores further delays, because a bin's 32 bits would overflow.
+/// Once the window holds this many packets, it ignores further delays, because a bin's 32 bits would overflow.
 const MOST_PACKETS: u64 = 1 << 23;
 /// Number of interrupts with late packets that raise an alarm. One or two may be caused by a stall of the machine.
 const ALARM_INTERRUPTS: u32 = 3;
@@ -58,7 +58,7 @@ impl Growth {
         (self.packets > 0).then(|| self.span / self.packets)
     }
 
-    /// Number of packets that needed no interrupt of their own.
+    /// Number of packets that did not need an interrupt of their own.
     pub fn saved(&self) -> u64 {
         self.packets.saturating_sub(self.events)
     }
@@ -69,7 +69,8 @@ impl Growth {
 pub(super) struct Rate<C> {
     since: Option<Totals<C>>,
     packets: u64,
-    /// Sum over all spans of at least [`RATE_SPAN`]: the packets of a span times their rate in packets per second.
+    /// Sum over all spans of at least [`RATE_SPAN`]: the packets of a span, multiplied by their rate in packets per
+    /// second.
     weighted: u128,
 }
 
@@ -103,24 +104,24 @@ impl<C> Rate<C> {
     }
 }
 
-/// The latest packets, kept separately because an alarm must not wait until late packets matter among all packets of a
-/// long window.
+/// Counts of the latest packets. They are kept separately, because late packets must raise an alarm before they stand
+/// out among all packets of a long window.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Recent {
     packets: u64,
-    /// Number of packets that are later than the goal, but would be in time with a shorter timer.
+    /// Number of packets that were later than the goal, but would have been in time with a shorter timer.
     late: u64,
-    /// Number of interrupts that delivered such packets.
+    /// Number of interrupts that delivered late packets which a shorter timer could have avoided.
     interrupts: u32,
-    /// Packets that would be late even with a shorter timer.
+    /// Number of packets that would be late whatever the timer is.
     unavoidable: u64,
 }
 
 /// The delays of packets under one profile, separated by whether moderation could have caused them.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
-    /// For each bin, the weight that begins in it minus the weight that ended before it. The running sum is the
-    /// histogram. So a sample changes only a few entries, however widely its packets are spread.
+    /// For each bin, the weight that begins in it, minus the weight that ends before it. The running sum is the
+    /// histogram. So a sample changes only a few entries, even if its packets are spread over many bins.
     edges: [u32; BINS + 1],
     /// A bin is `1 << shift` nanoseconds wide.
     shift: u32,
@@ -133,9 +134,9 @@ pub(super) struct Window {
     recent: Recent,
     /// The longest delay in the histogram.
     longest: Nanos,
-    /// Number of packets that would be late even with a shorter timer.
+    /// Number of packets that would be late whatever the timer is.
     unavoidable: u64,
-    /// Number of packets that arrived together with unavoidably late ones, these included.
+    /// Number of packets that arrived together with unavoidably late ones, including the late ones.
     with_unavoidable: u64,
 }
 
@@ -170,19 +171,19 @@ impl Window {
         self.packets + self.with_unavoidable
     }
 
-    /// Whether delays are observed, but too few to be trusted.
+    /// Whether some delays are known, but fewer than `enough` to be trusted.
     pub fn is_short_of(&self, enough: u64) -> bool {
         (1..enough).contains(&self.observed())
     }
 
-    /// Adds the delays of packets that one interrupt delivered, and that the timer delayed by at most `timer`.
+    /// Adds the delays of packets that one interrupt delivered. The timer delayed them by at most `timer`.
     #[inline]
     pub fn add(&mut self, delays: Delays, timer: Nanos) {
         let late = self.observe(delays, timer);
         self.late_again(u32::from(late));
     }
 
-    /// Records that late packets arrived in this many further interrupts.
+    /// Records that late packets arrived in `interrupts` more interrupts.
     pub fn late_again(&mut self, interrupts: u32) {
         self.recent.interrupts += interrupts;
     }
@@ -242,9 +243,8 @@ impl Window {
 
     /// The delay that at most the planned share of the packets exceeds. `None` if no delay is known.
     ///
-    /// Late packets that no shorter timer would avoid use up that share. However, the timer may always add a quarter of
-    /// their number. Otherwise the policy would have to give up moderation because of delays that moderation does not
-    /// cause.
+    /// Packets that are late whatever the timer is use up that share. However, the timer may always make a quarter as
+    /// many packets late. Otherwise delays that moderation does not cause would force the policy to give up moderation.
     pub fn quantile(&self) -> Option<Nanos> {
         if self.packets == 0 {
             return None;
@@ -279,10 +279,12 @@ impl Window {
         self.unavoidable > self.observed() * self.allowed_ppm / 1_000_000
     }
 
-    /// Number of packets of this window that may be late: the allowed share minus a reserve, since the next second may
-    /// be worse than this one. For independent events, the standard deviation of their number is its square root
-    /// (Poisson). Late packets come in bursts, so their number varies more: in bursts of sixteen, four times as much.
-    /// The reserve is as large as that, but at most a quarter of the allowed share if that is more than one deviation.
+    /// Number of packets of this window that may be late: the allowed share minus a reserve, because the next second
+    /// may be worse than this one.
+    ///
+    /// For independent events, the standard deviation of their number is its square root (Poisson). Late packets come
+    /// in bursts, so their number varies more: with bursts of sixteen, four times as much. The reserve is four standard
+    /// deviations, limited to a quarter of the allowed number, but never less than one deviation.
     fn planned(&self) -> u64 {
         let allowed = self.observed() * self.allowed_ppm / 1_000_000;
         let deviation = allowed.isqrt();
@@ -290,8 +292,9 @@ impl Window {
     }
 
     /// By how much the delay at the quantile exceeds the goal, if packets are certainly too late; otherwise `None`.
-    /// This is certain if more than twice as many packets are late as allowed, more than a window of `enough` packets
-    /// could allow, in several interrupts, and more than would be late whatever the timer is.
+    /// They are certainly too late if several interrupts delivered late packets, and if there are more of these than
+    /// each of the following: twice the allowed number, the number allowed in a window of `enough` packets, and the
+    /// number that would be late whatever the timer is.
     pub fn alarm(&self, enough: u64) -> Option<Nanos> {
         let Recent { packets, late, interrupts, unavoidable } = self.recent;
         if interrupts < ALARM_INTERRUPTS {
@@ -302,7 +305,8 @@ impl Window {
         (late > bound).then(|| self.quantile().unwrap_or(Nanos::ZERO).saturating_sub(self.goal))
     }
 
-    /// Forgets half of the latest packets, by which an alarm is judged, if there are more than eight times `enough`.
+    /// Forgets half of the latest packets if there are more than eight times `enough`. The alarm is judged by these
+    /// packets.
     pub fn forget(&mut self, enough: u64) {
         if self.recent.packets > 8 * enough {
             self.recent.packets /= 2;

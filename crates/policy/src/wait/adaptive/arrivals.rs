@@ -8,9 +8,9 @@
 
 /// Number of octaves. The first ends at 256 ns, the last begins at 134 ms.
 pub(super) const OCTAVES: usize = 20;
-/// Weight of one gap. It is more than 1, so that a rare gap still counts after its weight was halved a few times.
+/// Weight of one gap. It is more than 1 so that a rare gap still counts after its weight was halved a few times.
 const UNIT: u64 = 64;
-/// Weight of an imagined gap that stands for what was not seen yet, in the same units.
+/// Weight of an imaginary gap that stands for gaps not seen yet, in the same unit as `UNIT`.
 const DOUBT: u64 = UNIT / 16;
 /// All counts are halved when their sum reaches this value, that is, after 2,048 gaps.
 const MEMORY: u64 = 2048 * UNIT;
@@ -26,7 +26,7 @@ const LONGEST: u64 = 100_000_000;
 pub(super) struct Gaps {
     /// Gaps that ended in each octave, in units.
     ended: [u64; OCTAVES],
-    /// Total time that these gaps spent in their last octave, each multiplied by its units.
+    /// Total time that these gaps spent in their last octave, weighted by their units.
     within: [u64; OCTAVES],
     total: u64,
     /// Hazard of each whole octave, in 2^-16.
@@ -34,8 +34,8 @@ pub(super) struct Gaps {
     /// Mean time that a gap spends in the octave in which it ends, in nanoseconds.
     inside: [u64; OCTAVES],
     since_renewal: u32,
-    /// Number of packets, and (in `span`) the time in which they arrived. Both are halved from time to time. Their
-    /// ratio is the mean rate.
+    /// Number of packets. `span` is the time in which they arrived. Both are halved from time to time; their ratio is
+    /// the mean rate.
     packets: u64,
     span: u64,
     /// The mean gap in nanoseconds: `span` divided by `packets`, recomputed every [`MEAN_EACH`] gaps.
@@ -46,7 +46,7 @@ pub(super) struct Gaps {
 /// frame into memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OnTheWay {
-    /// The shortest such time among the latest polls, and among the polls before them.
+    /// The shortest time on the way among the latest polls, and among the polls before them.
     least: [u64; 2],
     polls: u32,
 }
@@ -59,7 +59,7 @@ impl OnTheWay {
         Self { least: [u64::MAX; 2], polls: 0 }
     }
 
-    /// Records that a poll found a frame that had arrived `before` nanoseconds earlier, the newest one of that poll.
+    /// Records a poll whose newest frame had arrived `before` nanoseconds earlier.
     #[inline]
     pub(super) fn add(&mut self, before: u64) {
         self.polls += 1;
@@ -69,8 +69,8 @@ impl OnTheWay {
         self.least[0] = self.least[0].min(before);
     }
 
-    /// The shortest recent time from arrival until a poll could find the frame, in nanoseconds. 0 if no frame was found
-    /// yet.
+    /// The shortest recent time from a frame's arrival until a poll could find it, in nanoseconds. 0 if no frame was
+    /// found yet.
     #[inline]
     pub(super) fn least(&self) -> u64 {
         match self.least[0].min(self.least[1]) {
@@ -164,7 +164,7 @@ impl Gaps {
         self.mean
     }
 
-    /// The share of the time that the current silence is in each octave, in 2^-16.
+    /// The share of time that the current silence spends in each octave, in 2^-16.
     pub(super) fn shares(&self) -> [u64; OCTAVES] {
         let (mut survivors, mut all) = (self.total, 0u128);
         let times: [u128; OCTAVES] = core::array::from_fn(|index| {
@@ -176,7 +176,7 @@ impl Gaps {
         times.map(|time| ((time << 16) / all.max(1)) as u64)
     }
 
-    /// The hazard during the next `span` after a silence, in 2^-16.
+    /// The hazard during the next `span` nanoseconds, after `silence` nanoseconds without a frame, in 2^-16.
     fn risk(&self, silence: u64, span: u64) -> u64 {
         let (mut index, mut from, mut left, mut risk) = (octave(silence), silence, span, 0u64);
         loop {
@@ -192,8 +192,9 @@ impl Gaps {
         }
     }
 
-    /// Expected number of frames within `span` after a silence, in millionths. The first frame arrives according to its
-    /// hazard; the others arrive at the rate that follows an arrival.
+    /// Expected number of frames in the next `span` nanoseconds, after `silence` nanoseconds without a frame, in
+    /// millionths. The first frame arrives according to its hazard; the others arrive at the rate that follows an
+    /// arrival.
     pub(super) fn expected(&self, silence: u64, span: u64) -> u64 {
         if span == 0 {
             return 0;
@@ -224,7 +225,7 @@ impl Gaps {
         u64::try_from(frames).unwrap_or(u64::MAX).min(1 << 40)
     }
 
-    /// Mean time until the next frame after a silence, in nanoseconds, at most [`LONGEST`].
+    /// Mean time until the next frame, after `silence` nanoseconds without one. In nanoseconds, at most [`LONGEST`].
     pub(super) fn residual(&self, silence: u64) -> u64 {
         let (mut index, mut from, mut alive, mut mean) = (octave(silence), silence, 1u64 << 32, 0u64);
         while index < OCTAVES - 1 && alive > 64 {
@@ -242,8 +243,7 @@ impl Gaps {
     }
 }
 
-/// -ln(x), for x up to 1; both in 2^-16. Computed from the leading bit and a parabola, with an error of at most 1 % of
-/// ln 2.
+/// -ln(x) for x up to 1, both in 2^-16. Computed from the leading bit and a parabola. The error is at most 1 % of ln 2.
 fn minus_ln(x: u64) -> u64 {
     const LN_2: u64 = 45_426;
     let x = x.clamp(1, 1 << 16);
@@ -253,8 +253,7 @@ fn minus_ln(x: u64) -> u64 {
     (((16 << 16) - log2.min(16 << 16)) * LN_2) >> 16
 }
 
-/// e^-x, both in 2^-16. Computed by halving and a parabola through 1, sqrt(1/2) and 1/2, with an error of at most 0.3
-/// %.
+/// e^-x, both in 2^-16. Computed by halving and a parabola through 1, sqrt(1/2) and 1/2. The error is at most 0.3 %.
 fn exp_neg(x: u64) -> u64 {
     const LOG2_E: u64 = 94_548;
     let halvings = (x.min(1 << 24) * LOG2_E) >> 16;

@@ -1,21 +1,21 @@
-//! The expectations behind a decision, for display to people.
+//! The expectations behind a decision, to be shown to people.
 
 use units::Nanos;
 
-/// What [`Adaptive`](super::Adaptive) expects of the wait that it chose, and how many late packets are owed.
+/// What [`Adaptive`](super::Adaptive) expects of the wait that it chose, and how many late packets it owes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Belief {
     /// Length of the chosen wait. For a block, it is the expected time until the next frame. Zero if the policy polls
     /// again, or if the core blocks because it is idle.
     pub wait: Nanos,
-    /// Duration of the whole episode: the wait, the wake-up, and the work on the packets that arrive during these. Zero
+    /// Duration of the whole episode: the wait, the wake-up, and the work on the packets that arrive during them. Zero
     /// if the policy compared no waits, because an idle core blocks whatever the cost.
     pub lasts: Nanos,
-    /// Cost of the whole episode, not counting late packets, as the time of a polling core that costs the same. `None`
+    /// Cost of the whole episode without its late packets, as the time for which a polling core costs the same. `None`
     /// until a first wait was measured; before that, the policy only assumes costs.
     pub costs: Option<Nanos>,
-    /// Expected late packets of the episode, expressed as the time in which the goal allows that many. If the wait is
-    /// chosen as a trial, the expected number is lower than the learned one.
+    /// Late packets expected in the episode, expressed as the time in which the policy aims at that many. If the wait
+    /// is chosen as a trial, fewer are expected than the learned number.
     pub late_worth: Nanos,
     /// The mean time between packets.
     pub gap: Nanos,
@@ -42,7 +42,8 @@ impl Belief {
     }
 
     /// The share of packets that the decision is expected to make late, in ppm, at the mean rate. It comes from what
-    /// was learned about similar waits, corrected by what was seen of this one. `None` if the policy compared no waits.
+    /// was learned about similar waits, corrected by what was observed of this one. `None` if the policy compared no
+    /// waits.
     pub fn expected_late_ppm(&self) -> Option<u64> {
         Some(self.per_time(self.late_worth, u64::from(self.aimed_ppm))?.min(1_000_000))
     }

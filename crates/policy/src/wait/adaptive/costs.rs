@@ -1,5 +1,5 @@
-//! What waits cost on a platform, measured before the start. Without these values, [`Adaptive`](super::Adaptive) must
-//! learn these costs from packets that are late.
+//! What waits cost on a platform, measured before the start. Without them, [`Adaptive`](super::Adaptive) must learn the
+//! costs from packets that are late.
 //!
 //! The values are only a starting point. What the policy learns from its own waits is added to them, and outweighs
 //! them after [`WEIGHT`] waits of the same kind.
@@ -8,8 +8,8 @@ use units::Nanos;
 
 /// Number of lengths of timed waits that [`WakeCosts`] can hold.
 pub const LENGTHS: usize = 8;
-/// A measured distribution counts as this many of the policy's own waits. This is enough for decisions from the start,
-/// and little compared with the 1,024 waits that the policy remembers.
+/// A measured distribution counts as this many of the policy's own waits. That is enough to decide from the start, and
+/// few compared with the 1,024 waits that the policy remembers.
 const WEIGHT: u16 = 128;
 
 /// Five quantiles of a distribution of lateness: how late waits end.
@@ -29,8 +29,8 @@ pub struct Lateness {
 
 impl Lateness {
     /// Samples that have these quantiles, [`WEIGHT`] in total. Half of them have the value of the median, a quarter
-    /// that of p75, about 15 % that of p90, and the rest that of p99, except for the last, which has that of p999. A
-    /// quantile that is smaller than a lower one is raised to the lower one.
+    /// that of p75, and about 15 % that of p90. The rest have that of p99, except for the last one, which has that of
+    /// p999. A quantile that is smaller than a lower one is raised to the lower one.
     pub(super) fn samples(&self) -> [(Nanos, u16); 5] {
         let p75 = self.p75.max(self.p50);
         let p90 = self.p90.max(p75);
@@ -46,7 +46,7 @@ impl Lateness {
 pub struct TimedCost {
     /// The requested length of the waits.
     pub length: Nanos,
-    /// How much later than requested waits of this length end.
+    /// How much later than requested such waits end.
     pub lateness: Lateness,
 }
 
@@ -56,7 +56,7 @@ pub struct TimedCost {
 pub struct WakeCosts {
     /// Timed waits of several lengths. If two lengths are in the same octave, the later entry is used.
     pub timed: [Option<TimedCost>; LENGTHS],
-    /// The time from a frame's arrival until the worker runs that its interrupt has woken.
+    /// Time from a frame's arrival until the worker that its interrupt wakes is running.
     pub interrupt: Option<Lateness>,
 }
 

@@ -1,25 +1,24 @@
 //! The cheapest wait that meets the latency goal: the main policy of Apus.
 //!
-//! **The problem.** The loop runs in episodes: a wait, the wake-up, and the work on the packets that arrived during
-//! these. A candidate wait makes the episode last `T` and cost `C`, and makes `L` packets late. `C` is the time for
-//! which a polling core costs the same; it is based on CPU time, or on energy if that is known. The policy looks for
-//! the least `E[C] / E[T]`, under one condition: the share of late packets is at most `e`, the share that the goal's
-//! quantile allows to be late.
+//! **The problem.** The loop runs in episodes: a wait, the wake-up, and the work on the packets that arrived meanwhile.
+//! With a given candidate wait, the episode lasts `T`, costs `C`, and makes `L` packets late. `C` is the time for which
+//! a polling core costs the same; it is based on CPU time, or on energy if that is known. The policy minimises `E[C] /
+//! E[T]` under one condition: the share of late packets is at most `e`, the share that the goal's quantile allows to be
+//! late.
 //!
 //! **The rule** is drift plus penalty for renewal systems (M. J. Neely, "Stochastic Network Optimization with
 //! Application to Communication and Queueing Systems", 2010, sections 4.3 and 7.2). A virtual queue ([`Owed`]) counts
 //! the late packets that are owed: each late packet adds 1, each packet subtracts `e`. Every decision takes the
-//! candidate for which this expression is least:
+//! candidate that minimises this expression:
 //!
 //! ```text
 //!   (C + m g L / e) / T        m: the queue, as a multiplier; g: the mean gap, so that g / e is the time
 //!                              in which the goal allows one late packet
 //! ```
-//! While nothing is owed (`m = 0`), this is the cheapest wait. Each late packet raises the price of lateness. At some
-//! price, waits that cause fewer late packets become cheaper, and at a high enough price polling does (`C = T`, `L =
-//! 0`). Punctual packets lower the price again. As a result, the policy mixes different waits, and also tries waits
-//! that it has not tried yet. The queue stays bounded. Hence the long-run share of late packets is at most `e`, if any
-//! candidate can achieve that.
+//! While nothing is owed (`m = 0`), that is the cheapest wait. Each late packet raises the price of lateness. As the
+//! price rises, waits that cause fewer late packets become the cheapest choice, and finally polling does (`C = T`, `L =
+//! 0`). Punctual packets lower the price again. As a result, the policy mixes different waits, and also tries new ones.
+//! The queue stays bounded. Hence the long-run share of late packets is at most `e`, if any candidate can achieve that.
 //!
 //! ```text
 //!             ┌────────── learned ──────────┐                 ┌── plan: T, C, L of each candidate ──┐
@@ -33,48 +32,49 @@
 //!  late? ───────────────────────────────────────────────────────────────────► owed
 //! ```
 //! **Expected lateness** comes from a model. A packet that arrives at time `u` of a sleep `s` waits for the end of the
-//! sleep and for its own processing. The sleep is expected to end as late as such sleeps did before. A packet that ends
-//! a block is expected to take as long as the packets that ended earlier blocks. So the policy can judge a candidate
-//! before trying it. Where the model expects too many or too few late packets, what was seen of the candidate corrects
-//! it ([`Plan::corrected`](plan::Plan)). A late packet corrects it at once.
+//! sleep and for its own processing. The sleep is expected to end as late as earlier sleeps of its length. A packet
+//! that ends a block is expected to take as long as the packets that ended earlier blocks. So the policy can judge a
+//! candidate before trying it. If the model expects too many or too few late packets, observations of the candidate
+//! correct it ([`Plan::corrected`](plan::Plan)). A late packet corrects it at once.
 //!
 //! **The current silence** begins when the last frame became visible, not when it arrived
-//! ([`OnTheWay`](arrivals::OnTheWay)). At 7 Mpps, 20 frames are being written into memory at any time. A policy that
-//! measured from the last arrival would wait for frames that have already arrived.
+//! ([`OnTheWay`](arrivals::OnTheWay)). At 7 Mpps, about 20 frames are being written into memory at any time. A policy
+//! that measured from the last arrival would wait for frames that have already arrived.
 //!
-//! **A wait ends** with its busy period ([`Plan::until_drained`](plan::Plan)): when all packets that arrived during the
-//! wait are served, and also all that arrived during that service. The wait is charged for this whole time, and for
+//! **A wait ends** with its busy period ([`Plan::until_drained`](plan::Plan)): when the queue is empty again, which
+//! includes the packets that arrived while others were served. The wait is charged for the whole busy period, and for
 //! every packet that is late within it.
 //!
 //! **Trials.** A candidate that was not chosen for a long time gradually becomes cheaper ([`prices`]) and is expected
-//! to be late less often ([`Plan::doubt`](plan::Plan::doubt)), until it is tried. Trials are only as frequent as the
-//! goal's allowance for their late packets permits.
+//! to be late less often ([`Plan::doubt`](plan::Plan::doubt)), until it is tried. The goal must allow the late packets
+//! of these trials, which limits how frequent they are.
 //!
 //! **Frequency.** A frequency policy uses two results: [`Adaptive::outlook`] estimates what the cheapest waits would
-//! cost if everything took longer or shorter, and [`Adaptive::paid_since`] reports what they have actually cost.
+//! cost at another frequency, where work takes longer or shorter. [`Adaptive::paid_since`] reports what the waits have
+//! actually cost.
 //!
-//! **Bounds.** No timed sleep is longer than the goal's latency or the time until the ring overflows. A longer wait is
-//! always one that the first arriving frame ends. Stalls of the machine are neither learned nor charged while they
-//! cause at most a quarter of the late packets that the goal allows ([`tail`]). A packet that was late although the
-//! core was awake is not learned or charged either.
+//! **Bounds.** No timed sleep is longer than the goal's latency or the time until the ring overflows. Any longer wait
+//! ends when the first frame arrives. Stalls of the machine are neither learned nor charged while they cause at most a
+//! quarter of the late packets that the goal allows ([`tail`]). A packet that was late although the core was awake is
+//! not learned or charged either.
 //!
-//! **Idle cores.** After 50 ms without a frame, or if frames come at least 45 ms apart on average, the core blocks
-//! whatever the goal is. If it stayed awake for the first packet after such a silence, it would never rest.
+//! **Idle cores.** After 50 ms without a frame, or if frames come at least 45 ms apart on average, the core blocks,
+//! whatever the goal is. Otherwise it would have to stay awake all the time for one rare packet.
 //!
-//! **Without arrival timestamps** ([`Arrivals::unstamped`]), it is only known that a packet arrived after the previous
-//! poll. The policy then assumes the worst case instead of the likely one: after a sleep, it charges the oldest packet
-//! as if it had arrived just after that poll, and the others as if spread evenly. So either the whole sleep is late or
-//! none of it, and the goal holds for any traffic. If the device ended the wait, this bound is useless. The policy then
-//! charges the late packets that the model expects. Their lateness is that of measured interrupts ([`Adaptive::know`])
-//! or, if none were measured, that of timers: both wake up from the same idle states. Until some timers were seen,
-//! nothing is known, and the policy uses waits that the device ends only if the core is idle. Two things are lost:
-//! lateness caused by the device itself is not seen, so it is neither learned nor charged; and gaps (and therefore
-//! periods) are known only to the resolution of the polls.
+//! **Without arrival timestamps** ([`Arrivals::unstamped`]), the policy only knows that a packet arrived after the
+//! previous poll. It then assumes the worst case instead of the likely one: after a sleep, it charges the oldest packet
+//! as if it had arrived just after that poll, and the others as if they were spread evenly. So the goal holds for any
+//! traffic. If the device ended the wait, this bound is useless, and the policy charges the late packets that the model
+//! expects. The model then uses the lateness of measured interrupts ([`Adaptive::know`]) or, if none were measured,
+//! that of timers, because both wake the core from the same idle states. Until some timed waits have ended, even that
+//! is unknown, and only an idle core waits for the device. Two kinds of information are lost. Lateness caused by the
+//! device itself is not visible, so it is neither learned nor charged. Gaps, and therefore periods, are known only to
+//! the resolution of the polls.
 //!
 //! **Without a goal** the policy uses [`DEFAULT_GOAL`].
 //!
-//! **At the start,** the policy does not know what waits cost, and learns it from its first packets. [`Adaptive::know`]
-//! avoids this on a platform that was measured before.
+//! **At the start,** the policy does not know what waits cost, and learns their costs from its first packets. On a
+//! platform that was measured before, [`Adaptive::know`] avoids this phase.
 
 mod arrivals;
 mod belief;
@@ -106,22 +106,22 @@ pub const DEFAULT_GOAL: Goal = Goal { quantile: Quantile::P99, latency: Nanos::f
 
 /// After a silence of this length, only an interrupt ends the wait, whatever the goal is.
 const IDLE_AFTER: Nanos = Nanos::from_millis(50);
-/// If the mean gap between frames reaches this, in nanoseconds, the core counts as idle.
+/// If the mean gap between frames reaches this length, in nanoseconds, the core counts as idle.
 const SPARSE: u64 = 45_000_000;
-/// The share of the goal that is reserved for delays that the worker cannot see (the wire, the peer), as one part in
-/// this many.
+/// `1 / RESERVE_PART` of the goal's latency is reserved for delays that the worker cannot see (the wire, the peer).
 const RESERVE_PART: u64 = 8;
-/// Upper bound of this reserve.
+/// Upper limit of the reserve for delays that the worker cannot see.
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
-/// After this long without a wait, the known costs are trusted less.
+/// If nothing was learned from waits for this long, known costs are trusted less.
 const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
 /// One packet. Expected late packets are counted in millionths of a packet.
 const ONE: u64 = 1_000_000;
-/// A share of late packets is computed only over a time in which the goal allows at least this many of them.
+/// Late packets enter the cost of a period only if the goal allows at least this many of them in it. Fewer say nothing
+/// about their share.
 const COUNTS: i128 = 8;
-/// The mean work per frame is taken over about this many frames.
+/// The mean work per frame is averaged over about this many frames.
 const WORKED: u64 = 1024;
-/// The work on a poll's frames is sampled at one in this many polls with frames.
+/// Number of polls with frames per sample of the time until a frame departs.
 const SERVICE_EVERY: u32 = 16;
 
 /// Settings of [`Adaptive`].
@@ -151,7 +151,8 @@ pub struct Adaptive<C> {
     target: Nanos,
     /// The shortest time between the departures of two frames of a burst.
     spacing: Nanos,
-    /// The share of packets, in ppm, up to which lateness from stalls is tolerated: a quarter of what the goal allows.
+    /// The share of packets, in ppm, that stalls may make late without being learned or charged: a quarter of what the
+    /// goal allows.
     stalls_ppm: u32,
     owed: Owed,
     plan: Plan,
@@ -163,15 +164,15 @@ pub struct Adaptive<C> {
     /// When the core began to work. `None` unless every poll since then returned frames.
     busy_since: Option<Instant<C>>,
     until_service_sample: u32,
-    /// Time spent on frames in nanoseconds, and number of these frames. Both are halved from time to time.
+    /// Time spent on frames, in nanoseconds, and the number of these frames. Both are halved from time to time.
     worked: (u64, u64),
     /// The candidate that was chosen last. While its frames are still being picked up, late packets are charged to it.
     chosen: usize,
     /// The share of the candidate's packets that the model expected to be late, in millionths.
     expected: u64,
     /// The expected duration of the last wait for the device. What is learned about the wait is stored under this
-    /// duration, because the policy later looks it up by an expected duration. The actual one depends on how late the
-    /// wait ended.
+    /// duration, because the policy later looks it up by the expected duration. The actual duration depends on how late
+    /// the wait ended.
     planned: u64,
     charged: bool,
     /// Fractions of late packets, in millionths, that were charged as expected because they cannot be observed.
@@ -181,14 +182,14 @@ pub struct Adaptive<C> {
     /// Whether the cost of any wait has been measured yet.
     measured: bool,
     paid: Paid,
-    /// When the policy last learned from a wait, or last reduced its trust in known costs.
+    /// When the policy last learned from a wait, or last reduced its trust in the known costs.
     learned: Option<Instant<C>>,
     /// When candidates that had not been chosen were last made more attractive ([`Plan::doubt`](plan::Plan::doubt)).
     doubted: Instant<C>,
 }
 
-/// Totals of what waits saved, and of late packets, since the start. The difference of two such totals gives the cost
-/// of a period: see [`Adaptive::paid_since`].
+/// Totals since the start: what waits saved, and how many packets were late. The difference of two totals gives the
+/// cost of the period between them; see [`Adaptive::paid_since`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Paid {
     /// What the waits saved, compared with polling for the same time, in nanoseconds of a polling core.
@@ -200,11 +201,11 @@ pub struct Paid {
 /// What a decision was based on.
 #[derive(Clone, Copy, Debug)]
 enum Compared {
-    /// Nothing was compared, because frames were left in the rings to be picked up at once.
+    /// Nothing was compared, because frames were left in the rings and had to be picked up at once.
     Nothing,
     /// Nothing was compared, because the core is idle: no frame has arrived for a long time.
     Idle,
-    /// The costs of all waits were compared. Holds the cheapest wait, and the multiplier that was used.
+    /// The costs of all waits were compared. Holds the cheapest wait and the multiplier that was used.
     Waits(Choice, u64),
 }
 
@@ -247,7 +248,7 @@ impl<C> Adaptive<C> {
     }
 
     /// Starts from costs that were measured on this platform. Call this before the first decision: `costs` replaces
-    /// what was learned about the same waits.
+    /// what was learned about the waits that it covers.
     pub fn know(&mut self, costs: &WakeCosts) {
         for cost in costs.timed.iter().flatten() {
             self.plan.know(Kind::Timer, Some(cost.length.as_nanos()), &Tail::from_measured(&cost.lateness));
@@ -274,15 +275,15 @@ impl<C> Adaptive<C> {
         self.plan.outlook(slower)
     }
 
-    /// Totals of what waits saved, and of late packets, since the start.
+    /// Totals since the start: what waits saved, and how many packets were late.
     pub fn paid(&self) -> Paid {
         self.paid
     }
 
-    /// What has been paid in the last `span`; `then` is the result of [`Adaptive::paid`] at its start. Both results are
-    /// shares of a polling core, in 2^-16. The first is the cost of the waits and the work. The second also includes
-    /// late packets: each one beyond the share that the policy aims at costs the polling time in which one late packet
-    /// is allowed.
+    /// The cost of the last `span`; `then` is what [`Adaptive::paid`] returned at its start. Both results are shares of
+    /// a polling core, in 2^-16. The first is the cost of the waits and the work. The second also includes late
+    /// packets: each one beyond the share that the policy aims at costs as much as polling for the time in which the
+    /// policy aims at one late packet.
     pub fn paid_since(&self, then: Paid, span: Nanos) -> (u64, u64) {
         let (span, each) = (i128::from(span.as_nanos()), i128::from(self.owed.each(self.plan.gaps.mean())));
         // If the goal allows hardly any late packets in that time, a few of them are not counted, because they show no
@@ -299,8 +300,7 @@ impl<C> Adaptive<C> {
         Nanos::from_nanos(self.plan.gaps.mean())
     }
 
-    /// Tells the policy that another frequency was requested, so that from now on work and wake-ups take longer by
-    /// `slower`.
+    /// Tells the policy that another frequency was requested. From now on, work and wake-ups take longer by `slower`.
     pub fn change(&mut self, slower: Slower) {
         self.service.scale(slower.work);
         self.worked.0 = self.worked.0 * slower.work / 256;
@@ -405,7 +405,7 @@ impl<C> Adaptive<C> {
         stalled
     }
 
-    /// Learns gaps between arrivals. `woke` is the end of a wait that the device ended.
+    /// Learns the gaps between arrivals. `woke` is when the worker ran again, if the device ended the wait.
     fn learn_arrivals(&mut self, arrivals: &Arrivals<C>, frames: u64, woke: Option<Instant<C>>) {
         if arrivals.stamped {
             return self.learn_stamped(arrivals, frames);
@@ -446,8 +446,8 @@ impl<C> Adaptive<C> {
         self.last_arrival = Some(self.last_arrival.map_or(last, |before| before.max(last)));
     }
 
-    /// Number of this poll's frames that are later than the target. Frames are assumed to have arrived evenly. A later
-    /// frame waits less in the ring, but must also wait for the departure of the frame before it.
+    /// Number of this poll's frames that are later than the target. Frames are assumed to have arrived evenly spaced. A
+    /// later frame has waited less in the ring, but must also wait for the departure of the frame before it.
     fn late(&self, now: Instant<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
         let latest = now.before(self.target).unwrap_or(Instant::ORIGIN);
         let Some(over) = latest.since(arrivals.first).filter(|over| *over > Nanos::ZERO) else { return 0 };
@@ -527,7 +527,7 @@ impl<C> Adaptive<C> {
         }
     }
 
-    /// The best wait for the burst that the period predicts. `None` if no burst is predicted.
+    /// The best wait for the next burst that the period predicts. `None` if no burst is predicted.
     fn forecast(&mut self, now: Instant<C>) -> Option<Choice> {
         let multiplier = self.owed.multiplier();
         let forecast = self.period.forecast(now).filter(|forecast| now >= forecast.last_ends)?;

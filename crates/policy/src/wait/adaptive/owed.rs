@@ -2,46 +2,47 @@
 
 /// One packet. Owed packets are counted in millionths of a packet.
 const ONE: u64 = 1_000_000;
-/// The policy aims at six eighths of the share of late packets that the goal allows. A run is judged by a sample: if
-/// the true share were exactly the allowed one, half of all samples would exceed it.
+/// The policy aims at six eighths of the share of late packets that the goal allows. The margin is needed because a run
+/// is judged by a sample: with exactly the allowed share, half of all runs would exceed it.
 pub const AIM_EIGHTHS: u64 = 6;
-/// The multiplier rises by one for each this many late packets, or for the number that the goal allows in [`MEMORY`] if
-/// that is more.
+/// Minimum number of owed packets that raise the multiplier by one. If the goal allows more late packets in [`MEMORY`],
+/// that number is used instead.
 const GAIN: u64 = 4;
-/// A time in nanoseconds: the late packets that the goal allows in it raise the multiplier by one; see [`GAIN`].
+/// Time in nanoseconds. As many owed packets as the goal allows in this time raise the multiplier by one; see [`GAIN`].
 const MEMORY: u64 = 20_000_000;
-/// Packets are often late in batches. One unit of the multiplier corresponds to at least this many batches, provided
-/// that the goal allows that many late packets in [`PAID_IN`]. If each batch moved the multiplier further, the policy
-/// could not settle on a mixture of waits.
+/// Packets are often late in batches. Raising the multiplier by one takes at least this many batches, provided that the
+/// goal allows that many late packets in [`PAID_IN`]. If a batch moved the multiplier further, the policy could not
+/// settle on a mixture of waits.
 const BATCHES: u64 = 4;
-/// The time, in nanoseconds, within which the goal must allow the late packets of [`BATCHES`] batches.
+/// Time in nanoseconds in which the goal must allow the late packets of [`BATCHES`] batches.
 const PAID_IN: u64 = 200_000_000;
-/// The largest multiplier. At a multiplier of 1, a wait that makes as many packets late as the goal allows costs as
-/// much as polling.
+/// The largest multiplier. At a multiplier of 1, even a free wait costs as much as polling if it makes as many packets
+/// late as the policy aims at.
 const MOST: u64 = 3;
-/// The number of owed packets is capped at what the goal allows in this many times [`MEMORY`], which is one second. So
+/// The number of owed packets is capped at what the goal allows in `PATIENCE` times [`MEMORY`], which is one second. So
 /// the policy does not pay forever for one bad moment of the machine.
 const PATIENCE: u64 = 50;
-/// The cap is never less than this many batches, however few late packets the goal allows. Otherwise a part of each
-/// batch would never be made up for.
+/// The cap is never below this many batches, however few late packets the goal allows. Otherwise, part of each batch
+/// would never be made up for.
 const BATCHES_OWED: u64 = 3;
-/// A larger batch counts as one of this many packets.
+/// A larger batch counts as this many packets.
 const LARGEST: u64 = 1 << 12;
 
 /// The virtual queue of owed late packets (M. J. Neely, "Stochastic Network Optimization", 2010, section 4.3): each
-/// late packet adds one, and each packet subtracts the share that may be late.
+/// late packet adds one, and each packet subtracts the share that the policy aims at.
 ///
-/// The multiplier follows from the queue. It is the price of a late packet, in units of the time in which the goal
-/// allows one. In this unit, the price is of the order of one on any machine, at any rate and for any quantile.
+/// The multiplier is computed from the queue. It is the price of a late packet, in units of the time in which the
+/// policy aims at one late packet. In this unit, the price is of the order of one on any machine, at any rate and for
+/// any quantile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owed {
-    /// Late packets that are owed, in millionths.
+    /// Number of late packets owed, in millionths of a packet.
     owed: u64,
-    /// Millionths of a packet that each packet subtracts.
+    /// How much each packet subtracts, in millionths of a packet.
     share: u64,
     /// Number of owed packets that raise the multiplier by one.
     scale: u64,
-    /// Upper limit for the owed packets, in packets.
+    /// Upper limit for the number of owed packets.
     most: u64,
     /// Mean number of packets that are late at the same time, in sixteenths.
     batch: u64,
@@ -66,13 +67,13 @@ impl Owed {
         self.share
     }
 
-    /// The time in which the policy aims at one late packet, in nanoseconds, if packets come `gap` nanoseconds apart on
-    /// average.
+    /// Mean time in which the policy aims at one late packet, in nanoseconds. `gap` is the mean gap between packets in
+    /// nanoseconds.
     pub(super) fn each(&self, gap: u64) -> u64 {
         gap.saturating_mul(ONE) / self.share
     }
 
-    /// Adapts the scale and the cap to the mean gap between packets, in nanoseconds.
+    /// Adapts the scale and the cap to `gap`, the mean gap between packets in nanoseconds.
     pub(super) fn set_gap(&mut self, gap: u64) {
         let allowed_in = |time: u64| time * self.share / gap.max(1).saturating_mul(ONE);
         let batches = (BATCHES * self.batch / 16).min(allowed_in(PAID_IN));
@@ -98,7 +99,7 @@ impl Owed {
         }
     }
 
-    /// Late packets that are owed, in millionths.
+    /// Number of late packets owed, in millionths of a packet.
     pub(super) fn owed(&self) -> u64 {
         self.owed
     }

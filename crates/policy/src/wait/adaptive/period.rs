@@ -6,18 +6,18 @@ use super::tail::{MEMORY, Tail};
 
 /// Number of intervals that must agree before a period is accepted.
 const HISTORY: usize = 8;
-/// Shorter periods are ignored, because a wait for them saves nothing.
+/// Shorter periods are ignored, because a wait between their bursts saves nothing.
 const SHORTEST: Nanos = Nanos::from_micros(40);
 /// Longer periods are ignored, because the core then counts as idle.
 const LONGEST: Nanos = Nanos::from_millis(50);
-/// A period is dropped when its doubt reaches this value. A burst at an expected time subtracts one, a miss adds three.
+/// A period is dropped when its doubt reaches this value. A burst at the expected time subtracts one, a missing burst
+/// adds `MISS`.
 const DISBELIEF: u32 = 24;
 const MISS: u32 = 3;
-/// Durations of bursts are divided by this, because a [`Tail`] covers only 2 ms, and a burst may last for half a
-/// period.
+/// Divisor for durations of bursts: a [`Tail`] covers only 2 ms, and a burst may last for half a period.
 const LENGTH_UNIT: u64 = 16;
 /// The spread around the expected times is recomputed once per this many bursts, and after each of the first bursts of
-/// a newly found period. The spread changes slowly, and recomputing it searches three histograms.
+/// a newly found period. It changes slowly, and recomputing it means searching three histograms.
 const REVIEW: u32 = 8;
 
 /// Finds and follows the period of arrivals, as a phase-locked loop does.
@@ -28,8 +28,8 @@ const REVIEW: u32 = 8;
 ///                                 │    ▲
 ///                                 └────┘ arrival near due: due += period, corrected by 1/4 of the error, period by 1/32
 /// ```
-/// Only the start of a burst counts: an arrival after a silence that is at least half as long as the longest recent
-/// one. So a slot with several frames is one event.
+/// Only the start of a burst counts: an arrival after a silence at least half as long as the longest recent silence. So
+/// a slot with several frames is one event.
 #[derive(Debug)]
 pub(super) struct Period<C> {
     state: State<C>,
@@ -42,7 +42,7 @@ pub(super) struct Period<C> {
     late: Tail,
     /// Duration of a burst from its first to its last frame, divided by [`LENGTH_UNIT`].
     length: Tail,
-    /// The window that follows from `early`, `late` and `length`, updated once per [`REVIEW`] bursts.
+    /// The window computed from `early`, `late` and `length`, updated once per [`REVIEW`] bursts.
     window: Window,
     bursts: u32,
 }
@@ -105,7 +105,7 @@ impl<C> Period<C> {
         }
     }
 
-    /// Adds the frames of one poll.
+    /// Adds the frames of one poll, from the arrival of the first to that of the last.
     pub(super) fn arrived(&mut self, first: Instant<C>, last: Instant<C>) {
         let previous = self.last_arrival.replace(last);
         let Some(silence) = previous.and_then(|p| first.since(p)) else {
@@ -186,7 +186,7 @@ impl<C> Period<C> {
         }
     }
 
-    /// When the next burst is expected. `None` if no period was found, or if no burst has ended since it was found:
+    /// When the next burst is expected. `None` if no period was found, or if no burst has ended since one was found:
     /// while the duration of bursts is unknown, a burst that is still arriving could be mistaken for a finished one. If
     /// a burst does not come, the forecast moves on to the next one.
     pub(super) fn forecast(&mut self, now: Instant<C>) -> Option<Forecast<C>> {
@@ -214,8 +214,8 @@ impl<C> Period<C> {
     }
 }
 
-/// The median of the intervals. `None` if it is too short or too long for a period, or if the intervals differ by more
-/// than a quarter of it even without the shortest and the longest.
+/// The median of the intervals. `None` if the median is too short or too long for a period, or if the intervals differ
+/// by more than a quarter of it even without the shortest and the longest interval.
 fn common_interval(intervals: &[Nanos; HISTORY]) -> Option<Nanos> {
     let mut sorted = *intervals;
     sorted.sort_unstable();

@@ -4,49 +4,48 @@ use super::arrivals::{Gaps, OCTAVES, begins};
 use super::prices::{CLASSES, Kind, Prices, SAME, class};
 use super::tail::{Atoms, MEMORY as SAMPLES, PARTS, Tail};
 
-/// Number of timed sleeps. Each of the first leaves room for one part of the distribution of lateness; the last of
-/// these leaves room for lateness that was not seen yet. Two further ones are short.
+/// Number of timed sleeps. Each of the first `PARTS` leaves room for one part of the distribution of lateness; the last
+/// of them also leaves room for lateness that was not seen yet. The other two are short.
 const SLEEPS: usize = PARTS + 2;
-/// Number of candidates: the sleeps, the block, and two kinds of waits for a forecast burst (with little and with much
-/// room for lateness).
+/// Number of candidates: the sleeps, the block, and two kinds of waits for a forecast burst (one with little and one
+/// with much room for lateness).
 pub(super) const SLOTS: usize = SLEEPS + 3;
 pub(super) const BLOCK: usize = SLEEPS;
 pub(super) const UNTIL: usize = SLEEPS + 1;
-/// Waits for a forecast that leave room for this part of the lateness or more share one record, because the same
-/// forecast errors make all of them late.
+/// Waits for a forecast burst share one record if they leave room for this part of the lateness or a later one, because
+/// the same forecast errors make all of them late.
 const SAFE: usize = PARTS - 3;
-/// The slot that stands for polling without a wait.
+/// The slot number that stands for polling without a wait.
 pub(super) const POLL: usize = SLOTS;
-/// The lateness of a class of waits is used from this many samples on.
+/// Minimum number of samples from which the lateness of a class of waits is used.
 const ENOUGH: u32 = 8;
 /// The parts of a class's distribution of lateness are recomputed after this many samples.
 const RENEW: u32 = 16;
-/// In each row, one candidate is recomputed after this many waits from which something was learned. See [`STALE_FOR`]
-/// for the minimum time between two recomputations.
+/// In each row, one candidate is recomputed once this many further waits have been learned. See [`STALE_FOR`] for the
+/// minimum time between two recomputations.
 const STALE: u32 = 4;
-/// Minimum time in nanoseconds between two recomputations in a row, because each takes about a microsecond.
+/// Minimum time in nanoseconds between two recomputations in the same row, because each takes about a microsecond.
 const STALE_FOR: u64 = 300_000;
-/// [`STALE_FOR`] does not apply to the first waits, up to this number, because each of them changes much of what is
-/// known.
+/// [`STALE_FOR`] does not apply to this many first waits, because each of them changes much of what is known.
 const YOUNG: u32 = 4_096;
 /// Upper limit for the price of a candidate's late packets, in nanoseconds.
 const MOST_WEIGHT: u64 = 1 << 33;
-/// After this many packets that followed waits for a forecast, observation outweighs the model. The model assumes that
-/// the forecast is right, which may be wrong.
+/// After this many packets that followed waits for a forecast burst, observation outweighs the model. The model assumes
+/// that the forecast is right, but it may be wrong.
 const FORECASTS: u64 = 16;
 /// Doubt halves the expected number of late packets of a candidate at most this many times.
 const DOUBTS: u8 = 12;
-/// A late packet reverts this many of those halvings.
+/// A late packet reverts this many halvings of the candidate's doubt.
 const DISPROVED: u8 = 4;
-/// A busy period lasts at most this many times as long as the work with which it began. Without this bound, no wait of
-/// an overloaded core would ever end.
+/// A busy period lasts at most this many times as long as the work that started it. Without this limit, no wait of an
+/// overloaded core would ever end.
 const MOST_BUSY: u64 = 64;
 /// One packet. Late packets are counted in millionths of a packet.
 const ONE: u64 = 1_000_000;
 /// After a change of frequency, the record of the model's error keeps at most this weight: that of eight expected late
 /// packets.
 const CERTAIN: u64 = 8 * ONE;
-/// A candidate's record is halved after this many times N packets, where the goal allows one in N packets to be late.
+/// A candidate's record is halved after `MEMORY * N` packets, where the policy aims at one late packet in N.
 const MEMORY: u64 = 4;
 
 /// How much longer work and wake-ups take at another frequency than at the current one, in 256ths. 256 means equally
@@ -75,7 +74,7 @@ pub struct Prospect {
     pub free: u64,
 }
 
-/// The expected result of a wait.
+/// The expected result of one candidate wait.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Cell {
     /// How long to wait, in nanoseconds. 0 if the wait is not possible.
@@ -84,28 +83,28 @@ pub(super) struct Cell {
     pub(super) lasts: u64,
     /// Cost of the time `lasts`, in nanoseconds of a polling core.
     pub(super) costs: u64,
-    /// Cost of the wait's late packets at a multiplier of one, in nanoseconds.
+    /// Cost of the wait's late packets at a multiplier of one, in nanoseconds of a polling core.
     pub(super) weight: u64,
-    /// The share of its packets that the model expects to be late, in millionths.
+    /// The share of the wait's packets that the model expects to be late, in millionths.
     pub(super) late: u64,
     /// Number of packets that arrive until the wait is over, in millionths of a packet.
     packets: u64,
-    /// Whether the ring limited the length of the wait, and not the goal.
+    /// Whether the ring, not the goal, limited the length of the wait.
     pub(super) cut: bool,
 }
 
-/// The candidates after a silence of one octave.
+/// The candidates for waits after a silence of one octave.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     cells: [Cell; SLEEPS + 1],
-    /// The next candidate to recompute. `None` if none was computed yet.
+    /// The next candidate to recompute. `None` if the whole row must be recomputed.
     next: Option<usize>,
-    /// When a candidate was last recomputed: number of waits learned by then, and (in `at`) the time.
+    /// State when a candidate was last recomputed: the number of waits learned by then, and (in `at`) the time.
     learned: u32,
     at: u64,
-    /// Candidates that had late packets since they were last computed, one bit each.
+    /// Candidates that had late packets since they were last recomputed, one bit each.
     late: u32,
-    /// The cheapest candidate, and the multiplier for which it is the cheapest.
+    /// The multiplier of the last comparison, and the candidate that was the cheapest with it.
     best: Option<(u64, Choice)>,
 }
 
@@ -131,7 +130,7 @@ pub(super) struct Choice {
     pub(super) lasts: u64,
     pub(super) late: u64,
     pub(super) weight: u64,
-    /// Whether the ring limited the length of the wait, and not the goal.
+    /// Whether the ring, not the goal, limited the length of the wait.
     pub(super) cut: bool,
 }
 
@@ -139,7 +138,7 @@ impl Choice {
     /// Polling: it costs as much as it lasts.
     const POLL: Self = Self { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0, weight: 0, cut: false };
 
-    /// Returns `other` if it costs less per unit of time, otherwise `self`.
+    /// Replaces `self` by `other` if `other` costs less per unit of time.
     #[inline]
     pub(super) fn or(&mut self, other: Self) {
         let dear = u128::from(other.costs) * u128::from(self.lasts) >= u128::from(self.costs) * u128::from(other.lasts);
@@ -149,8 +148,8 @@ impl Choice {
     }
 }
 
-/// What was seen of a candidate: number of its packets, of late ones, and of late ones that the model expected. The
-/// last two are in millionths of a packet.
+/// What was observed of a candidate: its packets, the late ones among them, and those that the model expected to be
+/// late. The last two are in millionths of a packet.
 #[derive(Clone, Copy, Default, Debug)]
 struct Seen {
     packets: u64,
@@ -158,7 +157,7 @@ struct Seen {
     expected: u64,
 }
 
-/// The slot of a wait for a forecast burst that leaves room for this part of the lateness.
+/// The slot of a wait for a forecast burst that leaves room for `part` of the lateness.
 pub(super) fn until(part: usize) -> usize {
     if part < SAFE { UNTIL } else { UNTIL + 1 }
 }
@@ -178,7 +177,7 @@ struct Lateness {
 }
 
 impl Lateness {
-    /// Adds a sample. Returns true if it was a stall of the machine, which is not learned.
+    /// Adds a sample. Returns true if it was a stall of the machine; stalls are not learned.
     fn add(&mut self, late: units::Nanos, stalls_ppm: u32, memory: u32) -> bool {
         if self.tail.add(late, stalls_ppm, memory) {
             return true;
@@ -201,15 +200,15 @@ impl Lateness {
 /// The possible waits for a forecast burst.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forecast {
-    /// How long before the burst each wait ends at the latest, in nanoseconds.
+    /// How long before the burst each wait is requested to end, in nanoseconds.
     pub(super) margins: [u64; PARTS],
-    /// Cost of each wait in nanoseconds, including the polls until the burst, but not the polls that are needed because
-    /// the forecast is a time window.
+    /// Cost of each wait in nanoseconds. It includes the polls until the expected burst, but not those during the time
+    /// window in which the burst may come.
     pub(super) costs: [u64; PARTS],
     pub(super) weights: [u64; PARTS],
     /// The share of late packets that the model expects of each wait, in millionths.
     pub(super) lates: [u64; PARTS],
-    /// The alternative to these waits: to block until the frame arrives.
+    /// The alternative to these waits: blocking until the frame arrives.
     pub(super) block: Cell,
 }
 
@@ -227,30 +226,30 @@ pub(super) struct Plan {
     rows: [Row; OCTAVES],
     forecast: Option<(Forecast, u32)>,
     learned: u32,
-    /// How often doubt has halved the expected late packets of each candidate, because it was not chosen for a long
-    /// time.
+    /// How often doubt has halved the expected late packets of each candidate, because the candidate had not been
+    /// chosen for a long time.
     doubts: [u8; SLOTS],
-    /// Number of late packets that the goal has allowed since the candidate's last halving, per candidate.
+    /// For each candidate, the number of late packets that the goal has allowed for its trials since its last halving.
     allowed: [u32; SLOTS],
     /// Candidates that were chosen since the last call of [`Plan::doubt`], one bit each.
     taken: u32,
-    /// The candidate to be doubted next, when the candidates are doubted in turn.
+    /// Counts the calls of [`Plan::doubt`], which determines the rule and the candidate that the next call uses.
     turn: usize,
     last: usize,
     /// The goal's latency minus the reserve, from arrival to departure as the worker sees it, in nanoseconds.
     pub(super) target: u64,
-    /// The least time between the departures of two packets of a burst, in nanoseconds.
+    /// The minimum time between the departures of two packets of a burst, in nanoseconds.
     pub(super) spacing: u64,
     /// The longest timed sleep, in nanoseconds.
     longest: u64,
     ring: u64,
     /// The share of late packets that the policy aims at, in millionths.
     share: u64,
-    /// Number of recent samples of lateness of which at least half are remembered. It is large enough to include a few
-    /// of those that the goal allows to be late.
+    /// At least half of this many recent samples of lateness are remembered. That is enough to include a few of the
+    /// samples that the goal allows to be late.
     samples: u32,
-    /// Processing time of a packet in nanoseconds, including its poll, that nearly all packets stay below. (`work` is
-    /// the mean for one packet alone.)
+    /// Time to process a packet, including its poll, in nanoseconds. Nearly all packets take less. (`work` is the mean
+    /// for one packet alone.)
     pub(super) service: u64,
     pub(super) work: u64,
     interrupts: bool,
@@ -290,7 +289,7 @@ impl Plan {
         }
     }
 
-    /// Starts the lateness of waits of a kind from a measured distribution. `length` is the length of the waits in
+    /// Sets the lateness of waits of a kind to a measured distribution. `length` is the length of the waits in
     /// nanoseconds; `None` means all lengths.
     pub(super) fn know(&mut self, kind: Kind, length: Option<u64>, tail: &Tail) {
         let classes = length.map_or(0..CLASSES, |length| class(length)..class(length) + 1);
@@ -299,7 +298,7 @@ impl Plan {
         }
     }
 
-    /// Learns how late a wait of this kind and length ended. Returns true if it was a stall of the machine, which is
+    /// Learns how late a wait of this kind and length ended. Returns true if it was a stall of the machine; stalls are
     /// not learned.
     pub(super) fn ended(&mut self, kind: Kind, length: u64, late: units::Nanos, stalls_ppm: u32) -> bool {
         if kind == Kind::Device {
@@ -317,13 +316,13 @@ impl Plan {
         self.after[self.blocked].add(took, 0, self.samples);
     }
 
-    /// Learns what a wait of this kind and length cost, in nanoseconds.
+    /// Learns what a wait of this kind cost. All times are in nanoseconds.
     pub(super) fn spent(&mut self, kind: Kind, lasted: u64, spent: u64, idle: u64) {
         self.prices.add(kind, lasted, spent, idle);
     }
 
-    /// Rescales everything that was learned by `slower`. What was seen of the candidates loses weight, because it was
-    /// seen at another frequency.
+    /// Rescales everything that was learned by `slower`. Observations of the candidates lose weight, because they were
+    /// made at another frequency.
     pub(super) fn change(&mut self, slower: Slower) {
         for class in 0..CLASSES {
             self.after[class].scale(self.slower_after(class, slower));
@@ -344,13 +343,14 @@ impl Plan {
         self.forget();
     }
 
-    /// Reduces trust in known prices, because nothing was learned for a while.
+    /// Reduces trust in the known costs, because nothing was learned for a while.
     pub(super) fn age(&mut self) {
         self.prices.age();
         self.forget();
     }
 
-    /// Learns that `late` of the `packets` after a wait were late. The model had expected the share `expected`.
+    /// Learns that `late` of the `packets` after a wait were late. The model had expected the share `expected` (in
+    /// millionths) to be late.
     #[inline]
     pub(super) fn saw(&mut self, slot: usize, packets: u64, late: u64, expected: u64) {
         self.taken |= 1 << slot;
@@ -368,11 +368,13 @@ impl Plan {
         }
     }
 
-    /// Call this each time the goal allows another late packet. It chooses one candidate that was not chosen for a wait
-    /// since the last call. From now on, that candidate is expected to be late half as often, so that it is eventually
-    /// tried again, at the price of an occasional late packet. The choice alternates between three rules: each
-    /// candidate in turn, the candidate that would save most if it caused no late packet, and the wait for a forecast
-    /// burst. For candidates that were chosen for waits, doubt decreases.
+    /// Call this each time the goal allows another late packet. It picks one candidate that was not chosen for a wait
+    /// since the last call, and saves the allowed packet for its trial. Once the saved packets cover a trial whose
+    /// packets are all late, the candidate is expected to be late half as often. So it is eventually tried again, at
+    /// the price of an occasional late packet.
+    ///
+    /// The pick alternates between three rules: each candidate in turn, the candidate that would save most if it caused
+    /// no late packet, and the wait for a forecast burst. For candidates that were chosen for waits, doubt decreases.
     pub(super) fn doubt(&mut self) {
         let is_taken = |slot: usize| self.taken & (1 << slot) != 0;
         self.turn = (self.turn + 1) % (3 * SLOTS);
@@ -410,14 +412,14 @@ impl Plan {
     }
 
     /// How late waits of this kind and length end, taken from the nearest class of lengths that was tried. Longer
-    /// classes are preferred, since a longer wait does not end earlier. If no class of this kind was tried, the other
+    /// classes are preferred, because a longer wait is at least as late. If no class of this kind was tried, the other
     /// kind is used.
     ///
-    /// A timed wait of a length that was hardly tried is assumed to be late by at most its own length, or by as much as
-    /// a shorter wait was. The reason: the time until the timer determines the idle state, and in the tables of server
-    /// CPUs an idle state's target residency exceeds its exit latency (Linux, drivers/idle/intel_idle.c:
-    /// `target_residency` and `exit_latency`). This does not hold on Bay Trail, and need not hold in a virtual machine.
-    /// Where it is wrong, one or two trials correct the assumption.
+    /// A timed wait of a length that was hardly tried is assumed to be late by at most its own length or, if that is
+    /// more, by as much as a shorter wait was. The reason: the time until the timer expires determines the idle state,
+    /// and in the tables of server CPUs, an idle state's target residency exceeds its exit latency (Linux,
+    /// drivers/idle/intel_idle.c: `target_residency` and `exit_latency`). This is not true of Bay Trail, and need not
+    /// be true in a virtual machine. One or two trials then correct the assumption.
     fn lateness(&self, kind: Kind, length: u64) -> Atoms {
         let at = class(length);
         let tried = |kind: Kind, index: usize| self.lateness[kind as usize][index].tail.samples();
@@ -437,10 +439,10 @@ impl Plan {
         atoms.at_most(core::array::from_fn(|part| shorter[part].max(length)))
     }
 
-    /// Corrects the model's number of late packets by what was seen. If fewer were late than expected, the number is
-    /// reduced by the same factor; one late packet is always assumed to have been seen. If more were late, the
-    /// unexpected ones are added. The model has the weight of N packets, where the goal allows one in N packets to be
-    /// late.
+    /// Corrects the model's number of late packets by observation. If fewer packets were late than expected, the number
+    /// is reduced by the same factor, as if one more late packet had been both expected and seen. If more were late,
+    /// the unexpected ones are added. The model has the weight of N packets, where the policy aims at one late packet
+    /// in N.
     fn corrected(&self, slot: usize, packets: u64, late: u64, slower: Slower) -> u64 {
         let seen = &self.seen[slot];
         let both = seen.late.min(seen.expected);
@@ -452,8 +454,8 @@ impl Plan {
         (known + more) as u64
     }
 
-    /// Cost in nanoseconds of `late` packets (in millionths) at a multiplier of one: the time in which the goal allows
-    /// that many.
+    /// Cost in nanoseconds of `late` packets (in millionths) at a multiplier of one: the time in which the policy aims
+    /// at that many late packets.
     fn weight(&self, late: u64) -> u64 {
         let weight = u128::from(late) * u128::from(self.gaps.mean()) / u128::from(self.share);
         u64::try_from(weight).unwrap_or(MOST_WEIGHT).min(MOST_WEIGHT)
@@ -480,14 +482,15 @@ impl Plan {
         Cell { cut, ..self.cell(slot, wait, away, price, packets, late, slower) }
     }
 
-    /// How much longer packets take after waits for the device, in 256ths, for the wake-up and the work together.
+    /// How much longer packets take after a wait for the device, in 256ths, with the wake-up and the work weighted by
+    /// their times.
     fn slower_after(&self, class: usize, slower: Slower) -> u64 {
         let (back, all) = (self.lateness[Kind::Device as usize][class].atoms.mean, self.after[class].atoms.mean);
         let back = back.min(all);
         (back * slower.device + (all - back) * slower.work) / all.max(1)
     }
 
-    /// The candidate for a block, when the next frame is expected after `wait`.
+    /// The candidate for a block when the next frame is expected after `wait` nanoseconds.
     fn block(&self, wait: u64, slower: Slower) -> Cell {
         let samples = |kind: Kind| self.lateness[kind as usize].iter().map(|of| of.tail.samples()).sum::<u32>();
         if self.blind && samples(Kind::Device) == 0 && samples(Kind::Timer) < ENOUGH {
@@ -518,9 +521,9 @@ impl Plan {
         self.cell(BLOCK, wait, away, price, packets, late, slower)
     }
 
-    /// The number of packets in a busy period: those that have gathered, those that arrive while these are served, and
-    /// so on until none is left (L. Kleinrock, "Queueing Systems", volume 1, 1975, section 5.8). Delays fall only as
-    /// fast as the queue empties, so the number of late packets grows by the same factor.
+    /// The number of packets in a busy period: those that have gathered, those that arrive while the first ones are
+    /// served, and so on until none is left (L. Kleinrock, "Queueing Systems", volume 1, 1975, section 5.8). Delays
+    /// fall only as fast as the queue empties, so the number of late packets grows by the same factor.
     fn until_drained(&self, packets: u64, each: u64) -> u64 {
         let gap = self.gaps.mean();
         let rest = gap.saturating_sub(each).max(gap / MOST_BUSY).max(1);
@@ -539,7 +542,7 @@ impl Plan {
         Cell { wait, lasts, costs, weight, late: share.min(ONE), packets, cut: false }
     }
 
-    /// The longest sleep that still ends in time, if it ends as late as this slot leaves room for.
+    /// The longest sleep that still ends in time if it is as late as this slot allows for.
     fn wait_for(&self, slot: usize, slower: Slower) -> u64 {
         let budget = self.target.saturating_sub(self.service * slower.work / SAME);
         let bounded = |wait: u64, late: u64| wait.min(self.longest).min(self.ring.saturating_sub(late));
@@ -582,8 +585,8 @@ impl Plan {
         Cell { weight: cell.weight >> self.doubts[slot], ..cell }
     }
 
-    /// The cheapest candidate after a silence in this octave, at `now` in nanoseconds. From time to time, one candidate
-    /// is recomputed.
+    /// The cheapest candidate after a silence in this octave. `now` is the time in nanoseconds. From time to time, one
+    /// candidate is recomputed.
     #[inline]
     pub(super) fn best(&mut self, octave: usize, multiplier: u64, now: u64) -> Choice {
         self.last = octave;
@@ -617,7 +620,7 @@ impl Plan {
         self.rows[octave].best = None;
     }
 
-    /// Recomputes the candidates that had late packets.
+    /// Recomputes the candidates in `late`, which had late packets.
     fn reconsider(&mut self, octave: usize, late: u32) {
         for slot in (0..=SLEEPS).filter(|slot| late & (1 << slot) != 0) {
             self.rows[octave].cells[slot] = self.hopeful(octave, slot);
@@ -630,13 +633,13 @@ impl Plan {
         self.rows[octave] = Row { cells, next: Some(0), learned: self.learned, at: now, late: 0, best: None };
     }
 
-    /// Makes every row be recomputed when it is next used.
+    /// Marks every row to be recomputed when it is next used.
     pub(super) fn forget(&mut self) {
         self.rows.iter_mut().for_each(|row| row.next = None);
         self.forecast = None;
     }
 
-    /// The waits for a burst that is expected in about `ahead` nanoseconds.
+    /// The possible waits for a burst that is expected in about `ahead` nanoseconds.
     pub(super) fn forecast(&mut self, ahead: u64) -> &Forecast {
         let stale = |learned: u32| self.learned.wrapping_sub(learned) >= 4 * STALE;
         if self.forecast.as_ref().is_none_or(|(_, learned)| stale(*learned)) {
@@ -657,16 +660,15 @@ impl Plan {
         forecast
     }
 
-    /// Cost of the cheapest waits that meet the goal, as a share of a polling core, in 2^-16. For each multiplier, it
-    /// takes the cheapest waits (late packets included) and subtracts what the allowed late packets are worth. The
-    /// result is the largest such difference over all multipliers. (This is the dual problem; its value is that of the
-    /// best mixture of waits.)
+    /// Cost of the cheapest waits that meet the goal, as a share of a polling core, in 2^-16. For each multiplier, the
+    /// cheapest waits are chosen with their late packets included, and the value of the allowed late packets is
+    /// subtracted. The result is the maximum of these differences over all multipliers. (This solves the dual problem;
+    /// its value is that of the best mixture of waits.)
     ///
-    /// The length of a silence cannot be chosen. So the result for each octave of silence is weighted by the share of
-    /// time that this octave takes.
+    /// The length of a silence cannot be chosen. So each octave of silence is weighted by its share of the time.
     pub(super) fn outlook(&self, slower: Slower) -> Prospect {
-        /// Number of steps in which the multiplier rises to one. At one, polling costs no more than a wait that makes
-        /// as many packets late as the goal allows.
+        /// The multiplier is tried in this many steps up to one. At one, polling costs no more than a wait that makes
+        /// as many packets late as the policy aims at.
         const STEPS: u64 = 16;
         /// Octaves with a smaller share of the time than this (in 2^-16) are ignored.
         const LITTLE: u64 = 1 << 10;

@@ -2,13 +2,13 @@
 
 /// Number of length classes: one below 16 us, then one per octave; the last begins at 1 ms.
 pub(super) const CLASSES: usize = 8;
-/// A new sample moves the mean by at least this fraction of the difference: one part in this many.
+/// A new sample moves the mean by `1 / MEMORY` of the difference, or by more while there are fewer samples than this.
 const MEMORY: u64 = 32;
-/// A mean that is out of date counts as only this many samples.
+/// An outdated mean counts as only this many samples.
 const STALE: u64 = 2;
-/// The factor 1 for scaled times, which are in 256ths.
+/// The factor 1, in 256ths. Factors by which times are scaled are in 256ths.
 pub(super) const SAME: u64 = 256;
-/// Sums are kept in units of one nanosecond divided by this.
+/// Sums are kept in nanoseconds divided by this number.
 const FRACTION: u64 = 16;
 
 /// The class of a wait of this length in nanoseconds.
@@ -25,12 +25,12 @@ pub(super) enum Kind {
     Device,
 }
 
-/// Mean duration and cost of the waits of a class, in sixteenths of a nanosecond.
+/// Mean length and cost of the waits of a class, in sixteenths of a nanosecond.
 #[derive(Clone, Copy, Default, Debug)]
 struct Mean {
     samples: u64,
     length: u64,
-    /// The whole cost of these waits.
+    /// The mean cost of the waits, including the part that the idle state caused.
     spent: u64,
     /// The part of the cost that the idle state caused.
     idle: u64,
@@ -66,11 +66,12 @@ impl Prices {
         mean.idle = toward(mean.idle, idle.min(bounded));
     }
 
-    /// The cost of a wait of this length in nanoseconds. It is interpolated between the neighbouring classes, or taken
-    /// from the nearest known one. The cost of the idle state is not interpolated. If nothing is known, the cost is 0,
-    /// so that the wait is tried.
+    /// The cost in nanoseconds of a wait of this length. It is interpolated between the neighbouring known classes, and
+    /// rises by at most one nanosecond per nanosecond. Beyond the known classes, it is the cost of the nearest one,
+    /// with the idle state's part proportional to the length. If nothing is known, the cost is 0, so that the wait is
+    /// tried.
     ///
-    /// The core's own share of the cost is multiplied by `slower` / 256.
+    /// The core's own part of the cost is multiplied by `slower` / 256.
     pub(super) fn of(&self, kind: Kind, length: u64, slower: u64) -> u64 {
         let means = &self.means[kind as usize];
         let want = length * FRACTION;
@@ -100,14 +101,15 @@ impl Prices {
         }
     }
 
-    /// Rescales the part of the costs that the core's own work causes.
+    /// Rescales the part of the costs that the core's own work causes by `slower` / 256.
     pub(super) fn scale(&mut self, kind: Kind, slower: u64) {
         for mean in &mut self.means[kind as usize] {
             mean.spent = mean.idle + (mean.spent - mean.idle.min(mean.spent)) * slower / SAME;
         }
     }
 
-    /// Reduces the weight of what is known, so that waits that once were too expensive are eventually tried again.
+    /// Lowers the known costs by an eighth and reduces their weight, so that waits that once were too expensive are
+    /// eventually tried again.
     pub(super) fn age(&mut self) {
         for mean in self.means.iter_mut().flatten() {
             mean.spent -= mean.spent / 8;
@@ -118,7 +120,7 @@ impl Prices {
 }
 
 impl Kind {
-    /// The kind that is not this one.
+    /// The other kind of wait.
     pub(super) fn other(self) -> Self {
         match self {
             Self::Timer => Self::Device,

@@ -7,16 +7,16 @@ use super::prices::SAME;
 
 /// Number of buckets: eight per octave from 1 us to 2 ms, and eight of 128 ns below that.
 const BUCKETS: usize = 96;
-/// All counts are halved after this many samples, so that older waits count for less and less.
+/// All counts are halved after this many samples, so that older waits gradually lose weight.
 pub(super) const MEMORY: u32 = 1024;
-/// A sample counts as a stall of the machine only if it is at least this many times the median.
+/// A sample counts as a stall of the machine only if it exceeds the median by more than this factor.
 const STALL_FACTOR: u64 = 8;
-/// A stall is also at least this long, and rare. Exits from C-states are shorter and frequent: they take at most a few
-/// hundred microseconds (drivers/idle/intel_idle.c: 290 us for C6 of Sapphire Rapids).
+/// A stall is also at least this long, and rare. Exits from C-states are shorter and frequent: they take a few hundred
+/// microseconds at most (drivers/idle/intel_idle.c: 290 us for C6 of Sapphire Rapids).
 const STALL_LEAST: Nanos = Nanos::from_micros(100);
-/// Stalls are recognised from this many samples on, because the median is known then. The number is small: otherwise a
-/// single stall among the first hundred samples would be their p99, and would rule out sleeps if a ring leaves little
-/// time.
+/// Minimum number of samples before stalls are recognised, because the median must be known. It is small because a
+/// single stall among the first hundred samples would otherwise be their p99, and would rule out sleeps if a ring
+/// leaves little time.
 const STALL_AFTER: u32 = 4;
 
 /// Number of parts into which a distribution is divided for planning.
@@ -26,17 +26,17 @@ const UP_TO_PPM: [u32; PARTS] = [500_000, 750_000, 900_000, 990_000, 999_000, 99
 /// The share of each part, in millionths.
 const SHARE_PPM: [u64; PARTS] = [500_000, 250_000, 150_000, 90_000, 9_000, 900, 100];
 
-/// A distribution, reduced to a few parts, in nanoseconds. Each part is assumed to lie at its upper end.
+/// A distribution, reduced to a few parts, in nanoseconds. All samples of a part are assumed to lie at its upper end.
 ///
 /// An additional part stands for lateness that was not seen yet. Among `n + 1` samples in random order, each is equally
-/// likely to be the greatest. So the next sample exceeds the `n` seen ones with probability 1 in `n + 1` (record
-/// values). Such a sample is assumed to be twice the greatest one seen, which is a guess. The shares of the other parts
-/// are not reduced for this part.
+/// likely to be the maximum. So the next sample exceeds all `n` seen ones with probability 1 / (`n` + 1) (record
+/// values). Such a sample is assumed to be twice the maximum seen, which is a guess. The shares of the other parts are
+/// not reduced to make room for this one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Atoms {
     pub(super) at: [u64; PARTS],
     pub(super) mean: u64,
-    /// Assumed value of a future sample that exceeds all samples seen, in nanoseconds.
+    /// Assumed value of a future sample that exceeds all samples seen so far, in nanoseconds.
     pub(super) beyond: u64,
     /// Probability that the next sample exceeds all samples seen, in millionths.
     unseen: u64,
@@ -88,9 +88,9 @@ impl Tail {
         Self { counts: [0; BUCKETS], total: 0, first: BUCKETS - 1, last: 0, stalls: 0 }
     }
 
-    /// Adds a sample. Returns true if it was a stall of the machine, which is not learned. If more than the share
-    /// `stalls_ppm` of the samples would be stalls, they are normal here and are learned. At least half of the last
-    /// `memory` samples are remembered.
+    /// Adds a sample. Returns true if it was a stall of the machine, which is not learned. If stalls are more frequent
+    /// than `stalls_ppm`, they are normal on this machine and are learned. At least half of the last `memory` samples
+    /// are remembered.
     pub(super) fn add(&mut self, sample: Nanos, stalls_ppm: u32, memory: u32) -> bool {
         if self.total >= STALL_AFTER
             && sample >= STALL_LEAST
@@ -185,7 +185,7 @@ impl Tail {
         atoms
     }
 
-    /// Number of samples that still count, after halvings.
+    /// Number of samples that still count. Halving the counts also halves this number.
     pub(super) const fn samples(&self) -> u32 {
         self.total
     }
@@ -220,7 +220,7 @@ fn lower_edge(index: usize) -> u64 {
     if index == 0 { 0 } else { upper_edge(index - 1).as_nanos() }
 }
 
-/// The smallest value above the bucket.
+/// The smallest value above the bucket, as a duration.
 fn upper_edge(index: usize) -> Nanos {
     let next = index as u64 + 1;
     if next < 8 {

@@ -1,4 +1,4 @@
-//! The channels and the monitor connection of a guest. It connects, listens, reads and writes without blocking.
+//! The channels and the monitor connection of a guest. Connecting, listening, reading and writing never block.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -97,7 +97,7 @@ impl Attached {
         Self { file, channels, qmp: None, threads: None, unknown: None, closed: None }
     }
 
-    /// Switches to another manifest. Channels that are in both keep their connections.
+    /// Switches to another manifest. Channels that are in the old and in the new manifest keep their connections.
     pub(super) fn becomes(mut self, file: GuestFile) -> Self {
         let mut channels = Vec::new();
         for way in &file.channels {
@@ -155,7 +155,7 @@ impl Attached {
         server.place(now, number, &places, outside);
     }
 
-    /// Where the vCPUs run now.
+    /// The host CPUs on which the vCPUs may run now.
     fn places(&mut self, access: &Access) -> Result<BTreeMap<u16, Place>, String> {
         let plain = |error: host::knob::Error| error.to_string().replace('\n', "; ");
         let threads = match &self.file.pinning {
@@ -183,7 +183,7 @@ impl Attached {
         Ok(threads.allowed(access).into_iter().map(place).collect())
     }
 
-    /// Exchanges data with QEMU's monitor. Returns whether the places of the vCPUs should be looked up again now.
+    /// Exchanges data with QEMU's monitor. Returns whether to look up again now on which CPUs the vCPUs run.
     pub(super) fn monitor(
         &mut self,
         now: Instant<Monotonic>,

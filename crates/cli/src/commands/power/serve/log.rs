@@ -33,12 +33,12 @@ impl Log {
         Ok(())
     }
 
-    /// Why lines are missing. Each problem is returned only once.
+    /// Why lines are missing from the file. Each problem is returned only once.
     pub(super) fn trouble(&mut self) -> Option<String> {
         self.trouble.take()
     }
 
-    /// Writes a record.
+    /// Writes a record to the file, and prints it as text, as chosen in [`Log::open`].
     pub(super) fn write(&mut self, record: &Record<'_>) {
         if let Some(file) = &mut self.file {
             let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);

@@ -3,8 +3,8 @@
 //! ```toml
 //! connect = ["/run/vm1/poweragent.0", "/run/vm1/poweragent.1"]   # sockets at which QEMU listens
 //! listen = ["/run/apus/guests/vm1"]                              # sockets at which Apus listens
-//! pinning = "qmp:/run/vm1/qmp"       # or libvirt:DOMAIN, pid-file:PATH, or manifest: [vcpus] is how it is
-//! min_frequency = "800MHz"           # optional, as all below
+//! pinning = "qmp:/run/vm1/qmp"       # or libvirt:DOMAIN, pid-file:PATH, or manifest (trusts [vcpus])
+//! min_frequency = "800MHz"           # optional, like the five keys below
 //! max_frequency = "2.6GHz"
 //! requests_per_second = 50
 //! limit_idle = true
@@ -34,8 +34,8 @@ use crate::Failure;
 const LARGEST: u64 = 1 << 20;
 /// Maximum number of channels per guest: DPDK has one for each lcore (`RTE_MAX_LCORE` is 128).
 const MOST_CHANNELS: usize = 128;
-/// Maximum number of requests per second. A higher rate makes no sense, because one request takes about 500 us (S0.4 of
-/// the documents).
+/// Maximum number of requests per second. Higher rates make no sense, because one frequency change takes about 500 us
+/// (figure S0.4 in docs/models.md).
 const MOST_REQUESTS: u32 = 10_000;
 const REQUESTS: u32 = 50;
 const FORGET_AFTER: Nanos = Nanos::from_secs(10);
@@ -113,7 +113,7 @@ impl fmt::Display for Pinning {
     }
 }
 
-/// The text of the file.
+/// The keys of a manifest file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Keys {
@@ -232,7 +232,7 @@ impl GuestFile {
         Ok(Self { manifest, channels, pinning: keys.pinning, forget_after })
     }
 
-    /// Where the vCPUs run according to the manifest. Empty unless the manifest has `pinning = "manifest"`.
+    /// Where the vCPUs run according to the manifest, for `pinning = "manifest"`.
     pub(super) fn written(&self) -> BTreeMap<u16, steer::guests::Place> {
         self.manifest.vcpus.iter().map(|(vcpu, cpus)| (*vcpu, steer::guests::Place::of(cpus.clone()))).collect()
     }

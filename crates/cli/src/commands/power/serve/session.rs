@@ -34,9 +34,10 @@ use crate::{Failure, terminal};
 
 /// Time between two checks of pinning, channels and failed settings.
 const UPKEEP_EVERY: Nanos = Nanos::from_secs(1);
-/// Longest wait. Signals are checked between waits.
+/// Maximum length of one wait. Signals are checked between waits.
 const LONGEST_WAIT: Nanos = Nanos::from_millis(100);
-/// How long restoring settings waits for another transaction to end, both at the end and while guests are served.
+/// Maximum time to wait for another transaction before restoring settings at the end. While guests are served, the
+/// maximum is [`SHORT_PATIENCE`].
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 

@@ -18,7 +18,7 @@ use crate::Failure;
 use crate::args::power::steer::PowerSteer;
 use crate::documents::VERSION;
 
-/// How long restoring settings waits for another transaction to end.
+/// Maximum time to wait for another transaction before restoring settings.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The settings or requests under control, which must be restored or withdrawn at the end.
@@ -94,8 +94,8 @@ impl Controls {
         Ok((Self { idle, shared, held: Held::Here(steered) }, hands))
     }
 
-    /// Checks once a second whether somebody else has changed an idle limit, and adapts the shared settings. Returns
-    /// whether Apus has switched turbo off.
+    /// Checks whether somebody else has changed an idle limit, and adapts the shared settings. Called once per second.
+    /// Returns whether Apus has switched turbo off.
     pub(super) fn second(&mut self, need: Need) -> bool {
         let steered = match &self.held {
             Held::Here(Some(steered)) => Some(steered),

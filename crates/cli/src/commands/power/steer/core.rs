@@ -242,8 +242,8 @@ impl Core {
     }
 }
 
-/// Judges a latency goal. It counts as met only after enough packets: if the true share of late packets equalled the
-/// share that the goal allows, the probability that none of them was late would be at most 2.5 %.
+/// Judges a latency goal. It counts as met only after enough packets: if the true share of late packets were the
+/// allowed share, the probability of seeing none late must be at most 2.5 %.
 fn verdict(judged: u64, late: u64, allowed_ppm: u32) -> Verdict {
     const BY_CHANCE: f64 = 0.025;
     let share = f64::from(allowed_ppm) / 1e6;

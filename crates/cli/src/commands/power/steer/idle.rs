@@ -34,7 +34,8 @@ impl IdleLimits {
         Ok(limits)
     }
 
-    /// Makes limits that were requested from the host, each with the CPU and the reason if it is not in force.
+    /// Creates the limits from the answers of the host. Each item of `cpus` is a CPU, and the reason if its limit is
+    /// not in force.
     pub(super) fn requested(limit: Nanos, cpus: impl Iterator<Item = (u32, Option<String>)>) -> Self {
         let mut limits = Self { limit, first: 0, cpus: Vec::new() };
         for (number, (cpu, trouble)) in cpus.enumerate() {

@@ -26,8 +26,8 @@ pub struct Tally {
     pub otherwise: u64,
 }
 
-/// Sets both limits of a policy to the same frequency. The core then has this frequency, whatever the driver and the
-/// governor.
+/// Sets both limits of a policy to the same frequency. The core then has this frequency, whichever driver and governor
+/// it uses.
 pub struct Changer {
     steered: Steered,
     original: host::knob::Value,

@@ -1,6 +1,6 @@
 //! `apus power sweep`: forwards frames while the frequency of the forwarder's core changes, while it does not change,
-//! and then at each frequency. The report plots one dot per second, as figures 6 and 7 of Intel's P-state guide
-//! (637284-001US), and shows the power at each frequency, as section 4.3 of the guide.
+//! and then at each frequency. The report plots one dot per second, like figures 6 and 7 of Intel's P-state guide
+//! (637284-001US), and shows the power at each frequency, like section 4.3 of the guide.
 //!
 //! ```text
 //!   steady │ changing │ changing │ steady │ level 1 │ level 2 │ …      each part is one trial of the lab's forwarder

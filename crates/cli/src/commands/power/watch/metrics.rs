@@ -1,5 +1,6 @@
-//! `apus power watch --listen`: serves energy and idle-state counters as OpenMetrics text. They count from the start of
-//! the command. Everything is read at each request. Meters that need more frequent readings are also read in between.
+//! `apus power watch --listen`: serves energy and idle-state counters as OpenMetrics text. The counters start at 0 when
+//! the command starts. Meters and CPUs are read at each request. Meters that need more frequent readings are also read
+//! between requests.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -40,7 +41,7 @@ pub fn serve(root: Root, interrupt_isolated: bool, address: SocketAddr) -> anyho
     serve_metrics(address, ready, move || Ok(scrape(&mut last.lock().unwrap_or_else(PoisonError::into_inner), &first)))
 }
 
-/// One answer: counters since the start, and frequencies since the previous answer.
+/// Renders one answer: counters since the start, and frequencies since the previous answer.
 fn scrape((sampler, last): &mut (Sampler, Sample), first: &Sample) -> String {
     let now = sampler.sample();
     let metrics = Metrics { total: sampler.document(first, &now), recent: sampler.document(last, &now).cores };

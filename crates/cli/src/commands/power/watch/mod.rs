@@ -82,7 +82,7 @@ fn wait(signals: &Signals, sampler: &mut Sampler, due: Nanos) -> bool {
     }
 }
 
-/// Prints a table. On a terminal it replaces the previous one; elsewhere it follows it.
+/// Prints a table. On a terminal, the table replaces the previous one; elsewhere it is appended.
 fn show(document: &Watch, lines: &mut usize) -> anyhow::Result<()> {
     let text = table::render(document);
     let mut out = terminal::out();

@@ -26,7 +26,7 @@ use crate::{Failure, Status, terminal};
 
 /// Time between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
-/// Computes the least power that a goal needs.
+/// Computes the minimum power that a goal needs.
 const BOUND: Option<Bound> =
     Some(|scenario, seed| sim::bound::least_power(scenario, Some(seed)).ok().map(|least| least.power));
 
@@ -88,7 +88,7 @@ fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files) -> Result<(), F
     files.iter().try_for_each(copy).map_err(failed)
 }
 
-/// Simulates the settings; returns the judged cases, and whether a signal stopped it early.
+/// Simulates the settings. Returns the judged cases, and whether a signal stopped the simulation early.
 fn simulate(
     settings: &[Arc<Setting>],
     files: &Files,
@@ -137,8 +137,8 @@ fn simulate(
     Ok((done.into_iter().flatten().collect(), left > 0))
 }
 
-/// Orders the numbers below `n` so that any first part of them is spread over the whole grid, which keeps interrupted
-/// runs representative. Method: multiples of the golden ratio (Knuth, "The Art of Computer Programming", vol. 3, 6.4).
+/// Orders the numbers below `n` so that each prefix is spread over the whole grid. So an interrupted run is still
+/// representative. Method: multiples of the golden ratio (Knuth, "The Art of Computer Programming", vol. 3, 6.4).
 fn spread(n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by_key(|number| (*number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));

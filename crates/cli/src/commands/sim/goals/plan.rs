@@ -55,7 +55,7 @@ fn put<T: Clone>(into: &mut Vec<T>, typed: &[T]) {
     }
 }
 
-/// The name of a machine. If it names a file, the file is read.
+/// The name of a machine for use in scenarios. If `machine` is the path of a TOML file, reads the file.
 fn named(machine: &str, files: &mut Files) -> Result<String, Failure> {
     if machine.ends_with(".toml") { read(machine, files) } else { Ok(machine.to_owned()) }
 }

@@ -72,8 +72,8 @@ fn picture(cases: &[Case]) -> Scatter {
     }
 }
 
-/// Draws how the power of adaptive is distributed over the goals, relative to the best rival and to the least
-/// possible.
+/// Draws how the power of `adaptive` is distributed over the goals, relative to the best rival and to the minimum
+/// possible power.
 fn multiples(cases: &[Case]) -> Option<Distribution> {
     let line = |series: &str, of: fn(&Case) -> Option<f64>| {
         let mut values: Vec<f64> = cases.iter().filter_map(of).filter(|value| *value > 0.0).collect();

@@ -159,7 +159,7 @@ pub fn why(case: &Case) -> String {
     }
 }
 
-/// Summarizes what adaptive did: where its time went, how often it woke, and its most frequent reasons.
+/// Summarizes what `adaptive` did: where its time went, how often it woke, and its most frequent reasons.
 fn doings(case: &Case, ours: &Way) -> String {
     let time = (case.duration_ns * ours.seeds) as f64;
     let mut parts: Vec<String> = Vec::new();
