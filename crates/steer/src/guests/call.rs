@@ -10,7 +10,7 @@ use super::record::{Applied, Outside};
 use super::server::Server;
 use policy::Goal;
 
-/// The outcome of a message.
+/// The outcome of a guest's message.
 pub(super) struct Done {
     pub(super) asked: String,
     pub(super) vcpu: Option<u16>,
@@ -40,7 +40,7 @@ pub(super) struct Call<'s, O> {
     pub(super) outside: &'s mut O,
 }
 
-/// How a request changes the vCPU's requests that are in force.
+/// How a request changes the requests of its vCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     Level(Level),
@@ -53,9 +53,9 @@ enum Change {
 }
 
 impl Change {
-    /// Whether a request is carried out even above the allowed rate. This applies to the highest frequency, so that a
-    /// guest that sends too many requests does not stay slow. Such a request has an effect only after a change that was
-    /// within the rate, so there are at most twice as many changes as the rate allows.
+    /// Whether the request is carried out even above the allowed rate. Only requests for the highest frequency are, so
+    /// that a guest that sends too many requests does not stay slow. Such a request changes something only if a request
+    /// within the rate lowered the frequency before, so there are at most twice as many changes as the rate allows.
     const fn is_always_allowed(self) -> bool {
         matches!(self, Self::Level(Level::Max))
     }
@@ -176,7 +176,8 @@ impl<O: Outside> Call<'_, O> {
         self.outside.frequency(cpu)
     }
 
-    /// The vCPUs, from 0 without gaps, that the answer to a query must list.
+    /// The vCPUs that the answer to a query must list: from 0 to the guest's last vCPU, but no more than fit into the
+    /// answer. The error says why the query is refused.
     fn query(&self, query: dpdk::Query, resource: u64) -> Result<Vec<u16>, String> {
         let guest = &self.server.guests[self.guest];
         if !self.is_within {
@@ -335,7 +336,7 @@ impl<O: Outside> Call<'_, O> {
     }
 }
 
-/// The frequency in kHz, rounded up so that it is at least the requested one.
+/// `frequency` in kHz, rounded up.
 fn khz_of(frequency: Hertz) -> u32 {
     u32::try_from(frequency.as_hertz().div_ceil(1_000)).unwrap_or(u32::MAX)
 }

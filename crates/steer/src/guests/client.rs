@@ -7,7 +7,7 @@ use super::protocol::{Answer, Ask, Id, LONGEST_ANSWER, MAGIC, Request};
 
 /// Size of the queue for requests that the host has not read yet, in bytes. Further requests are dropped.
 const UNSENT: usize = 4096;
-/// Maximum number of received answers that [`Client::answer`] has not fetched yet. A client rarely has more than one
+/// Maximum number of received answers that [`Client::answer`] has not fetched yet. Usually a client has at most one
 /// unanswered request per vCPU.
 const UNCLAIMED: usize = 256;
 
@@ -18,7 +18,7 @@ const UNCLAIMED: usize = 256;
 #[derive(Debug)]
 pub struct Client<P> {
     port: P,
-    /// Part of this client's IDs that distinguishes them from IDs of programs that used the port before.
+    /// Number in this client's IDs that distinguishes them from the IDs of programs that used the port before.
     session: u32,
     next: u32,
     unsent: Vec<u8>,
@@ -27,14 +27,14 @@ pub struct Client<P> {
 }
 
 impl<P: Read + Write> Client<P> {
-    /// Creates a client. `session` should be a random number: answers to an earlier program with the same number would
-    /// be mistaken for answers to this client.
+    /// Creates a client. `session` should be a random number: if an earlier program used the same number, its answers
+    /// would be mistaken for this client's.
     pub fn new(port: P, session: u32) -> Self {
         Self { port, session, next: 0, unsent: Vec::new(), unread: Vec::new(), answers: VecDeque::new() }
     }
 
     /// Sends a request, or queues it until the host reads the port. Returns the ID that the answer will have. If too
-    /// many requests are queued, this request is dropped and gets no answer.
+    /// many requests are queued, the new one is dropped and gets no answer.
     pub fn ask(&mut self, ask: Ask, vcpu: u16) -> io::Result<Id> {
         let id: Id = format!("{:08x}{:08x}", self.session, self.next).parse().map_err(io::Error::other)?;
         self.next = self.next.wrapping_add(1);
@@ -51,8 +51,8 @@ impl<P: Read + Write> Client<P> {
         !self.unsent.is_empty()
     }
 
-    /// Sends and receives as much as the port allows now. Returns the answer to the request with this ID, or `None` if
-    /// it has not arrived yet.
+    /// Sends and receives as much as the port allows now. Returns the answer to the request `id`, or `None` if the
+    /// answer has not arrived yet.
     pub fn answer(&mut self, id: Id) -> io::Result<Option<Answer>> {
         let moved = self.send().and_then(|()| self.receive());
         // Return it even if it arrived before the channel was closed.
@@ -116,7 +116,7 @@ mod tests {
     use super::super::protocol::Verdict;
     use super::*;
 
-    /// A port whose host's end is in the test's hands.
+    /// A port whose host's end the test controls.
     #[derive(Default)]
     struct Port {
         written: Vec<u8>,
