@@ -11,7 +11,7 @@ use crate::{
     Action, Cause, Effect, Evidence, Finding, Group, Level, Plan, Report, Risk, Rule, Setting, Subject, Verdict,
 };
 
-/// What to do about an audit's findings, and the findings themselves, in the order of importance.
+/// What an audit advises: actions, and the findings that they fix, each in order of importance.
 #[derive(Clone, Debug)]
 pub struct Advice<'a> {
     /// The most effective actions, best first. At most [`Advice::MOST`].
@@ -41,17 +41,17 @@ pub enum Doing {
     Boot {
         /// The whole command line after the change. `None` if the present command line is not known.
         line: Option<String>,
-        /// Words to add. Each replaces the present words with the same name.
+        /// Words to add. Each replaces the words on the line that have the same name.
         add: Vec<String>,
         /// Words to remove from the line.
         remove: Vec<String>,
-        /// Words that occur several times on the line. Only one of each should remain.
+        /// Words that occur several times on the line, but should occur only once.
         once: Vec<String>,
         /// The cluster operator that manages the kernel command line of this node. `None` if there is none.
         operator: Option<Operator>,
     },
     /// Work that only people can do: run commands that cannot be rolled back, change firmware settings, change cabling.
-    /// The texts are the instructions.
+    /// The strings are the instructions.
     People(Cause, Vec<String>),
     /// A question instead of a change: the user should state what the host is for, because further advice trades power,
     /// safety or features for latency.
@@ -68,7 +68,8 @@ pub struct Gain<'a> {
     pub finding: &'a Finding,
     /// The delay that the finding adds to one packet. `None` if the delay is not known.
     pub effect: Option<Nanos>,
-    /// Number of findings of the same rule with the same text that the action fixes, including [`Self::finding`].
+    /// Number of findings that the action fixes and that have the same rule and text as [`Self::finding`], which is
+    /// included.
     pub alike: usize,
     /// Whether [`Self::effect`] was read from this host. If not, it is a typical value from the rule's source.
     pub of_this_host: bool,
@@ -83,7 +84,7 @@ pub struct Caused<'a> {
     pub rules: Vec<ByRule<'a>>,
 }
 
-/// The findings of one rule. They have the rule's mechanism, magnitude and cost in common.
+/// The findings of one rule. All share the rule's mechanism, magnitude and cost.
 #[derive(Clone, Debug)]
 pub struct ByRule<'a> {
     /// The rule that made the finding.
@@ -160,7 +161,7 @@ fn boot<'a>(plan: &Plan<'a>) -> Option<Advised<'a>> {
 }
 
 /// Work for people: fixes that are neither settings nor kernel parameters. Each root cause gets one action, the fix of
-/// its worst finding. Causes that one of `actions` fixes are left out.
+/// its worst finding. Root causes that `actions` already fix are left out.
 fn people<'a>(plan: &Plan<'a>, actions: &[Advised<'a>]) -> Vec<Advised<'a>> {
     let mends = |cause: Cause| actions.iter().any(|action| action.from.iter().any(|finding| finding.cause() == cause));
     let mut all: Vec<(Cause, Vec<String>, Vec<&'a Finding>)> = Vec::new();
@@ -204,7 +205,7 @@ fn causes<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Caused<'a>> {
     all
 }
 
-/// The first element for which `is_wanted` is true. If there is none, appends a new one.
+/// Returns the first element for which `is_wanted` is true. If there is none, appends the element that `new` makes.
 fn position<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
     let at = list.iter().position(is_wanted).unwrap_or_else(|| {
         list.push(new());
@@ -233,8 +234,8 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// Rank of an action on which the others depend: first the question what the host is for, then the choice of
-    /// isolated CPUs.
+    /// How early the action must come: 2 for the question what the host is for, 1 for the choice of isolated CPUs, and
+    /// 0 for all other actions, which depend on those two.
     fn comes_before(&self) -> u8 {
         let of_set = |finding: &&Finding| finding.group == Group::CommandLine;
         match &self.step {
@@ -249,8 +250,8 @@ impl<'a> Advised<'a> {
         self.from.iter().map(|finding| finding.cause()).collect()
     }
 
-    /// Returns the gain of the action: the largest delay that was read from this host. If none was read, the typical
-    /// delay of the worst finding.
+    /// Returns the gain of the action: the largest delay that was read from this host. If no delay was read, the
+    /// typical delay of the worst finding.
     pub fn gain(&self) -> Gain<'a> {
         let own = self.from.iter().copied().filter(|finding| finding.own_delay().is_some());
         let largest = own.max_by_key(|finding| finding.own_delay());
@@ -264,8 +265,8 @@ impl<'a> Advised<'a> {
         matches!(self.step, Doing::Set(..))
     }
 
-    /// Whether the action changes which CPUs are isolated. The commands of later actions still name the CPUs that are
-    /// isolated at present.
+    /// Whether the action changes which CPUs are isolated. If so, the commands of later actions may be out of date:
+    /// they name the CPUs that are isolated now.
     pub fn changes_isolated(&self) -> bool {
         self.comes_before() == 1
     }
@@ -275,7 +276,7 @@ impl<'a> Advised<'a> {
         matches!(self.step, Doing::Ask { .. })
     }
 
-    /// Whether [`Self::lines`] is the whole kernel command line, and not a list of commands.
+    /// Whether [`Self::lines`] is the whole kernel command line rather than a list of commands.
     pub fn is_line(&self) -> bool {
         matches!(self.step, Doing::Boot { line: Some(_), operator: None, .. })
     }
@@ -306,8 +307,8 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// The costs of the action, each once: first the cost of the worst finding of each root cause, then the costs of
-    /// the other findings. So every root cause is represented even if only the first costs are shown.
+    /// The costs of the action, without repetitions: first the cost of the worst finding of each root cause, then the
+    /// costs of the other findings. So every root cause is represented even if only the first costs are shown.
     pub fn costs(&self) -> Vec<&'a str> {
         if self.is_ask() {
             return Vec::new();
@@ -351,7 +352,7 @@ impl<'a> Advised<'a> {
     }
 }
 
-/// Formats a word for a shell: in quotes, unless no character has a special meaning.
+/// Formats a word for a shell, in quotes if it contains a character with a special meaning.
 fn shell_word(word: &str) -> String {
     let is_plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '+' | ',' | ':' | '@' | '=');
@@ -386,7 +387,8 @@ impl<'a> Said<'a> {
         self.findings[0]
     }
 
-    /// The subjects of these findings as text: CPUs as one list; other subjects by name, at most the first three.
+    /// The subjects of these findings as text. CPUs become one list. Other subjects are named: all if there are at most
+    /// four, otherwise the first three.
     pub fn subject(&self) -> String {
         let subjects: Vec<&Subject> = self.findings.iter().map(|finding| &finding.judgement.subject).collect();
         let cpus = subjects.iter().map(|subject| match subject {
@@ -422,7 +424,8 @@ impl Finding {
         self.judgement.effect.and_then(Effect::lateness).filter(|_| self.effect.is_some())
     }
 
-    /// Whether both findings say the same, except about which subject.
+    /// Whether the two findings have the same verdict and text, and both or neither are accepted. Their subjects may
+    /// differ.
     fn is_like(&self, other: &Self) -> bool {
         let (a, b) = (&self.judgement, &other.judgement);
         a.verdict == b.verdict && a.found == b.found && self.accepted == other.accepted

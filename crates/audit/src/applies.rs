@@ -30,19 +30,19 @@ pub struct Applies {
     pub nic: bool,
 }
 
-/// Whether a rule applies on hardware, in a guest, or on both.
+/// The environments in which a rule applies: hardware, guests, or both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// The rule applies on hardware and in guests.
+    /// The rule applies both on hardware and in guests.
     Anywhere,
-    /// On hardware only: a guest does not have the setting or cannot change it.
+    /// The rule applies on hardware only: a guest does not have the setting or cannot change it.
     Hardware,
     /// The rule applies in a guest only.
     Guest,
 }
 
 impl Applies {
-    /// Start for rules that apply to every Linux host.
+    /// A starting point for rules that apply to every Linux host.
     pub const LINUX: Self = Self {
         os: Os::Linux,
         workloads: &[],
@@ -54,7 +54,7 @@ impl Applies {
         isolated: false,
         nic: false,
     };
-    /// Start for rules that apply to every FreeBSD host.
+    /// A starting point for rules that apply to every FreeBSD host.
     pub const FREEBSD: Self = Self { os: Os::FreeBsd, ..Self::LINUX };
 
     /// Restricts the rule to these workloads.

@@ -4,8 +4,8 @@ units::named! {
     /// The root cause of a finding. Findings with the same cause are shown together, and one action of "Do these first"
     /// fixes them.
     ///
-    /// Each rule has a root cause. If a rule covers several, the judgement names its own
-    /// ([`crate::Judgement::because`]).
+    /// Each rule has a root cause. If a rule covers several, each judgement names its own with
+    /// [`crate::Judgement::because`].
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     #[allow(missing_docs)]
     pub enum Cause {
@@ -71,8 +71,8 @@ impl Cause {
         self.texts().1
     }
 
-    /// Whether fixing this cause trades power, safety or a feature for latency. Such a fix is advised only once it is
-    /// known that latency matters ([`crate::Context::has_intent`]). For a fix of a single rule, see
+    /// Whether fixing this cause trades power, safety or a feature for latency. Such a fix is advised only if latency
+    /// is known to matter on the host ([`crate::Context::has_intent`]). For a fix of a single rule, see
     /// [`crate::Fix::traded`].
     pub const fn trades(self) -> bool {
         matches!(

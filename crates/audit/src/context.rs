@@ -11,11 +11,11 @@ pub struct Context {
     pub isolated: Intended<CpuSet>,
     /// The network interfaces that matter, by name.
     pub nics: Intended<Vec<String>>,
-    /// What the host is used for. Several uses are possible: a guest can also poll. Empty if not known.
+    /// What the host is used for. There can be several uses: a guest can also poll. Empty if not known.
     pub workloads: Intended<Vec<Workload>>,
     /// The latency goal. `None` if the user stated none.
     pub goal: Option<Goal>,
-    /// Warnings about statements of the user that contradict the host, and are therefore ignored.
+    /// Warnings about statements of the user that are ignored because they contradict the host.
     pub notes: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ pub struct Context {
 pub struct Intended<T> {
     /// The value that was stated or inferred.
     pub value: T,
-    /// Where the value comes from.
+    /// Whether the value was stated or inferred.
     pub how: How,
 }
 
@@ -33,9 +33,9 @@ pub struct Intended<T> {
 pub enum How {
     /// The user stated the value.
     Given,
-    /// The value was inferred from what the host shows; the text names the evidence.
+    /// The value was inferred from the host. The string names the evidence.
     Inferred(String),
-    /// The user did not state the value, and the host does not show it.
+    /// The value is missing: the user did not state it, and nothing on the host shows it.
     #[default]
     Nowhere,
 }
@@ -68,8 +68,8 @@ pub struct Goal {
 }
 
 impl Context {
-    /// The longest accepted wake-up time if the user gives no goal: 10 us. Low-latency profiles limit idle states to 1
-    /// to 10 us (tuned, `force_latency`).
+    /// The longest accepted wake-up time if the user states no goal: 10 us. Low-latency profiles limit the exit latency
+    /// of idle states to 1 to 10 us (tuned, `force_latency`).
     pub const DEFAULT_BUDGET: Nanos = Nanos::from_micros(10);
 
     /// Whether the application only polls and never waits for interrupts, so that no packet waits for a wake-up.

@@ -7,14 +7,14 @@ use crate::{Finding, Level, Report, Subject};
 /// One difference between two audits.
 #[derive(Clone, Debug)]
 pub struct Difference<'a> {
-    /// Rule and subject of the compared findings. It contains both subjects if they differ, for example because the
-    /// hosts have different CPUs.
+    /// Rule and subject of the compared findings. If the two subjects differ, for example because the hosts have
+    /// different CPUs, the key contains both.
     pub key: String,
     /// The kind of difference.
     pub kind: DifferenceKind,
-    /// The finding of the first audit. `None` if the first audit has none on this subject.
+    /// The finding of the first audit. `None` if it has no finding to compare with `after`.
     pub before: Option<&'a Finding>,
-    /// The finding of the second audit. `None` if the second audit has none on this subject.
+    /// The finding of the second audit. `None` if it has no finding to compare with `before`.
     pub after: Option<&'a Finding>,
 }
 
@@ -26,19 +26,19 @@ units::named! {
         Worse = "worse",
         /// Both audits have the same verdict, but the value in the finding differs.
         Changed = "changed",
-        /// One audit has a verdict, and the verdict of the other is unknown or not applicable.
+        /// One audit has a verdict; in the other, the verdict is unknown or not applicable.
         Unclear = "unclear",
         /// The second audit lacks a finding that the first audit has, or its finding is less severe.
         Better = "better",
     }
 }
 
-/// Compares two audits and returns the differences, those that got worse first. If both audits passed, a differing
-/// value is left out.
+/// Compares two audits and returns the differences, those that got worse first. A differing value is no difference if
+/// both audits passed.
 ///
-/// Findings of the same rule on the same subject are compared first. The remaining findings of the same rule are
-/// matched more loosely: first CPUs with other CPUs and a kernel parameter with another value of the same parameter,
-/// then the only finding of the rule on each host.
+/// Findings of the same rule on the same subject are paired first. The remaining findings of a rule are paired more
+/// loosely: first CPUs with other CPUs, and a kernel parameter with another value of it; then the only remaining
+/// finding of the rule on each host.
 pub fn difference<'a>(before: &'a Report, after: &'a Report) -> Vec<Difference<'a>> {
     let mut left: (Vec<&Finding>, Vec<&Finding>) = (before.findings.iter().collect(), after.findings.iter().collect());
     let mut pairs = Vec::new();
@@ -57,8 +57,8 @@ pub fn difference<'a>(before: &'a Report, after: &'a Report) -> Vec<Difference<'
 
 type Pair<'a> = (Option<&'a Finding>, Option<&'a Finding>);
 
-/// Takes findings with the same name out of both lists and pairs them, worst first. With `alone`, pairs them only if
-/// each side has exactly one such finding, and the two can be compared.
+/// Moves findings from `left` to `pairs`: those for which `name` returns the same string, worst first. With `alone`,
+/// pairs two findings only if each side has exactly one of this name, and `alone` accepts the two.
 fn pair<'a>(
     left: &mut (Vec<&'a Finding>, Vec<&'a Finding>),
     pairs: &mut Vec<Pair<'a>>,
@@ -98,7 +98,8 @@ fn pair<'a>(
     *left = rest;
 }
 
-/// The rule, with the part of the subject that would be the same on a host with other CPUs.
+/// A name for loose pairing: the rule, and the subject without its CPU numbers or parameter value. `None` if the
+/// subject is neither CPUs nor a parameter.
 fn alike(finding: &Finding) -> Option<String> {
     match &finding.judgement.subject {
         Subject::Cpus(_) => Some(format!("{} CPUs", finding.rule.id)),
@@ -107,8 +108,8 @@ fn alike(finding: &Finding) -> Option<String> {
     }
 }
 
-/// Whether two findings can be compared: their subjects are of the same kind, or one is about the whole host and the
-/// other about a part of it. Findings about different kernel parameters cannot be compared.
+/// Whether two findings of a rule can be compared: their subjects are of the same kind, or one subject is the whole
+/// host. Two kernel parameters cannot be compared.
 fn comparable(a: &Finding, b: &Finding) -> bool {
     let (a, b) = (&a.judgement.subject, &b.judgement.subject);
     let same = a.name() == b.name() && !matches!(a, Subject::Parameter(_));

@@ -8,7 +8,7 @@ use crate::remedy::{Remedy, Values};
 use crate::wording::singular;
 use crate::{Context, Effect, Group, Judgement, Rule, Step, Verdict};
 
-/// A judgement together with its rule, and with a fix for this host.
+/// A judgement, its rule, and its fix for this host.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The group of the rule in the report.
@@ -22,14 +22,14 @@ pub struct Finding {
     /// How long one packet waits because of the finding. `None` if no packet waits (see [`Self::slower`]), or if the
     /// time is not known.
     pub effect: Option<Nanos>,
-    /// Whether the finding makes the work on each packet take longer, without making a packet wait.
+    /// Whether the finding makes the work on each packet slower, without making packets wait.
     pub slower: bool,
     /// Whether a baseline lists the finding as known and accepted.
     pub accepted: bool,
 }
 
 impl Finding {
-    /// Completes a judgement to a finding.
+    /// Creates a finding from a judgement.
     pub(crate) fn new(
         group: Group,
         rule: &'static Rule,
@@ -62,7 +62,7 @@ impl Finding {
         self.rule.fix.trade || self.cause().trades()
     }
 
-    /// What the fix of the finding costs and risks. Empty if there is nothing to fix, or if it cannot be fixed.
+    /// What the fix of the finding costs and risks. Empty if there is nothing to fix, or if no fix is possible.
     pub fn cost(&self) -> &str {
         let is_idle = self.fix.steps().count() > 0 && self.fix.steps().all(Step::is_nothing);
         if is_idle || self.judgement.verdict.weight() < Verdict::SourcesDisagree.weight() {
@@ -71,7 +71,7 @@ impl Finding {
         self.judgement.cost.as_deref().unwrap_or(self.rule.cost)
     }
 
-    /// Returns in words how much delay the finding's mechanism adds on this host, and the source of that number.
+    /// Returns the delay that the finding's mechanism adds, in words, and the source of the numbers.
     pub fn magnitude(&self) -> (String, String) {
         let general = &self.rule.magnitude;
         match self.judgement.also {
@@ -80,13 +80,12 @@ impl Finding {
         }
     }
 
-    /// The sources that recommend the opposite, of the rule and of this judgement.
+    /// Sources that recommend the opposite of the fix: those of the rule, and that of this judgement.
     pub fn conflicts(&self) -> impl Iterator<Item = &'static str> {
         self.rule.fix.conflicts.iter().copied().chain(self.judgement.against)
     }
 
-    /// Returns the key that identifies the finding across audits (rule and subject), as written on a line of a baseline
-    /// file.
+    /// Returns the key that identifies the finding across audits: rule and subject, as in a baseline file.
     pub fn key(&self) -> String {
         format!("{} {}", self.rule.id, self.judgement.subject)
             .replace(|c: char| c == '\n' || units::acts(c), "\u{fffd}")

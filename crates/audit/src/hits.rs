@@ -9,11 +9,11 @@ use units::Nanos;
 pub struct Hit {
     /// Label of the row in /proc/interrupts or /proc/softirqs, for example `55`, `LOC` or `NET_RX`.
     pub label: String,
-    /// Name of the source for people: `ens1f0-TxRx-3`, `Local timer interrupts`.
+    /// Human-readable name of the source, such as `ens1f0-TxRx-3` or `Local timer interrupts`.
     pub name: String,
     /// The kind of interruption.
     pub kind: HitKind,
-    /// Pairs of a CPU number and the number of interruptions of that CPU. CPUs without interruptions are left out.
+    /// Number of interruptions by CPU number. CPUs without interruptions are left out.
     pub counts: Vec<(u32, u64)>,
     /// Total number of interruptions on all CPUs of the set.
     pub total: u64,
@@ -35,14 +35,14 @@ units::named! {
 /// All interrupts and softirqs that interrupted a set of CPUs, and the time over which they were counted.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hits {
-    /// The sources, the most frequent first.
+    /// The interrupts and softirqs, the most frequent first.
     pub list: Vec<Hit>,
-    /// Length of the interval over which interruptions were counted. `None` means since boot.
+    /// Length of the interval in which interruptions were counted. `None` if they were counted since boot.
     pub during: Option<Nanos>,
 }
 
 /// Counts what interrupted a set of CPUs: between the two readings if `facts` has two, otherwise since boot. `None` if
-/// the host's interrupts are not known.
+/// the interrupts of the host are not known.
 pub fn hits(facts: &Facts, cpus: &CpuSet) -> Option<Hits> {
     let interval = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
     let counters = interval.map_or(&facts.counters, |interval| &interval.change);
@@ -75,7 +75,7 @@ fn rows(table: &CountTable, cpus: &CpuSet, facts: &Facts, softirq: bool) -> Vec<
     table.rows.iter().filter_map(one).collect()
 }
 
-/// The users of an interrupt, from the rest of its line: the text after the name of the chip and the trigger.
+/// The users of an interrupt: what follows the interrupt's chip and trigger in its line of /proc/interrupts.
 fn users(description: &str) -> String {
     let triggers = ["edge", "level", "fasteoi", "Edge", "Level"];
     let mut words = description.split_whitespace();

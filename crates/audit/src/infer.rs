@@ -7,7 +7,7 @@ use host::facts::{CpuSet, Link, Os, is_interface_name};
 
 use crate::{Context, Goal, Intended, Workload};
 
-/// What the user stated about the purpose of the host. A value that is `None` is inferred from the host (see
+/// What the user stated about the purpose of the host. If a field is `None`, its value is inferred from the host (see
 /// [`Context`]).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Intent {
@@ -17,12 +17,12 @@ pub struct Intent {
     pub nics: Option<Vec<String>>,
     /// What the host is used for.
     pub workloads: Option<Vec<Workload>>,
-    /// The latency goal. It cannot be inferred, so `None` means that there is no goal.
+    /// The latency goal. `None` means that there is no goal, because a goal cannot be inferred.
     pub goal: Option<Goal>,
 }
 
 impl Context {
-    /// Determines what the host is used for: what the user stated, otherwise what the host shows.
+    /// Determines the purpose of the host: as the user stated it, otherwise as the host shows it.
     pub fn of(facts: &Facts, intent: &Intent) -> Self {
         let isolated = match &intent.isolated {
             Some(set) => Intended::given(set.clone()),
@@ -47,7 +47,7 @@ impl Context {
     }
 }
 
-/// The CPUs that any isolation mechanism on this host names.
+/// All CPUs that some isolation mechanism of this host isolates.
 fn isolated(facts: &Facts) -> Intended<CpuSet> {
     let present = facts.cpus.all();
     let mut all = CpuSet::new();
@@ -79,8 +79,7 @@ fn isolated(facts: &Facts) -> Intended<CpuSet> {
     }
 }
 
-/// The interfaces that have a device and are up. If any of them has traffic, only those with traffic, the busiest
-/// first.
+/// The interfaces that are up and have a device. If some of them have had traffic, only those, the busiest first.
 fn nics(facts: &Facts) -> Intended<Vec<String>> {
     if facts.origin.os == Os::FreeBsd {
         let interfaces = facts.freebsd.value().and_then(|bsd| bsd.interfaces.value());
@@ -121,8 +120,8 @@ fn nics(facts: &Facts) -> Intended<Vec<String>> {
     }
 }
 
-/// The interfaces that appear in the names of interrupts, for hosts whose interfaces are not known: `eno3-TxRx-0`,
-/// `i40e-ens1f0-TxRx-3`.
+/// The interfaces that the names of interrupts contain, such as `eno3-TxRx-0` and `i40e-ens1f0-TxRx-3`. For hosts whose
+/// interfaces are not known.
 fn from_interrupts(facts: &Facts) -> Intended<Vec<String>> {
     let Some(table) = facts.counters.interrupts.value() else { return Intended::default() };
     let mut names: BTreeMap<&str, u64> = BTreeMap::new();
@@ -140,7 +139,7 @@ fn from_interrupts(facts: &Facts) -> Intended<Vec<String>> {
     if names.is_empty() { Intended::default() } else { Intended::inferred(names, "names of interrupts that counted") }
 }
 
-/// Whether this driver is for interfaces that a hypervisor provides. Such interfaces need not be on PCI.
+/// Whether the driver is for interfaces that a hypervisor provides. Such interfaces need not be PCI devices.
 fn is_virtual_nic(driver: &str) -> bool {
     ["virtio_net", "hv_netvsc", "xen-netfront", "vif", "ena", "gve", "vmxnet3"].contains(&driver)
 }
@@ -171,7 +170,7 @@ fn workloads(facts: &Facts, isolated: &CpuSet) -> Intended<Vec<Workload>> {
     Intended::inferred(workloads, from.join("; "))
 }
 
-/// The evidence that an application polls its interfaces. `None` if there is none.
+/// The evidence that an application polls its interfaces. `None` if nothing shows this.
 fn polls(facts: &Facts) -> Option<String> {
     let names = [
         "dpdk-worker",

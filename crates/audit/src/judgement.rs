@@ -7,8 +7,8 @@ use units::Nanos;
 
 use crate::{Cause, Effect, Verdict};
 
-/// The result of a judge (the function of a rule that checks a host): one judgement per subject, or the reason why
-/// there is no judgement.
+/// What a judge (the function of a rule that checks a host) returns: one judgement per subject, or the reason why there
+/// is none.
 pub type Judged = Result<Vec<Judgement>, Skip>;
 
 /// Why a judge gives no verdict.
@@ -18,10 +18,10 @@ pub enum Skip {
     Unknown {
         /// Why the answer cannot be known.
         reason: Box<str>,
-        /// The source that must be read to know the answer. `None` if no source would help.
+        /// The source to read in order to know the answer. `None` if no source would help.
         source: Option<Source>,
     },
-    /// The question does not apply to this host.
+    /// The question does not apply to this host, for this reason.
     NotApplicable(Box<str>),
 }
 
@@ -36,8 +36,8 @@ impl Skip {
         Self::NotApplicable(reason.into())
     }
 
-    /// Creates the result for a fact without a value: [`Skip::NotApplicable`] if the host does not have the thing that
-    /// the fact describes, [`Skip::Unknown`] if the value is merely not known.
+    /// Creates the result for a fact without a value: [`Skip::NotApplicable`] if the host lacks what the fact
+    /// describes, [`Skip::Unknown`] if the value is not known.
     pub fn of<T>(fact: &Fact<T>) -> Self {
         let source = fact.source();
         match fact.why() {
@@ -48,15 +48,14 @@ impl Skip {
     }
 }
 
-/// Returns the value of a fact that a judge needs: `let policy = known(&facts.pci.aspm_policy)?;`. Without a value, the
-/// error is [`Skip::NotApplicable`] if the host does not have the thing that the fact describes, and [`Skip::Unknown`]
-/// if the value is not known.
+/// Returns the value of a fact that a judge needs: `let policy = known(&facts.pci.aspm_policy)?;`. The error is
+/// [`Skip::NotApplicable`] if the host lacks what the fact describes, and [`Skip::Unknown`] if the value is not known.
 pub fn known<T>(fact: &Fact<T>) -> Result<&T, Skip> {
     fact.value().ok_or_else(|| Skip::of(fact))
 }
 
-/// Like [`known`], for a fact whose absence is also an answer: returns `Ok(None)` if the host does not have the thing
-/// that the fact describes. The error is [`Skip::Unknown`] if the value is not known.
+/// Like [`known`], but returns `Ok(None)` if the host lacks what the fact describes. The error is [`Skip::Unknown`] if
+/// the value is not known.
 pub fn settled<T>(fact: &Fact<T>) -> Result<Option<&T>, Skip> {
     fact.settled().ok_or_else(|| Skip::of(fact))
 }
@@ -72,29 +71,27 @@ pub struct Judgement {
     pub found: String,
     /// The facts on which the verdict is based.
     pub evidence: Vec<Evidence>,
-    /// Commands that show more details, with concrete values. If empty, the commands of the rule apply.
+    /// Commands that show more details, with concrete values. If empty, those of the rule apply.
     pub look: Vec<String>,
-    /// Commands that fix the problem until the next boot, with concrete values. If empty, the commands of the rule
-    /// apply.
+    /// Commands that fix the problem until the next boot, with concrete values. If empty, those of the rule apply.
     pub now: Vec<String>,
-    /// Settings that fix the problem permanently, with concrete values. If empty, the settings of the rule apply.
+    /// Settings that fix the problem permanently, with concrete values. If empty, those of the rule apply.
     pub for_good: Vec<String>,
-    /// The effect on one packet on this host. `None`: the rule's effect applies.
+    /// The effect on one packet on this host. `None` if the effect stated by the rule applies.
     pub effect: Option<Effect>,
-    /// The root cause. `None`: the rule's root cause applies.
+    /// The root cause. `None` if the rule's root cause applies.
     pub cause: Option<Cause>,
-    /// The cost of the fix on this host. `None`: the rule's cost applies.
+    /// The cost of the fix on this host. `None` if the cost stated by the rule applies.
     pub cost: Option<String>,
-    /// A further effect on this host, in addition to [`crate::Rule::magnitude`]: the text and its source.
+    /// An effect on this host besides [`crate::Rule::magnitude`]: its description and its source.
     pub also: Option<(&'static str, &'static str)>,
-    /// A source that recommends the opposite for this host only. ([`crate::Fix::conflicts`] applies to all hosts.)
+    /// A source that recommends the opposite for this host. For all hosts, see [`crate::Fix::conflicts`].
     pub against: Option<&'static str>,
 }
 
 impl Judgement {
-    /// Creates a pass for the host as a whole. If a judge is called for each CPU or interface, that CPU or interface
-    /// later replaces the host as the subject. The same applies to [`Self::warn`], [`Self::fail`] and
-    /// [`Self::disagree`].
+    /// Creates a pass for the host as a whole. If the judge judges CPUs or interfaces separately, the audit later sets
+    /// the CPU or interface as the subject. The same applies to [`Self::warn`], [`Self::fail`] and [`Self::disagree`].
     pub fn pass(found: impl Into<String>) -> Self {
         Self::pass_for(Subject::Host, found)
     }
@@ -109,8 +106,7 @@ impl Judgement {
         Self::fail_for(Subject::Host, found)
     }
 
-    /// Creates a choice for the host as a whole: good sources recommend opposite things, and the host follows one of
-    /// them.
+    /// Creates a choice for the host as a whole: good sources give opposite advice, and the host follows one side.
     pub fn disagree(found: impl Into<String>) -> Self {
         Self::disagree_for(Subject::Host, found)
     }
@@ -130,13 +126,13 @@ impl Judgement {
         Self::new(Verdict::Fail, subject, found)
     }
 
-    /// Creates a choice for this subject: good sources recommend opposite things, and the subject follows one of them.
+    /// Creates a choice for this subject: good sources give opposite advice, and the subject follows one side.
     pub fn disagree_for(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::SourcesDisagree, subject, found)
     }
 
-    /// Creates a judgement for a subject whose fact has no value; the verdict says why. Other subjects can have a
-    /// verdict.
+    /// Creates a judgement for a subject whose fact has no value: unknown or not applicable, with the reason. For
+    /// judges that have verdicts on other subjects.
     pub fn unknown<T>(subject: impl Into<Subject>, fact: &Fact<T>) -> Self {
         Self::skipped(subject, Skip::of(fact))
     }
@@ -167,12 +163,12 @@ impl Judgement {
         }
     }
 
-    /// Adds a fact as evidence, with value and source. If the fact has no value, the evidence says so.
+    /// Adds a fact as evidence, with its value and source. If the fact has no value, the evidence says so.
     pub fn see<T: fmt::Display>(self, fact: &Fact<T>) -> Self {
         self.see_as(fact.to_string(), fact.source())
     }
 
-    /// Adds a fact as evidence. `None` adds no evidence.
+    /// Adds a fact as evidence. Does nothing for `None`.
     pub fn see_if<T: fmt::Display>(self, fact: Option<&Fact<T>>) -> Self {
         match fact {
             Some(fact) => self.see(fact),
@@ -180,8 +176,8 @@ impl Judgement {
         }
     }
 
-    /// Adds a boolean fact as evidence: the text `yes` if it is true, `no` if it is false. If the fact has no value,
-    /// the evidence says so.
+    /// Adds a boolean fact as evidence, in the words of `yes` if it is true and of `no` if it is false. If the fact has
+    /// no value, the evidence says so.
     pub fn see_whether(self, fact: &Fact<bool>, yes: &str, no: &str) -> Self {
         let value = match fact.value() {
             Some(true) => yes.to_owned(),
@@ -191,7 +187,7 @@ impl Judgement {
         self.see_as(value, fact.source())
     }
 
-    /// Adds evidence as text, for values that were derived, or facts that cannot be printed directly.
+    /// Adds evidence as text, for derived values and for facts that cannot be printed directly.
     pub fn see_as(mut self, value: impl Into<String>, source: impl fmt::Display) -> Self {
         self.evidence.push(Evidence { value: value.into(), source: source.to_string() });
         self
@@ -215,7 +211,7 @@ impl Judgement {
         self
     }
 
-    /// Sets the time for which one packet waits on this host.
+    /// Sets how long one packet waits on this host.
     pub fn takes(mut self, lateness: Nanos) -> Self {
         self.effect = Some(Effect::Late(lateness));
         self

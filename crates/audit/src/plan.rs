@@ -1,7 +1,7 @@
 //! Combines the fixes of findings into one plan: settings for `apus tune`, one kernel command line, and work for
 //! people.
 //!
-//! A plan only collects fixes. When the report was made, fixes that contradict each other were already resolved.
+//! A plan only collects fixes. Contradictions between fixes were already resolved when the report was made.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ pub struct Plan<'a> {
     pub kernel: KernelLine<'a>,
     /// Findings for which neither `settings` nor `kernel` has a fix.
     pub left: Vec<&'a Finding>,
-    /// Number of findings with a fix in [`Self::settings`] or in the words that [`Self::kernel`] adds.
+    /// Number of findings with a fix in [`Self::settings`], or among the words that [`Self::kernel`] adds.
     pub mends: usize,
 }
 
@@ -34,21 +34,21 @@ pub struct Planned<'a, T> {
     pub from: Vec<&'a Finding>,
 }
 
-/// The changes of the kernel command line that fix findings.
+/// Changes of the kernel command line that fix findings.
 #[derive(Clone, Debug, Default)]
 pub struct KernelLine<'a> {
     /// The command line with which the host was booted. `None` if it is not known.
     pub now: Option<&'a CommandLine>,
-    /// Words to add. Each replaces the present words with the same name.
+    /// Words to add. Each replaces the words on the line that have the same name.
     pub add: Vec<Planned<'a, Parameter>>,
-    /// Words to remove. A word without a value stands for the word with any value.
+    /// Words to remove. If a word here has no value, it is removed with any value.
     pub remove: Vec<Planned<'a, Parameter>>,
-    /// Words that occur several times on the line with the same value. All but one of each should be removed.
+    /// Words that occur several times on the line with the same value, but should occur only once.
     pub once: Vec<Planned<'a, Parameter>>,
 }
 
 /// Makes a plan that fixes warnings and failures, except those that a baseline accepts. Choices on which sources
-/// disagree are left out, because the user must decide them.
+/// disagree are left to the user.
 pub fn plan(report: &Report) -> Plan<'_> {
     plan_of(report, |_| true)
 }
@@ -74,7 +74,7 @@ pub(crate) fn plan_of(report: &Report, is_asked: impl Fn(&Finding) -> bool) -> P
     Plan { settings: disjoint(settings), kernel, left, mends }
 }
 
-/// The word that, according to the finding, is on the line several times with the same value.
+/// The word that the finding reports as repeated on the line with the same value. `None` for other findings.
 fn repeated(finding: &Finding) -> Option<Parameter> {
     let Subject::Parameter(text) = &finding.judgement.subject else { return None };
     match &CommandLine::parse(text).parameters[..] {
@@ -90,10 +90,10 @@ fn join<'a, T: Clone + PartialEq>(list: &mut Vec<Planned<'a, T>>, what: &T, find
     }
 }
 
-/// Splits the CPU sets of settings so that they are disjoint. Otherwise the setting for one set could overwrite
+/// Splits the CPU sets of settings into disjoint sets. Otherwise the setting for one set could overwrite that for
 /// another.
 fn disjoint(settings: Vec<Planned<'_, Setting>>) -> Vec<Planned<'_, Setting>> {
-    /// The value that each CPU gets, with the findings that require it.
+    /// For each setting of one CPU: the value, and the findings that require it.
     type Wishes<'a> = BTreeMap<OfCpus, (String, Vec<&'a Finding>)>;
     let mut of_cpu: BTreeMap<u32, Wishes<'_>> = BTreeMap::new();
     let mut rest = Vec::new();
@@ -192,8 +192,9 @@ impl KernelLine<'_> {
         self.add.is_empty() && self.remove.is_empty() && self.once.is_empty()
     }
 
-    /// Returns the whole command line after the change. Unchanged words keep their place, replaced ones take the place
-    /// of the first word with their name, and new ones come last. `None` if the present command line is not known.
+    /// Returns the whole command line after the change. Unchanged words keep their position, a replacement takes the
+    /// position of the first word with its name, and new words come last. `None` if the present command line is not
+    /// known.
     pub fn merged(&self) -> Option<CommandLine> {
         let words = |list: &[Planned<'_, Parameter>]| list.iter().map(|word| word.what.clone()).collect::<Vec<_>>();
         let merged = merged(self.now?, &words(&self.add), &words(&self.remove));
@@ -228,7 +229,7 @@ pub(crate) fn merged(now: &CommandLine, add: &[Parameter], remove: &[Parameter])
     CommandLine::parse(&words.join(" "))
 }
 
-/// The text as one line, without characters that would end a comment.
+/// Formats the text as one line, without characters that would end a comment.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

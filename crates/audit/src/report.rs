@@ -1,4 +1,4 @@
-//! Runs all rules on one host, and reports the result.
+//! Runs all rules on one host, and collects the findings.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,11 @@ use crate::{Context, Finding, Group, Intent, Judgement, Rule, Skip, Subject, Ver
 pub struct Report {
     /// What the audit assumed about the purpose of the host.
     pub context: Context,
-    /// All findings, the most important first: with a latency goal, sorted by the delay that they add; without one, by
-    /// verdict.
+    /// All findings, the most important first: sorted by added delay if there is a latency goal, otherwise by verdict.
     pub findings: Vec<Finding>,
     /// The command line with which the host was booted. `None` if it is not known.
     pub line: Option<CommandLine>,
-    /// The name of the audited recording, as the user typed it. `None` if the running host, or single files, were
+    /// The name of the audited recording, as the user typed it. `None` if the running host or single files were
     /// audited.
     pub recording: Option<String>,
 }
@@ -47,7 +46,7 @@ units::named! {
     pub enum Level {
         /// Every verdict, including pass and not applicable.
         All = "all",
-        /// Unknown verdicts, and everything above: choices, warnings and failures.
+        /// Unknown verdicts, choices, warnings and failures.
         Unknown = "unknown",
         /// Choices on which sources disagree, warnings and failures.
         Choice = "choice",
@@ -58,7 +57,7 @@ units::named! {
     }
 }
 
-/// Number of findings by verdict.
+/// Number of findings with each verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Tally {
@@ -149,7 +148,7 @@ impl Report {
         unused.into_iter().cloned().collect()
     }
 
-    /// Returns the warnings and failures that add a known delay, each with this delay per packet, the largest first.
+    /// Returns the warnings and failures that add a known delay, each with its delay per packet, in descending order.
     /// Accepted findings are left out.
     pub fn budget(&self) -> Vec<(&Finding, Nanos)> {
         let mut takes: Vec<(&Finding, Nanos)> =
@@ -189,7 +188,7 @@ impl Finding {
 }
 
 impl Selection {
-    /// Whether the selection includes `rule`, which is in `group`.
+    /// Whether the selection includes `rule` of `group`.
     pub fn has(&self, group: Group, rule: &Rule) -> bool {
         let named = |list: &[Selector]| list.iter().any(|selector| selector.names(group, rule));
         (self.only.is_empty() || named(&self.only)) && !named(&self.skip)

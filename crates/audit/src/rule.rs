@@ -33,15 +33,15 @@ pub struct Rule {
 }
 
 /// The effect of a mechanism on a packet. Only waiting times ([`Late`](Self::Late)) can be added up to a latency.
-/// Slower work ([`Slower`](Self::Slower)) has no time, because no setting shows how much longer the work takes.
+/// [`Slower`](Self::Slower) has no time, because no setting shows how much longer the work takes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Effect {
-    /// Either no document states how large the delay is, or the effect is not a delay.
+    /// The effect is not a delay, or no document states how large the delay is.
     Unsized,
     /// The work on each packet takes longer, but no packet waits: a lower frequency, a cache miss, a slower clock.
     Slower,
-    /// The packet waits for this time while nothing is done for it: an exit from an idle state, a delayed interrupt, a
-    /// CPU that is busy with something else.
+    /// The packet waits for this time: for an exit from an idle state, for a delayed interrupt, or for a CPU that is
+    /// busy with something else.
     Late(Nanos),
 }
 
@@ -77,7 +77,7 @@ impl Magnitude {
         Self { text, effect: Effect::Slower, source }
     }
 
-    /// Creates a magnitude without a time: no document states how large the delay is, or the effect is not a delay.
+    /// Creates a magnitude without a time: the effect is not a delay, or no document states how large the delay is.
     pub const fn untimed(text: &'static str, source: &'static str) -> Self {
         Self { text, effect: Effect::Unsized, source }
     }
@@ -87,17 +87,17 @@ impl Magnitude {
 ///
 /// The audit fills in these placeholders: `{isolated}` and `{housekeeping}` (CPU lists), `{isolated-mask}` and
 /// `{housekeeping-mask}` (hexadecimal masks), `{nic}` (the subject if it is an interface, otherwise the first interface
-/// of the intent), `{cpu}` (the subject's CPUs as a list), `{cpu-words}` (the same for a shell's loop), `{idle-limit}`
-/// (the exit latency that the goal allows), `{irq}`, `{device}`, and `{bounds}` (cpupower's limits of the frequency; a
-/// line with `{bounds}` becomes one line per base frequency).
+/// of the intent), `{cpu}` (the subject's CPUs as a list), `{cpu-words}` (the same CPUs as words of a shell loop),
+/// `{idle-limit}` (the exit latency that the goal allows), `{irq}`, `{device}`, and `{bounds}` (frequency limits as
+/// options of cpupower; a line with `{bounds}` becomes one line per base frequency).
 ///
-/// If a value is not known, the line is replaced by the option of `apus audit` that supplies it, so no template
-/// contains a word that a person must replace. A command is a line that a shell accepts; further text is its comment. A
+/// If a value is not known, the option of `apus audit` that supplies the value replaces the line, so users never have
+/// to fill in a placeholder themselves. A command is a line that a shell accepts; explanations are shell comments. A
 /// judgement can supply its own lines with [`crate::Judgement::now`], [`crate::Judgement::for_good`] and
 /// [`crate::Judgement::look`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fix {
-    /// Commands for diagnosis, which fix nothing. `None` if the evidence suffices.
+    /// Commands that only show more details, and fix nothing. `None` if the evidence suffices.
     pub look: Option<&'static str>,
     /// Commands that fix the running host. `None` if it cannot be fixed without a reboot.
     pub runtime: Option<&'static str>,
@@ -108,16 +108,16 @@ pub struct Fix {
     pub reboot: bool,
     /// Whether a person must first decide or check something. If so, `apus audit --fix` does not write the fix.
     pub decision: bool,
-    /// Whether the fix trades power, safety or a feature for latency. Such a fix is among the first things to do only
-    /// if it is known that latency matters ([`Context::has_intent`]). For a cause whose fixes all trade, see
+    /// Whether the fix trades power, safety or a feature for latency. Such a fix is among the first actions only if
+    /// latency is known to matter on the host ([`Context::has_intent`]). For a cause whose fixes all trade, see
     /// [`Cause::trades`].
     pub trade: bool,
-    /// Sources, or identifiers of rules, that recommend the opposite. Empty for most fixes.
+    /// Sources that recommend the opposite, or identifiers of rules that do. Empty for most fixes.
     pub conflicts: &'static [&'static str],
 }
 
 impl Fix {
-    /// There is no fix.
+    /// No fix.
     pub const NONE: Self = Self {
         look: None,
         runtime: None,
@@ -154,7 +154,7 @@ impl Fix {
         Self { persistent: Some(persistent), ..Self::NONE }
     }
 
-    /// Creates a fix that is only a diagnosis: commands whose result decides what to do.
+    /// Creates a fix that is only a diagnosis: the output of the commands decides what to do.
     pub const fn look(commands: &'static str) -> Self {
         Self { look: Some(commands), ..Self::NONE }
     }
@@ -164,13 +164,13 @@ impl Fix {
         Self { decision: true, ..self }
     }
 
-    /// Marks the fix as one that trades power, safety or a feature for latency. It is then among the first things to do
-    /// only if it is known that latency matters.
+    /// Marks the fix as one that trades power, safety or a feature for latency. Such a fix is among the first actions
+    /// only if latency is known to matter on the host.
     pub const fn traded(self) -> Self {
         Self { trade: true, ..self }
     }
 
-    /// Adds sources, or identifiers of rules, that recommend the opposite.
+    /// Adds sources that recommend the opposite, or identifiers of rules that do.
     pub const fn against(self, conflicts: &'static [&'static str]) -> Self {
         Self { conflicts, ..self }
     }
@@ -182,7 +182,7 @@ impl Fix {
 }
 
 units::named! {
-    /// The groups of the report, in the report's order.
+    /// Groups of rules, in the order of docs/rules.md.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Group {
         /// Contradictions on the kernel command line, and differences between it and the running host.

@@ -1,10 +1,10 @@
-//! The description of the machine (facts), and its settings (knobs).
+//! The description of the host (facts), and its settings (knobs).
 //!
 //! **Law:** only this crate reads the host's description, and only this crate changes the host. Every change goes
 //! through the journal, so that it can be rolled back.
 //!
-//! [`facts`] reads a live host, a folder or an archive. An unknown value is never a number: each [`Fact`] either has a
-//! value or says why it has none. [`snapshot`] saves a host's state to a file. [`nic`] reads and changes the settings
+//! [`facts`] reads a live host, a folder or an archive. No number stands for an unknown value: each [`Fact`] either has
+//! a value or says why it has none. [`snapshot`] saves a host's state to a file. [`nic`] reads and changes the settings
 //! of network interfaces, for facts and knobs.
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

@@ -1,4 +1,4 @@
-//! Drops privileges that are not needed.
+//! Drops privileges that Apus does not need.
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, remove_capability_from_bounding_set,
@@ -7,7 +7,7 @@ use rustix::thread::{
 
 use crate::knob::{Access, AnySetting, Error, Lasts, Setting as _, along};
 
-/// The capabilities (capabilities(7)) that root needs to change these settings and to keep its journal.
+/// The capabilities (capabilities(7)) that a process with user ID 0 needs to change these settings.
 pub fn needed<'a>(settings: impl IntoIterator<Item = &'a AnySetting>) -> CapabilitySet {
     settings.into_iter().fold(CapabilitySet::empty(), |needed, setting| {
         // A replaced file of configuration keeps its owner and its mode.
@@ -17,8 +17,7 @@ pub fn needed<'a>(settings: impl IntoIterator<Item = &'a AnySetting>) -> Capabil
     })
 }
 
-/// The capabilities needed to change these settings, including the other settings that such changes affect on this
-/// machine.
+/// The capabilities needed to change these settings and the other settings that the changes affect on this machine.
 pub fn needed_to_change<'a>(
     access: &Access,
     settings: impl IntoIterator<Item = &'a AnySetting>,
@@ -28,8 +27,8 @@ pub fn needed_to_change<'a>(
     })
 }
 
-/// Permanently drops all capabilities of the process except those in `keep`; programs that it starts get no others
-/// either. The process must have only one thread.
+/// Permanently drops all capabilities of the process except those in `keep`. Programs that the process starts cannot
+/// regain them. The process must have only one thread.
 pub fn keep_only(keep: CapabilitySet) -> Result<(), Error> {
     let failed = |e: rustix::io::Errno| Error::of("give up capabilities", &e.into());
     let now = capabilities(None).map_err(failed)?.permitted;
@@ -48,14 +47,14 @@ pub fn keep_only(keep: CapabilitySet) -> Result<(), Error> {
     set_no_new_privs(true).map_err(failed)
 }
 
-/// Makes the calling thread's capabilities ineffective, except those in `keep`, until the thread calls [`resume`].
+/// Suspends the calling thread's capabilities, except those in `keep`, until the thread calls [`resume`].
 pub fn rest(keep: CapabilitySet) -> Result<(), Error> {
     let failed = |e: rustix::io::Errno| Error::of("set capabilities aside", &e.into());
     let now = capabilities(None).map_err(failed)?;
     set_capabilities(None, CapabilitySets { effective: keep & now.permitted, ..now }).map_err(failed)
 }
 
-/// Makes the capabilities effective again that [`rest`] made ineffective.
+/// Makes all capabilities effective again that [`rest`] suspended.
 pub fn resume() -> Result<(), Error> {
     let failed = |e: rustix::io::Errno| Error::of("take up capabilities", &e.into());
     let now = capabilities(None).map_err(failed)?;

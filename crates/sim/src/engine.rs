@@ -1,9 +1,9 @@
 //! The event queue: which component acts next, and when.
 //!
 //! Every component of a world has one slot. The slot holds the time at which the component next wants to act, or
-//! nothing. The next event is the earliest of these times; among equal times, the lowest id comes first. The number of
-//! slots is fixed, so nothing is allocated after construction. A component that changes its mind overwrites its time,
-//! so there are no stale events.
+//! nothing if it does not. The next event is the earliest of these times; among equal times, the lowest id comes first.
+//! The number of slots is fixed, so nothing is allocated after construction. A component that changes its mind
+//! overwrites its time, so there are no stale events.
 
 use crate::At;
 
@@ -40,7 +40,8 @@ impl Agenda {
         Self { due: vec![NEVER; leaves], winner }
     }
 
-    /// Sets the time at which component `id` wants to act. `None` means not at all. The previous time is overwritten.
+    /// Sets the time at which component `id` wants to act, and overwrites the previous one. `None` if it does not want
+    /// to act.
     #[inline]
     pub fn set(&mut self, id: Id, at: Option<At>) {
         let nanos = at.map_or(NEVER, |at| at.as_nanos().min(NEVER - 1));
@@ -57,7 +58,7 @@ impl Agenda {
         }
     }
 
-    /// The time at which `id` wants to act. `None` if it does not.
+    /// The time at which `id` wants to act. `None` if it does not want to act.
     #[inline]
     pub fn get(&self, id: Id) -> Option<At> {
         Some(self.due[id]).filter(|due| *due != NEVER).map(At::from_nanos)

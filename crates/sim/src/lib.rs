@@ -1,13 +1,14 @@
 //! The modelled world: a deterministic discrete-event simulator that runs the policies unchanged.
 //!
-//! **Law:** the result depends only on scenario and seed. The crate uses no clock, no environment and no hash order.
-//! The same scenario and seed give the same bytes on any machine and with any number of threads.
+//! **Law:** the result depends only on scenario and seed. The crate reads no clock and no environment variables, and
+//! never depends on hash order. The same scenario and seed give the same bytes on any machine and with any number of
+//! threads.
 //!
 //! Where to start: [`scenario`] describes what to simulate, [`world::run`] simulates it, and [`outcome`] holds the
-//! result. [`hw`] has the hardware that a packet meets; each part is a small state machine that receives the time as an
-//! argument. [`machine`] gives the parameters of named machines, each value with its source. [`traffic`] describes what
-//! arrives. [`bound`] computes the least power that any policy needs to meet the goal, even one that knows all arrivals
-//! in advance. [`figures`] compares published figures with the simulator's results.
+//! result. [`hw`] models the hardware that a packet passes; each part is a small state machine that receives the time
+//! as an argument. [`machine`] gives the parameters of named machines, each value with its source. [`traffic`]
+//! describes what arrives. [`bound`] computes the minimum power that any policy needs to meet the goal, even one that
+//! knows all arrivals in advance. [`figures`] compares published figures with the simulator's results.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

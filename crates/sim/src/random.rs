@@ -1,13 +1,14 @@
 //! Random numbers from an explicit seed: one stream per component, computed with integers only.
 //!
-//! Floating point is not used: the logarithms of two platforms can differ in the last bit, and so would the results.
+//! Floating point is not used: logarithms can differ in the last bit between platforms, and then the results would
+//! differ too.
 
 use units::Nanos;
 
 /// xoshiro256++: 256 bits of state, passes BigCrush, takes about a nanosecond per number.
 ///
-/// Source: D. Blackman, S. Vigna, "Scrambled linear pseudorandom number generators", ACM TOMS 47(4),
-/// 2021; the state is filled by SplitMix64 as its authors advise (prng.di.unimi.it).
+/// Source: D. Blackman, S. Vigna, "Scrambled linear pseudorandom number generators", ACM TOMS 47(4), 2021; the state is
+/// filled by SplitMix64, as the authors advise (prng.di.unimi.it).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Random([u64; 4]);
 
@@ -40,27 +41,27 @@ impl Random {
         ((self.next_u64() as u128 * n as u128) >> 64) as u64
     }
 
-    /// Draws true with a probability of `per_million` in a million.
+    /// Draws true with a probability of `per_million` / 1,000,000.
     pub const fn chance(&mut self, per_million: u32) -> bool {
         self.below(1_000_000) < per_million as u64
     }
 
-    /// Draws a span from `from` to `to`, both included, uniformly. Returns `from` if `to` is not longer.
+    /// Draws a span uniformly from `from` to `to`, both included. Returns `from` if `to` is not longer.
     pub const fn uniform(&mut self, from: Nanos, to: Nanos) -> Nanos {
         let range = to.saturating_sub(from).as_nanos().saturating_add(1);
         Nanos::from_nanos(from.as_nanos() + self.below(range))
     }
 
-    /// Draws an exponentially distributed span, such as a gap of a Poisson process, with this `mean`. It is rounded
-    /// down to whole nanoseconds and at most 44 times the mean. The error is below 2e-7 of the mean.
+    /// Draws an exponentially distributed span, such as a gap of a Poisson process, with the mean `mean`. The span is
+    /// rounded down to whole nanoseconds and at most 44 times the mean. The error is below 2e-7 of the mean.
     pub const fn exponential(&mut self, mean: Nanos) -> Nanos {
         let wide = mean.as_nanos() as u128 * self.negative_logarithm() as u128;
         let nanos = wide >> FRACTION_BITS;
         Nanos::from_nanos(if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 })
     }
 
-    /// Draws an approximately normal span, never below zero. It is the sum of twelve uniform numbers: before that limit
-    /// its mean and standard deviation are exact, and no sample is more than six deviations from the mean.
+    /// Draws an approximately normal span, never below zero. It is the sum of twelve uniform numbers. Before the limit
+    /// at zero, mean and standard deviation are exact, and no sample is more than six deviations from the mean.
     pub const fn normal(&mut self, mean: Nanos, deviation: Nanos) -> Nanos {
         let mut sum = 0u64;
         let mut i = 0;
@@ -124,7 +125,7 @@ const fn log2(number: u64) -> u64 {
     result
 }
 
-/// SplitMix64. It fills the state of another generator.
+/// SplitMix64, which fills the state of another generator.
 ///
 /// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, fig. 18.
 struct SplitMix(u64);

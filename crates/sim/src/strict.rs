@@ -1,9 +1,9 @@
-//! Reads TOML strictly: an unknown key, a wrong unit or an impossible value is an error that names the place and the
-//! remedy.
+//! Reads TOML strictly: an unknown key, a wrong unit or an impossible value is an error that names its position and the
+//! fix.
 //!
-//! The reader asks a [`Section`] for its keys one by one. [`Section::finish`] then returns an error if there are keys
-//! that were not read, so no separate list of keys is needed. Single values can be replaced from outside
-//! ([`Override`]); the same rules apply to them.
+//! The reader asks a [`Section`] for its keys one by one. [`Section::finish`] then returns an error if any key was not
+//! read, so no separate list of keys is needed. Single values can be replaced from outside ([`Override`]); the same
+//! rules apply to them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,26 +13,26 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What is wrong with a text, at which place, and how to correct it.
+/// An error in a document: where it is, what is wrong, and how to correct it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{place}: {what}; {fix}")]
 pub struct Error {
-    /// The place of the mistake.
+    /// Where the mistake is.
     pub place: Place,
-    /// The mistake at that place.
+    /// What is wrong there.
     pub what: String,
     /// How to correct the mistake.
     pub fix: String,
 }
 
-/// The place of a value.
+/// Where a value comes from.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Place {
     /// A line of a file, counted from 1.
     Line {
-        /// The file's name, as it was given.
+        /// The file's name as the user gave it.
         file: String,
-        /// The line.
+        /// The line, counted from 1.
         line: usize,
     },
     /// The value is not from the file: it was given as `key=value`, which replaces the file's value.
@@ -48,13 +48,13 @@ impl fmt::Display for Place {
     }
 }
 
-/// A value that replaces the value of the file: `traffic.rate` = `1Mpps`.
+/// A value that replaces one in the file, for example `traffic.rate` = `1Mpps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Override {
-    /// The key, after the keys of the tables that contain it, separated by dots. A number from 0 selects one element of
-    /// an array of tables; without a number, all elements are meant.
+    /// The full key: the keys of the enclosing tables and the value's own key, separated by dots. A number, from 0,
+    /// selects one element of an array of tables; without a number, the value is replaced in all elements.
     pub key: String,
-    /// The value; a text needs no quotes.
+    /// The value. A string needs no quotes.
     pub value: String,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Override {
     }
 }
 
-/// A value and its place.
+/// A value, and where it comes from.
 #[derive(Clone, Debug)]
 struct Entry {
     place: Place,
@@ -87,12 +87,12 @@ struct Entry {
 #[derive(Clone, Debug)]
 enum Value {
     Text(String),
-    /// A whole number as it was written, without sign, in this radix.
+    /// A whole number without sign: its digits as written, and their radix.
     Integer(String, u32),
     Flag(bool),
     Tables(Vec<Table>),
     Table(Table),
-    /// A kind of value that no key here accepts. The text is the name of the kind.
+    /// A value of a type that no key here accepts. The string names the type.
     Other(&'static str),
 }
 
@@ -115,7 +115,7 @@ struct Table {
     entries: BTreeMap<String, (Place, Entry)>,
 }
 
-/// Reads `text` as TOML. Values in `overrides` replace those of the text. Errors call the text `file`.
+/// Reads `text` as TOML. Values in `overrides` replace those of `text`. Error messages give `file` as the file's name.
 pub fn parse(file: &str, text: &str, overrides: &[Override]) -> Result<Section, Error> {
     let lines = Lines::new(file, text);
     let root = DeTable::parse(text).map_err(|error| Error {
@@ -130,7 +130,7 @@ pub fn parse(file: &str, text: &str, overrides: &[Override]) -> Result<Section, 
     Ok(Section { path: String::new(), table: root, asked: Vec::new() })
 }
 
-/// Converts positions in the text, in bytes, into line numbers.
+/// Converts byte offsets in the text into line numbers.
 struct Lines<'a> {
     file: &'a str,
     text: &'a str,
@@ -212,7 +212,7 @@ fn replace(table: &mut Table, path: &str, replaced: &Override) -> Result<(), Err
 }
 
 impl Value {
-    /// A value as it is typed on a command line: a number or a flag if it looks like one, else a text.
+    /// A value as typed on a command line: a number or a flag if it looks like one, otherwise a string.
     fn typed(text: &str) -> Self {
         match text {
             "true" => Self::Flag(true),
@@ -228,19 +228,20 @@ impl Value {
 /// A table that is being read.
 #[derive(Clone, Debug)]
 pub struct Section {
-    /// The table's key, after the keys of the tables that contain it, separated by dots; empty for the whole document.
+    /// The table's full key, with the keys of the enclosing tables, separated by dots. Empty for the whole document.
     path: String,
     table: Table,
     /// The keys that were read.
     asked: Vec<&'static str>,
 }
 
-/// A value and its place. The place is kept, because a valid value may still be impossible together with other values.
+/// A value, and where it comes from. The position is kept because a valid value may still be impossible in combination
+/// with other values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spot<T> {
     /// The value.
     pub value: T,
-    /// The place of the value.
+    /// Where the value comes from.
     pub place: Place,
 }
 
@@ -252,7 +253,7 @@ impl<T> Spot<T> {
 }
 
 impl Section {
-    /// The place at which the table begins.
+    /// Where the table begins.
     pub fn place(&self) -> &Place {
         &self.table.place
     }
@@ -281,7 +282,7 @@ impl Section {
         Error { place: entry.place.clone(), what, fix: format!("expected {expected}") }
     }
 
-    /// Reads a text and parses it as `T`, such as a duration with its unit. `None` if the key is missing.
+    /// Reads a string and parses it as `T`, such as a duration with its unit. `None` if the key is missing.
     pub fn text<T: FromStr<Err: fmt::Display>>(&mut self, key: &'static str) -> Result<Option<Spot<T>>, Error> {
         let Some(entry) = self.take(key) else { return Ok(None) };
         let Entry { place, value: Value::Text(text) } = &entry else {
@@ -302,7 +303,7 @@ impl Section {
         }
     }
 
-    /// Reads a text and parses it as `T`. A missing key is an error, whose message proposes the value `example`.
+    /// Reads a string and parses it as `T`. A missing key is an error, whose message proposes the value `example`.
     pub fn required<T: FromStr<Err: fmt::Display>>(
         &mut self,
         key: &'static str,
@@ -373,7 +374,8 @@ impl Section {
         }
     }
 
-    /// Reads a text, or a whole number as its text, for keys that accept both.
+    /// Reads a string or a whole number, for keys that accept both, and returns it as a string. `None` if the key is
+    /// missing.
     pub fn word(&mut self, key: &'static str) -> Result<Option<Spot<String>>, Error> {
         let Some(entry) = self.take(key) else { return Ok(None) };
         match entry.value {
@@ -382,7 +384,7 @@ impl Section {
         }
     }
 
-    /// Reads a table below this one. `None` if the key is missing.
+    /// Reads the table `key` inside this table. `None` if the key is missing.
     pub fn section(&mut self, key: &'static str) -> Result<Option<Section>, Error> {
         let Some(entry) = self.take(key) else { return Ok(None) };
         match entry.value {
@@ -391,7 +393,7 @@ impl Section {
         }
     }
 
-    /// Reads the tables of a list, `[[key]]`.
+    /// Reads an array of tables, `[[key]]`.
     pub fn sections(&mut self, key: &'static str) -> Result<Vec<Section>, Error> {
         let Some(entry) = self.take(key) else { return Ok(Vec::new()) };
         let name = self.name(key);
@@ -405,7 +407,7 @@ impl Section {
         }
     }
 
-    /// The keys that have not been read yet, for tables in which the user chooses the keys.
+    /// The keys that have not been read yet, for tables whose keys the user chooses.
     pub fn keys(&self) -> Vec<String> {
         self.table.entries.keys().cloned().collect()
     }
@@ -426,7 +428,7 @@ impl Section {
     }
 }
 
-/// The words of an error message after an unknown name: "did you mean …?", or the list of all known names.
+/// The end of an error message about an unknown name: "did you mean …?", or the list of all known names.
 pub(crate) fn suggestion(typed: &str, known: &[&str]) -> String {
     let nearest = known.iter().map(|name| (distance(typed, name), *name)).min();
     match nearest {

@@ -1,5 +1,5 @@
-//! Quantities in TOML as texts with a unit, checked strictly. A missing unit, a unit of another kind and an unknown key
-//! are errors. The error names the line and the remedy.
+//! Quantities in TOML as strings with a unit, checked strictly. A missing unit, a unit of another kind and an unknown
+//! key are errors. The error names the line and the fix.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,13 +9,13 @@ use serde::{Deserialize, de::DeserializeOwned};
 use toml::de::{DeTable, DeValue};
 use units::Microwatts;
 
-/// An error in a document. The fields say where it is wrong, what is wrong, and what would be right.
+/// An error in a document: where it is, what is wrong, and what would be right.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{place}:{line}: {what}; {fix}")]
 pub struct TextError {
     /// The name of the file or machine.
     pub place: String,
-    /// The line, counted from 1. It is 1 if the error concerns the whole document.
+    /// The line, counted from 1; also 1 if the error concerns the whole document.
     pub line: usize,
     /// What is wrong, with the full name of the key.
     pub what: String,
@@ -34,8 +34,8 @@ pub fn from_toml<T: DeserializeOwned>(text: &str, place: &str) -> Result<T, Text
     })
 }
 
-/// Splits serde's message into what is wrong, with the full name of the key, and what would be right. The wording of
-/// this crate's own types is kept.
+/// Splits serde's message into two parts: what is wrong, with the full name of the key, and what would be right.
+/// Messages of this crate's own types keep their wording.
 fn explained(message: &str, key: Option<&str>) -> (String, String) {
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     let name = key.map_or_else(|| "the file".to_owned(), |key| format!("`{key}`"));
@@ -68,7 +68,7 @@ fn explained(message: &str, key: Option<&str>) -> (String, String) {
     }
 }
 
-/// The full name of the key at `offset`, or of the table whose header is there.
+/// The full name of the key at byte `offset`, or of the table whose header is at `offset`.
 fn key_at(text: &str, offset: usize) -> Option<String> {
     fn within(table: &DeTable<'_>, offset: usize, path: &str) -> Option<String> {
         table.iter().find_map(|(key, value)| {
@@ -94,12 +94,12 @@ fn key_at(text: &str, offset: usize) -> Option<String> {
     within(DeTable::parse(text).ok()?.get_ref(), offset, "")
 }
 
-/// The line, counted from 1, of the byte at `offset`.
+/// The line, counted from 1, that contains byte `offset`.
 pub fn line_of(text: &str, offset: usize) -> usize {
     1 + text.as_bytes()[..offset.min(text.len())].iter().filter(|octet| **octet == b'\n').count()
 }
 
-/// A quantity written as a text with its unit: `"50us"`, `"2.2GHz"`, `"10Gbps"`.
+/// A quantity written as a string with its unit: `"50us"`, `"2.2GHz"`, `"10Gbps"`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Text<T>(pub T);
 
@@ -170,7 +170,8 @@ impl FromStr for Octets {
     }
 }
 
-/// `12.5W` as a whole number of the base unit. `None` if the result is not whole.
+/// Converts a number with a unit, such as `12.5W`, to a whole number of the base unit. `None` if the result is not
+/// whole.
 fn decimal(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;

@@ -1,4 +1,4 @@
-//! Control loops that adapt settings of the machine by a policy, for programs that do not use Apus.
+//! Control loops that adapt the machine's settings by a policy, for programs that do not use Apus.
 //!
 //! ```text
 //!              ┌──────────────── Machine: poll(now), poll_at() ────────────────┐
@@ -10,8 +10,8 @@
 //! A [`Machine`] has no thread and no clock of its own: its caller passes the time. Tests run it in virtual time;
 //! [`run`] runs any number of machines on one thread, in real or virtual time.
 //!
-//! **Law:** this crate opens no file and no socket. The crate `host` does all reading and writing, and every setting
-//! is a [`host::transaction::Steered`]: its original value is recorded before the first change and restored at the end,
+//! **Law:** this crate opens no file and no socket. The crate `host` does all reading and writing, and every setting is
+//! a [`host::transaction::Steered`]: its original value is recorded before the first change and restored at the end,
 //! even after a crash.
 //!
 //! [`moderation`] chooses how long the interrupt of a receive queue is delayed. [`frequency`] chooses the frequency of

@@ -19,19 +19,20 @@ use units::{Instant, Nanos};
 
 use crate::seam::{Acted, Actuator, Away, Blind, Controller, Decision, Lost, Sensor, Standing};
 
-/// Time for which a loop without observations keeps the setting in force.
+/// How long the setting in force is kept after the sensor has failed.
 const BLIND_FOR: Nanos = Nanos::from_secs(1);
-/// Time from a refusal to the next attempt. It doubles with each further refusal of the same setting.
+/// Time from a refusal to the next attempt. It doubles with each further refusal of the same setting, up to
+/// `LONGEST_PATIENCE`.
 const SHORTEST_PATIENCE: Nanos = Nanos::from_secs(1);
-/// Upper limit of the time from a refusal to the next attempt.
+/// Maximum time from a refusal to the next attempt.
 const LONGEST_PATIENCE: Nanos = Nanos::from_secs(64);
 
-/// Time between two checks whether something other than Apus has changed the setting. Each check costs a system call.
-/// Every change of the setting starts with such a check anyway.
+/// Interval between two checks whether something other than Apus has changed the setting. Each check costs a system
+/// call. Every change of the setting starts with such a check anyway.
 const LOOK_EVERY: Nanos = Nanos::from_secs(1);
 
-/// A control loop: reads its sensor periodically, asks its controller for a decision, and applies it through its
-/// actuator.
+/// A control loop: reads its sensor periodically, asks its controller for a decision, and applies the decision through
+/// its actuator.
 #[derive(Debug)]
 pub struct Machine<C, S, P, A>
 where
@@ -43,14 +44,15 @@ where
     state: State<P::Setting, C>,
     /// Time of the next reading.
     due: Instant<C>,
-    /// Time of the next check whether the setting was changed by others or lost.
+    /// Time of the next check whether something other than Apus has changed the setting, or whether the setting is
+    /// gone.
     look: Instant<C>,
-    /// Time since which the sensor has failed, and whether the safe setting was applied because of that. `None` while
-    /// the sensor works.
+    /// When the sensor began to fail, and whether the safe setting has been applied for that reason. `None` while the
+    /// sensor works.
     blind: Option<(Instant<C>, bool)>,
-    /// The last setting, if it was refused; it is tried again.
+    /// The last setting, if it was refused and must be tried again.
     refused: Option<Refused<P, C>>,
-    /// The setting that was applied last, or that will be applied when it is available again.
+    /// The last setting passed to the actuator. It is applied again if the setting was unavailable for a time.
     wanted: Option<Decision<P::Setting, P::Reason>>,
     begun: bool,
 }
@@ -73,14 +75,14 @@ struct Refused<P: Controller<C>, C> {
 /// What a control loop did in one poll.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step<T, F, R> {
-    /// The poll came before anything was due.
+    /// The poll came too early: nothing was due.
     NotDue,
-    /// A decision was made: the setting in force stays.
+    /// The controller decided to keep the setting in force.
     Kept {
         /// Why the setting was kept.
         reason: R,
     },
-    /// A decision was made, and its setting was passed to the actuator.
+    /// The controller decided on a setting, which was passed to the actuator.
     Applied {
         /// The requested setting.
         wanted: T,
@@ -89,28 +91,29 @@ pub enum Step<T, F, R> {
         /// The outcome of applying the requested setting.
         acted: Acted<F>,
     },
-    /// A setting that was still being applied at the last poll now has an outcome, possibly [`Acted::Later`] again.
+    /// The actuator reports on a setting that was still being applied at the last poll. It may still be:
+    /// [`Acted::Later`].
     Arrived {
         /// The requested setting.
         wanted: T,
         /// The outcome of applying the requested setting.
         acted: Acted<F>,
     },
-    /// The sensor failed, so the setting in force was kept.
+    /// The sensor failed, so the controller could not decide.
     Blind {
         /// Why the sensor failed.
         why: Blind,
     },
-    /// The setting is not available now, for this reason.
+    /// The setting is not available now. The field says why.
     Away(Away),
-    /// The setting can no longer be changed, for this reason. The loop has ended.
+    /// The setting can no longer be changed, and the loop has ended. The field says why.
     Lost(Lost),
 }
 
 /// The steps of a loop with a given controller.
 type StepOf<P, C> = Step<<P as Controller<C>>::Setting, <P as Controller<C>>::InForce, <P as Controller<C>>::Reason>;
 
-/// A control loop of any type, so that [`run`] can run different loops together.
+/// A control loop of any type, so that [`run`] can run loops of different types.
 pub trait Poll<C> {
     /// Does everything that is due at `now`.
     fn poll(&mut self, now: Instant<C>);
@@ -155,8 +158,8 @@ where
         &self.controller
     }
 
-    /// Replaces the controller. The new one starts with its [`Controller::first`] setting; until then the setting in
-    /// force stays.
+    /// Replaces the controller. The new controller starts with its [`Controller::first`] setting; until then the
+    /// setting in force stays.
     pub fn control_by(&mut self, controller: P) {
         self.controller = controller;
         self.refused = None;
@@ -242,8 +245,8 @@ where
         }
     }
 
-    /// Checks whether the setting still has the value that Apus wrote. Returns `Some` if that is all that this poll has
-    /// to do.
+    /// Checks whether the setting still has the value that Apus wrote. Returns `Some` if this poll has nothing more to
+    /// do.
     fn stands(&mut self, now: Instant<C>) -> Option<StepOf<P, C>> {
         let was_away = matches!(self.state, State::Away);
         match self.actuator.stands() {
@@ -283,7 +286,7 @@ where
         }
     }
 
-    /// Handles the outcome of a setting. Returns `Some` if the setting was lost.
+    /// Handles the outcome of applying a setting. Returns `Some` if the setting was lost.
     fn settle(
         &mut self,
         now: Instant<C>,
@@ -325,7 +328,7 @@ where
 /// Polls each loop when it is due, until all loops have ended or `wait` breaks.
 ///
 /// `now` reads the clock. `wait` is called before each pass with the time of the next poll, which may already have
-/// passed. It waits until then, or breaks to end all loops (after a signal, or at the end of the run).
+/// passed. It waits until then, or breaks to end all loops (after a signal, or when the program ends).
 pub fn run<C>(
     loops: &mut [&mut dyn Poll<C>],
     mut now: impl FnMut() -> Instant<C>,

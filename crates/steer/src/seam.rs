@@ -4,7 +4,7 @@ use std::fmt;
 
 use units::{Instant, Nanos};
 
-/// A sensor's observation, with the time at which it was made.
+/// An observation by a sensor, and when it was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reading<S, C> {
     /// Time of the observation.
@@ -79,11 +79,11 @@ pub trait Controller<C> {
     /// Tells the controller the outcome of a setting that it requested.
     fn acted(&mut self, now: Instant<C>, wanted: &Self::Setting, acted: &Acted<Self::InForce>);
 
-    /// Tells the controller that another loop, which shares the setting, has changed the value in force.
+    /// Tells the controller that another loop that shares the setting has changed the value in force.
     fn shifted(&mut self, now: Instant<C>, in_force: &Self::InForce);
 
-    /// The setting that is harmless while the sensor cannot observe anything, and the reason. `None`: the setting in
-    /// force stays.
+    /// A harmless setting to apply while the sensor cannot observe anything, and the reason for it. `None` keeps the
+    /// setting in force.
     fn safe(&mut self) -> Option<Decision<Self::Setting, Self::Reason>>;
 }
 
@@ -183,8 +183,8 @@ pub trait Actuator<C> {
     /// notices changes by others even while it has nothing to apply.
     fn stands(&mut self) -> Standing;
 
-    /// The value in force, if another loop that shares the setting has changed it since this loop last read or set it;
-    /// otherwise `None`.
+    /// The value in force, if another loop that shares the setting has changed the value after this loop last read or
+    /// set it; otherwise `None`.
     fn shifted(&mut self) -> Option<Self::InForce> {
         None
     }

@@ -45,20 +45,20 @@ use crate::search::{self, BinarySearch, Search as _, SearchConfig};
 use crate::trial::{self, Trial, TrialConfig};
 use crate::{Error, result};
 
-/// The tester's interface in a lab made by [`Lab::pair`].
+/// Name of the tester's interface in a lab made by [`Lab::pair`].
 const TESTER_PORT: &str = "tx0";
 const TESTED_PORT: &str = "dut0";
 /// Time from the start of an instance until its worker must run and its link must be up.
 const READY_WITHIN: Duration = Duration::from_secs(5);
-/// Time to settle at the start of each measured trial. The frames sent in it are not counted, because the pause before
-/// the trial still affects them.
+/// Time to settle at the start of each measured trial. Frames sent during this time are not counted, because the pause
+/// before the trial still affects them.
 const SETTLE: Nanos = Nanos::from_millis(50);
 /// Time to wait for the last frames after a trial: about a thousand times the usual round trip.
 const DRAIN: Nanos = Nanos::from_millis(50);
 /// Number of frames in the pool in addition to those that fill the rings.
 const SPARE_FRAMES: u32 = 1024;
 
-/// How to make a test bed.
+/// Configuration of a test bed.
 #[derive(Clone, Debug)]
 pub struct BedConfig {
     /// Name of the lab and of the instance.
@@ -81,7 +81,8 @@ pub struct BedConfig {
 impl BedConfig {
     /// A bed with the smallest frames, on the first two CPUs of this process, under SCHED_FIFO 50.
     ///
-    /// The peak rate is 3 Mpps: the most that entered a veth on a VM with 2 CPUs, from a generator inside the kernel.
+    /// The peak rate is 3 Mpps: the highest rate at which a generator inside the kernel sent into a veth, on a VM with
+    /// 2 CPUs.
     pub fn new(name: impl Into<String>) -> Result<Self, Error> {
         let (tester, tested) = two_cpus()?;
         let on = |cpu| Scheduling { cpu: Some(cpu), fifo: Some(50) };
@@ -162,8 +163,8 @@ impl Bed {
     }
 }
 
-/// Reserves the name of a lab for this process. It is a socket in the abstract namespace (unix(7)), so it disappears
-/// when the process ends, even if it is killed.
+/// Reserves the name of a lab for this process. The claim is a socket in the abstract namespace (unix(7)), so it
+/// disappears when the process ends, even if the process is killed.
 struct Claim(#[allow(dead_code)] UnixDatagram); // held, never used
 
 impl Claim {
@@ -187,7 +188,7 @@ impl fmt::Debug for Claim {
     }
 }
 
-/// A running instance, and the tester opposite to it.
+/// A running instance, and the tester at the other end of the instance's link.
 pub struct Session {
     instance: Option<Instance>,
     ports: Vec<PortReport>,
@@ -244,7 +245,7 @@ impl Session {
         Ok(session)
     }
 
-    /// The ports of the instance as they were opened.
+    /// How the ports of the instance were opened.
     pub fn ports(&self) -> &[PortReport] {
         &self.ports
     }
@@ -408,7 +409,7 @@ pub struct Measurement {
     pub trial: Trial,
     /// The latencies of all frames, and separately of those that met no gap.
     pub split: Split,
-    /// How long after a gap its effect on frames lasts.
+    /// How long after its end a gap still affects frames.
     pub recovery: Recovery,
     /// Times when something else had the CPU of the worker, or why they are unknown.
     pub tested_gaps: Result<Vec<Gap>, String>,
@@ -458,7 +459,7 @@ impl Measurement {
         result::LatencyResult::new(&self.config, &self.trial, gaps, self.recovery, self.cpu.clone())
     }
 
-    /// The result to hand to a search for the highest loss-free rate. Only frames lost outside gaps count as lost.
+    /// The outcome to record in a search for the highest loss-free rate. Only frames lost outside gaps count as lost.
     pub fn outcome(&self) -> search::Outcome {
         let raw = self.trial.outcome();
         search::Outcome { lost: raw.lost.min(self.split.lost_outside_gaps), ..raw }

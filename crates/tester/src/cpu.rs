@@ -3,7 +3,7 @@
 //! CPU time is `sum_exec_runtime`, the first number of `/proc/PID/task/TID/schedstat`, in nanoseconds (kernel
 //! documentation, scheduler/sched-stats). Unlike utime and stime, it is exact, not sampled at timer ticks. But the
 //! kernel updates it for a running thread only at a tick or a context switch, so each end of a measurement is off by up
-//! to 1/HZ (4 ms at 250 Hz). Therefore measure for several seconds.
+//! to 1/HZ (4 ms at 250 Hz). So measure for several seconds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::Error;
 /// Which threads of a process to count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Threads {
-    /// All threads that exist at the time.
+    /// All threads that exist when the sample is taken.
     All,
     /// The threads with these identifiers.
     These(Vec<u32>),
@@ -27,7 +27,7 @@ pub enum Threads {
 pub struct ThreadCpu {
     /// Time on a CPU.
     pub cpu: Nanos,
-    /// Time in which the thread was ready to run and waited for a CPU.
+    /// Time for which the thread was ready to run but waited for a CPU.
     pub run_delay: Nanos,
     /// Number of context switches because the thread blocked; a wake-up follows each.
     pub voluntary_switches: u64,
@@ -51,7 +51,7 @@ pub struct CpuUse {
     pub interval: Nanos,
     /// Time on a CPU, summed over the threads.
     pub cpu: Nanos,
-    /// Time in which the threads were ready to run and waited for a CPU, summed over them.
+    /// Time for which the threads were ready to run but waited for a CPU, summed over the threads.
     pub run_delay: Nanos,
     /// Context switches because a thread blocked.
     pub voluntary_switches: u64,

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The user gave a text or value that is not valid.
+    /// The user gave an invalid string or value.
     #[error("{what}: {expected}")]
     Invalid {
-        /// The text or value that was given.
+        /// The invalid string or value.
         what: String,
         /// What is expected instead.
         expected: String,
@@ -30,17 +30,17 @@ pub enum Error {
         /// Where the content is wrong, and what is expected.
         why: String,
     },
-    /// A capture that cannot be read.
+    /// A packet capture that cannot be read.
     #[error(transparent)]
     Capture(#[from] pcap::Error),
-    /// An error of a device, the lab or a thread.
+    /// An error from a device, the lab or a thread.
     #[error(transparent)]
     Device(#[from] live::Error),
 }
 
 impl Error {
-    /// Whether the machine lacks something that the test needs (exit status 3), rather than the user gave wrong input
-    /// (exit status 2).
+    /// Whether the machine lacks something that the test needs (exit status 3), rather than that the user gave wrong
+    /// input (exit status 2).
     pub fn lacks(&self) -> bool {
         match self {
             Self::Invalid { .. } | Self::Malformed { .. } => false,

@@ -1,8 +1,9 @@
 //! Addresses and ports of many flows, from the ranges that the IETF reserves for benchmarks.
 //!
 //! A flow goes from host h of network n on the near side to host h of network n on the far side. All IPv4 networks of a
-//! side are in one prefix, 198.18.0.0/16 or 198.19.0.0/16; the IPv6 networks have the numbers n and 0x8000 + n. So a
-//! router needs only two routes, and a device that distributes flows by a hash sees many different flows.
+//! side are in one prefix: 198.18.0.0/16 for the near side, 198.19.0.0/16 for the far side. The IPv6 networks have the
+//! number n on the near side and 0x8000 + n on the far side. So a router needs only two routes, and a device that
+//! distributes flows by a hash sees many different flows.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,7 +21,7 @@ const SOURCE_PORTS: (u16, u16) = (1024, 65_535);
 const DESTINATION_PORTS: (u16, u16) = (1, 49_151);
 
 units::named! {
-    /// Version of IP.
+    /// The IP version.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Family {
         /// IPv4, from 198.18.0.0/15 (RFC 2544, C.2.2).
@@ -33,7 +34,7 @@ units::named! {
 /// The flows of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flows {
-    /// Version of IP.
+    /// The IP version of all flows.
     pub family: Family,
     /// VLAN of the frames, 1 to 4094; `None` for frames without a VLAN tag.
     pub vlan: Option<u16>,
@@ -41,7 +42,7 @@ pub struct Flows {
     pub count: u32,
     /// Seed from which the port numbers are drawn.
     pub seed: u64,
-    /// Whether source and destination are exchanged, for the opposite direction of the same flows.
+    /// Whether source and destination are swapped, for the opposite direction of the same flows.
     pub reverse: bool,
 }
 
@@ -103,7 +104,7 @@ impl Flows {
     }
 }
 
-/// Whether the address is in the ranges of the test traffic.
+/// Whether `address` is in one of the ranges of the test traffic.
 pub fn is_ours(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.octets()[0] == 198 && v4.octets()[1] & 0xfe == 18,

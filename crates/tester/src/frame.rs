@@ -51,7 +51,7 @@ impl FrameSize {
     /// A jumbo frame with 9000 bytes of data.
     pub const LARGEST: Self = Self(9004);
 
-    /// Makes a size from a number of bytes that includes the frame check sequence, as in RFC 2544: 64 to 9004.
+    /// Makes a size from a number of bytes with the frame check sequence, as in RFC 2544: 64 to 9004.
     pub fn with_fcs(octets: u32) -> Result<Self, Error> {
         if !(Self::SMALLEST.0..=Self::LARGEST.0).contains(&octets) {
             return Err(Error::invalid(
@@ -109,7 +109,7 @@ pub enum Encapsulation {
         /// Destination port.
         destination_port: u16,
     },
-    /// UDP over IPv4 or IPv6, with or without a VLAN tag. The frames take the addresses and ports of the flows in turn.
+    /// UDP over IPv4 or IPv6, with or without a VLAN tag. Successive frames use the flows in turn.
     Flows(Flows),
 }
 
@@ -126,7 +126,7 @@ pub struct Layout {
     pub size: FrameSize,
 }
 
-/// A prepared frame, in which only the flow, sequence number, time and checksums are filled in for each send.
+/// A prepared frame. For each send, only the flow, sequence number, time and checksums are filled in.
 #[derive(Clone, Debug)]
 pub struct Template {
     octets: Vec<u8>,
@@ -197,8 +197,8 @@ impl Template {
         self.octets.len()
     }
 
-    /// Writes the frame with this sequence number and due send time to `out`, which must be [`Template::data`] bytes
-    /// long.
+    /// Writes the frame with sequence number `sequence` and due send time `intended` to `out`, which must be
+    /// [`Template::data`] bytes long.
     #[inline]
     pub fn write(&self, out: &mut [u8], sequence: u64, intended: Instant<Monotonic>) {
         let flow = if self.heads.len() == 1 { 0 } else { (sequence % self.heads.len() as u64) as usize };
@@ -234,7 +234,7 @@ fn ethernet(layout: &Layout, vlan: Option<u16>, ethertype: u16) -> Vec<u8> {
     octets
 }
 
-/// Builds the headers of a flow in a frame of `data` bytes, and adds up the part of them that the UDP checksum covers.
+/// Builds the headers of a flow in a frame of `data` bytes, and sums the header words that the UDP checksum covers.
 fn udp_head(layout: &Layout, flow: &Flow, vlan: Option<u16>, data: usize) -> Head {
     let ethertype = if flow.source.is_ipv4() { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
     let mut octets = ethernet(layout, vlan, ethertype);

@@ -1,10 +1,10 @@
 //! Gaps are times in which a busy loop did not run. This module finds them, and the samples that they affected.
 //!
 //! A busy loop never sleeps. If it does not run for a while, the kernel, the hypervisor or the hardware has taken its
-//! CPU. A latency measured during a gap tells about the host, not about the device under test. So a result shows all
-//! samples and, separately, those that met no gap of either loop (the tester's and the worker's), and the share that
-//! was excluded. Whether a sample is excluded depends only on *when* its frame was under way, never on how late the
-//! frame was: a slow device cannot hide behind gaps.
+//! CPU. A latency measured during a gap says something about the host, not about the device under test. So a result
+//! shows all samples. Separately, it shows those that met no gap of either loop (the tester's and the worker's), and
+//! the share of excluded samples. Whether a sample is excluded depends only on *when* its frame was under way, never on
+//! how late the frame was: a slow device cannot hide behind gaps.
 
 use units::{Instant, Monotonic, Nanos};
 
@@ -36,7 +36,8 @@ pub struct GapWatch {
 }
 
 impl GapWatch {
-    /// Starts to watch a loop at the time `now`. Two successive readings more than `threshold` apart are a gap.
+    /// Starts to watch a loop at the time `now`. If two successive readings are more than `threshold` apart, the time
+    /// between them is a gap.
     pub fn new(threshold: Nanos, now: Instant<Monotonic>) -> Self {
         Self { threshold, last: now, gaps: Vec::with_capacity(4096) }
     }
@@ -47,8 +48,8 @@ impl GapWatch {
         self.after_work(now, Nanos::ZERO);
     }
 
-    /// Records a clock reading after work that may take up to `allowance`. A gap must then be longer than threshold and
-    /// allowance together.
+    /// Records a clock reading after work that may take up to `allowance`. The time since the previous reading is then
+    /// a gap only if it is longer than the sum of threshold and allowance.
     #[inline]
     pub fn after_work(&mut self, now: Instant<Monotonic>, allowance: Nanos) {
         let gap = Gap { start: self.last, end: now };
@@ -71,10 +72,10 @@ impl GapWatch {
 
 /// How long the effect of a gap lasts after its end.
 ///
-/// Frames that queue up in a gap of length g are worked off in g * load / (1 - load), where load is the used share of
-/// the capacity. With share = `share_ppm` / 1,000,000, the time share * g is enough up to a load of share / (1 +
-/// share). `fixed` covers cold caches and one wake-up. If the two are too short, disturbed samples are counted, which
-/// makes a result worse, never better. Neither depends on the measured latencies.
+/// Frames that queue up in a gap of length g are processed within g * load / (1 - load), where the load is the share of
+/// the capacity in use. With share = `share_ppm` / 1,000,000, the time share * g is enough up to a load of share / (1 +
+/// share). `fixed` covers cold caches and one wake-up. If the recovery time is too short, disturbed samples are counted
+/// as clean, which makes a result worse, never better. The recovery time does not depend on the measured latencies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recovery {
     /// Time added to the end of each gap.
@@ -84,8 +85,8 @@ pub struct Recovery {
 }
 
 impl Default for Recovery {
-    /// 20 us (about the median of a blocking round trip on veth, 21 us on a VM with 2 CPUs) plus a quarter of the gap,
-    /// which is enough up to a load of 20 %.
+    /// 20 us (about the median of a blocking round trip on veth, 21 us on a VM with 2 CPUs) plus a quarter of the
+    /// length of the gap, which is enough up to a load of 20 %.
     fn default() -> Self {
         Self { fixed: Nanos::from_micros(20), share_ppm: 250_000 }
     }
@@ -201,7 +202,7 @@ pub struct Second {
     pub longest_clean: Option<Nanos>,
 }
 
-/// The frames of a trial, second by second. A frame met a gap by the same rule as in [`split`].
+/// The frames of a trial, second by second. Whether a frame met a gap is decided as in [`split`].
 pub fn seconds(
     ledger: &Ledger,
     start: Instant<Monotonic>,

@@ -1,4 +1,4 @@
-//! Latencies counted in an HDR histogram, which JSON preserves exactly.
+//! HDR histograms of latencies. Their JSON form preserves them exactly.
 
 use hdrhistogram::Histogram as Hdr;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Significant digits of each value: an error of at most 0.1 %.
+/// Number of significant digits of each value: 3 means an error of at most 0.1 %.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
 /// Lowest value that is distinguished from 0, in ns.
 pub const LOWEST_NS: u64 = 1;
@@ -81,9 +81,9 @@ impl Histogram {
         (!self.counts.is_empty()).then(|| self.counts.mean())
     }
 
-    /// The samples at these ranks, which must ascend; rank 1 is the smallest sample. Each value is the upper end of its
-    /// sample's bucket, so it is never below the sample. `None` if the rank is 0, lies in the overflow, or exceeds the
-    /// number of samples.
+    /// The samples at these ranks, which must be in ascending order; rank 1 is the smallest sample. Each value is the
+    /// upper end of its sample's bucket, so it is never below the sample. `None` if the rank is 0, lies in the
+    /// overflow, or exceeds the number of samples.
     pub fn at_ranks<const N: usize>(&self, ranks: [u64; N]) -> [Option<u64>; N] {
         at_ranks(self.counts.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())), ranks)
     }
@@ -126,14 +126,15 @@ fn at_ranks<const N: usize>(counts: impl Iterator<Item = (u64, u64)>, ranks: [u6
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HistogramDocument {
-    /// Number of significant digits that each value keeps: 3 means an error of at most 0.1 %, 1 (in a worker's
-    /// histogram) of at most 10 %.
+    /// Number of significant digits that each value keeps. 3 means an error of at most 0.1 %; 1, as in a worker's
+    /// histogram, means an error of at most 10 %.
     pub significant_digits: u8,
     /// Lowest value that is distinguished from 0.
     pub lowest_ns: u64,
     /// Highest value in range; larger ones are in `overflow`.
     pub highest_ns: u64,
-    /// Pairs of a value (the upper end of its bucket, in ns) and its count, ascending, without zero counts.
+    /// Pairs of a value (the upper end of its bucket, in ns) and its count, in ascending order of value, without zero
+    /// counts.
     pub counts: Vec<(u64, u64)>,
     /// Number of samples above `highest_ns`.
     pub overflow: u64,

@@ -1,7 +1,7 @@
 //! The state of the host that every result records.
 //!
-//! Provisional: `Facts::read` of the crate `host` will replace this module; then `tester` no longer reads /proc or /sys
-//! itself.
+//! Provisional: `Facts::read` of the crate `host` will replace this module. After that, `tester` will no longer read
+//! /proc or /sys itself.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,7 +36,7 @@ impl<T> Reading<T> {
 }
 
 impl<T> Default for Reading<T> {
-    /// An unknown value, for documents written before Apus had the field.
+    /// An unknown value. It stands for a field that did not exist when the document was written.
     fn default() -> Self {
         Self::unknown("not in the document")
     }
@@ -60,7 +60,7 @@ pub struct HostState {
     pub kernel: Reading<String>,
     /// Whether the machine is virtual: the hypervisor sets bit 31 of ECX in CPUID leaf 1.
     pub virtualised: Reading<bool>,
-    /// The different frequency governors in use on the CPUs.
+    /// The frequency governors in use, each listed once even if several CPUs use it.
     pub governors: Reading<Vec<String>>,
     /// The cpuidle driver, and the enabled idle states of CPU 0.
     pub c_states: Reading<CStates>,
@@ -126,7 +126,7 @@ impl HostState {
     }
 }
 
-/// The text of the file `path` below `root`, without white space at both ends, or why the file cannot be read.
+/// The content of the file `path` below `root`, without white space at either end, or why the file cannot be read.
 pub fn text(root: &Path, path: &str) -> Result<String, String> {
     let path = root.join(path);
     match fs::read_to_string(&path) {
@@ -187,7 +187,7 @@ fn c_states(root: &Path) -> Result<CStates, String> {
     Ok(CStates { driver, enabled })
 }
 
-/// Parses fields 40 and 41 of /proc/PID/task/TID/stat (proc_pid_stat(5)); names as in sched(7).
+/// Parses fields 40 and 41 of /proc/PID/task/TID/stat (proc_pid_stat(5)); policy names are as in sched(7).
 fn scheduling_class(root: &Path, pid: u32, tid: u32) -> Result<SchedulingClass, String> {
     let path = format!("proc/{pid}/task/{tid}/stat");
     let stat = text(root, &path)?;

@@ -16,8 +16,8 @@ pub fn aligned(rows: &[impl AsRef<[String]>], left: impl Fn(usize) -> bool) -> V
     rows().map(line).collect()
 }
 
-/// Breaks a text at its spaces into lines of at most `width` columns. A word longer than a line is not broken. The
-/// first line begins with `first`, all others with `rest`.
+/// Breaks `text` at spaces into lines of at most `width` columns. A word longer than a line is not broken. The first
+/// line begins with `first`, all others with `rest`.
 pub fn wrapped(first: &str, rest: &str, text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut line, mut empty) = (first.to_owned(), true);

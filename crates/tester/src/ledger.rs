@@ -1,9 +1,9 @@
-//! The fate of each intended frame, in 12 bytes per frame.
+//! Records what happened to each intended frame, in 12 bytes per frame.
 
 use units::Nanos;
 
-/// Highest latency that is stored exactly, in ns (4.29 s). For a higher one, only the fact that it was higher is
-/// stored.
+/// Highest latency that is stored exactly, in ns (4.29 s). For a higher latency, the ledger stores only that it exceeds
+/// this limit.
 pub const HIGHEST_LATENCY_NS: u32 = u32::MAX - 3;
 const OVERFLOW: u32 = u32::MAX - 2;
 const UNSENT: u32 = u32::MAX - 1;
@@ -38,7 +38,7 @@ impl Ledger {
         ledger
     }
 
-    /// Adds the next frame, missing so far; returns its sequence number.
+    /// Adds the next frame, as missing, and returns its sequence number.
     #[inline]
     pub fn intend(&mut self, offset: Nanos) -> u64 {
         self.intended.push(offset.as_nanos());

@@ -1,5 +1,5 @@
-//! The tester: sends test frames at times that do not depend on the answers (open loop), receives them back, and says
-//! how late they were.
+//! The tester: sends test frames at times that do not depend on when earlier frames return (open loop), receives them
+//! back, and reports how late they were.
 //!
 //! **Law:** nothing is left out silently. Every intended frame ends as received, lost or unsent. Every latency counts
 //! from the *intended* send time. A quantile is reported only if there are enough samples for it. An unknown value
@@ -8,8 +8,8 @@
 //! Where to start: [`trial::run`] is the loop, [`schedule::Schedule`] says when frames are due, [`gaps::split`]
 //! separates the samples that the host disturbed, [`search::BinarySearch`] finds the highest loss-free rate, [`result`]
 //! has the documents that the commands write, [`procedure::run`] follows RFC 2544. The search and the statistics do no
-//! I/O. Only [`clock`], [`cpu`] and [`host`] read the system, and [`schedule`] reads a capture. Except for the clock,
-//! the caller gives the root folder or path to read.
+//! I/O. Only [`clock`], [`cpu`] and [`host`] read the system, and [`schedule`] reads a capture. For all of these except
+//! the clock, the caller gives the root folder or path to read.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

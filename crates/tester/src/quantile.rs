@@ -1,9 +1,9 @@
 //! Quantiles with a confidence interval that assumes no distribution, or the reason why a quantile cannot be given.
 //!
-//! The 95 % interval of the q-quantile of n samples goes from the l-th smallest to the u-th smallest sample. The ranks
-//! come from the binomial distribution B(n, q): l is the largest rank with P(B < l) <= 2.5 %, u is the smallest rank
-//! with P(B < u) >= 97.5 %. Source: Hahn, Meeker, "Statistical intervals", 5.2. The binomial sums are exact, within
-//! rounding, for up to 20 million samples; above, the normal approximation is used.
+//! The 95 % confidence interval of the q-quantile of n samples goes from the l-th smallest to the u-th smallest sample.
+//! The ranks come from the binomial distribution B(n, q): l is the largest rank with P(B < l) <= 2.5 %, u is the
+//! smallest rank with P(B < u) >= 97.5 %. Source: Hahn, Meeker, "Statistical intervals", 5.2. The binomial sums are
+//! exact, within rounding, for up to 20 million samples; above, the normal approximation is used.
 //!
 //! The interval assumes independent samples. Within a run, latencies are correlated (stalls cluster), so the real
 //! uncertainty is larger than the interval: compare runs, not packets.
@@ -14,7 +14,7 @@ use units::Quantile;
 
 use crate::histogram::{Histogram, HistogramDocument};
 
-/// Probability on each side outside the interval.
+/// Probability below the interval, and also above it.
 const TAIL: f64 = 0.025;
 
 /// The quantiles that a result lists.
@@ -50,8 +50,9 @@ impl QuantileEstimate {
 }
 
 /// Up to this number of samples, the binomial probabilities are summed exactly. This takes at most about 50,000
-/// additions, which is fast enough for `apus top`, where every distribution shown needs it. For more samples, the
-/// normal approximation is used; its ranks differ from the exact ones by at most two (a test compares them).
+/// additions, which is fast enough for `apus top`, which computes it for every distribution that it shows. For more
+/// samples, the normal approximation is used; the resulting ranks differ from the exact ones by at most two (a test
+/// compares them).
 const SUMMED: u64 = 20_000_000;
 /// The 97.5th percentile of the normal distribution.
 const NORMAL: f64 = 1.959_964;
@@ -96,7 +97,7 @@ pub fn estimate_in(histogram: &HistogramDocument, quantile: Quantile) -> Quantil
     }
 }
 
-/// Ranks (from 1) of the ends of the interval; `None` if one would lie outside the samples.
+/// Ranks (from 1) of the two ends of the interval; `None` if an end would lie outside the samples.
 pub fn interval_ranks(n: u64, quantile: Quantile) -> Option<(u64, u64)> {
     let q = f64::from(quantile.as_ppm()) / 1e6;
     if n == 0 || q <= 0.0 {

@@ -7,7 +7,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// Starts the sequence of the seed `seed`.
+    /// Creates a generator with the seed `seed`.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }

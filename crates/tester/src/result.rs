@@ -67,7 +67,7 @@ pub struct LatencyResult {
     pub frame_octets: u32,
     /// Definition of the latency: its start, its end, and the clock used.
     pub latency_is: String,
-    /// Time at the start of the trial. Frames due in it do not count for the latencies.
+    /// Warm-up time at the start of the trial. The latencies exclude frames that were due during the warm-up.
     pub warm_up_ns: u64,
     /// Time during which frames were due, including the warm-up.
     pub duration_ns: u64,
@@ -77,13 +77,13 @@ pub struct LatencyResult {
     pub intended_pps: Reading<f64>,
     /// Frames sent per second.
     pub offered_pps: Reading<f64>,
-    /// Frames received back per second.
+    /// Frames that came back, per second.
     pub received_pps: Reading<f64>,
-    /// Numbers of frames by what happened to them, including the warm-up.
+    /// Number of frames by outcome, including the warm-up.
     pub frames: FrameCounts,
     /// Latencies of all frames received, without the warm-up.
     pub all: Distribution,
-    /// Latencies of the frames that met no gap, which is a time when a busy loop did not run.
+    /// Latencies of the frames that met no gap. A gap is a time when a busy loop did not run.
     pub clean: Distribution,
     /// How many frames `clean` excludes, and by which rule.
     pub exclusion: Exclusion,
@@ -106,10 +106,10 @@ pub struct GoalVerdict {
     pub goal: String,
     /// Latency bound of the goal.
     pub bound_ns: u64,
-    /// The measured value of the goal's quantile, of frames that met no gap.
+    /// Measured value of the goal's quantile, over the frames that met no gap.
     pub measured_ns: Reading<u64>,
-    /// Whether the measured quantile is at most `bound_ns`. Frames lost outside gaps count as late. Unknown if there
-    /// are too few samples, or if more than a tenth of the frames are excluded.
+    /// Whether the goal was met: the measured quantile is at most `bound_ns`, where frames lost outside gaps count as
+    /// late. Unknown if there are too few samples, or if more than a tenth of the frames are excluded.
     pub held: Reading<bool>,
 }
 
@@ -119,9 +119,9 @@ pub struct GoalVerdict {
 pub struct FloodResult {
     /// Size of the frames in bytes with frame check sequence.
     pub frame_octets: u32,
-    /// Time at the start of the flood whose frames are not counted.
+    /// Warm-up time at the start of the flood. Frames sent or received during the warm-up are not counted.
     pub warm_up_ns: u64,
-    /// Time in which frames were counted, after the warm-up.
+    /// Time after the warm-up during which frames were counted.
     pub duration_ns: u64,
     /// Whether the measurement was interrupted.
     pub interrupted: bool,
@@ -135,9 +135,10 @@ pub struct FloodResult {
     pub foreign: u64,
     /// Frames sent per second.
     pub sent_pps: Reading<f64>,
-    /// Frames received back per second.
+    /// Frames that came back, per second.
     pub received_pps: Reading<f64>,
-    /// Frames that came back, but that the tester's own device lost. If there are many, the tester was the bottleneck.
+    /// Frames that came back but were lost by the tester's own device. If there are many, the tester was the
+    /// bottleneck.
     pub tester_rx_dropped: u64,
     /// Frames that the tester's own device refused to send.
     pub tester_tx_refused: u64,
@@ -177,7 +178,7 @@ impl FloodResult {
     }
 
     /// Adds the energy of the whole flood, including its warm-up. The figures per frame are computed from the rate,
-    /// because the frames of the warm-up are not counted.
+    /// because frames of the warm-up are not counted.
     pub fn with_energy(self, energy: Energy) -> Self {
         let share = self.tested_cpu.value.and_then(|used| used.share_of_one_cpu_percent).map(|percent| percent / 100.0);
         let energy = energy.at_rate(self.received_pps.value, share);
@@ -185,13 +186,13 @@ impl FloodResult {
     }
 }
 
-/// The reason that a result states until its energy is added.
+/// Why the energy of a result is unknown until it is added.
 const UNMEASURED: &str = "energy was not measured";
 
-/// Share of excluded frames above which it is unknown whether a goal was met.
+/// If a larger share of the frames than this is excluded, it is unknown whether a goal was met.
 const MOST_EXCLUDED: f64 = 0.1;
 
-/// Numbers of frames by what happened to them.
+/// Number of frames by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // see trial::Counts
@@ -215,7 +216,7 @@ pub struct FrameCounts {
 pub struct Exclusion {
     /// Number of frames due after the warm-up.
     pub intended: u64,
-    /// Number of intended frames that came back, but were affected by a gap, a stall of the tester's own loop.
+    /// Number of intended frames that came back but met a gap of the tester's loop or of the loop under test.
     pub excluded: u64,
     /// Number of intended frames that the tester did not send.
     pub unsent: u64,
@@ -223,15 +224,16 @@ pub struct Exclusion {
     pub lost: u64,
     /// Number of lost frames that were due outside all gaps.
     pub lost_outside_gaps: u64,
-    /// (excluded + unsent) / intended.
+    /// `(excluded + unsent) / intended`
     pub share_excluded: Reading<f64>,
-    /// Time between two passes of the tester's loop above which it counts as a gap.
+    /// If two successive clock readings of the tester's loop are further apart than this, the time between them is a
+    /// gap.
     pub gap_threshold_ns: u64,
-    /// Time added to the threshold for each frame of a send call, because sending takes time.
+    /// Time added to `gap_threshold_ns` for each frame of a send call, because sending takes time.
     pub tx_allowance_ns: u64,
-    /// Time added to the end of each gap for the recovery from it.
+    /// Time added to the end of each gap, because the gap still affects frames for a while.
     pub recovery_fixed_ns: u64,
-    /// Additional recovery time at the end of each gap, in ppm of the length of the gap.
+    /// Additional time at the end of each gap, in ppm of the length of the gap.
     pub recovery_share_ppm: u32,
     /// Number of gaps of the tester's loop.
     pub tester_gaps: u64,
@@ -249,10 +251,10 @@ pub struct TesterState {
     pub lateness: Distribution,
     /// Frames per second that the loop could send and receive if it were always busy.
     pub ceiling_pps: Reading<f64>,
-    /// Mean time of a loop pass without frames. It is the resolution of the arrival times.
+    /// Mean time of a loop pass without frames. Arrival times are only as exact as this time.
     pub idle_round_ns: Reading<f64>,
-    /// Frames that came back, but that the tester's own device lost. `lost` includes them, though the device under test
-    /// did not lose them.
+    /// Frames that came back but were lost by the tester's own device. `lost` includes them, although the device under
+    /// test did not lose them.
     pub rx_dropped: u64,
     /// Frames that the tester's own device refused to send.
     pub tx_refused: u64,
@@ -380,8 +382,8 @@ impl LatencyResult {
         Self { energy, ..self }
     }
 
-    /// Adds the verdict on a goal: whether `quantile` is at most `bound`. `clean` must be the histogram of the samples
-    /// outside gaps from which this result was made.
+    /// Adds the verdict on a goal: whether `quantile` is at most `bound`. `clean` must be the histogram from which this
+    /// result was made: that of the samples outside gaps.
     pub fn judged(mut self, quantile: Quantile, bound: Nanos, clean: &Histogram) -> Self {
         let measured: Reading<u64> = {
             let QuantileEstimate { latency_ns, refused_because, .. } = estimate(clean, quantile);

@@ -1,5 +1,5 @@
-//! Schedules: when frames are due to be sent. They are open loop: nothing that happens to earlier frames changes when
-//! later ones are due.
+//! Schedules: when frames are due to be sent. They are open loop: what happens to earlier frames never changes when
+//! later frames are due.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub const FORMS: &str = "expected constant:20kpps, constant:350us, poisson:20kpp
 pub enum Schedule {
     /// Evenly spaced frames at a rate. Frame i is due at i / rate, rounded down to 1 ns, so there is no drift.
     ConstantRate(PacketRate),
-    /// One frame every gap, starting at 0.
+    /// Evenly spaced frames: one every gap of this length, starting at 0.
     ConstantGap(Nanos),
     /// Random frames at a mean rate, with exponentially distributed gaps, as from many independent senders.
     Poisson(PacketRate),
@@ -33,7 +33,7 @@ pub enum Schedule {
         /// Rate within a burst; `None` if all its frames are due at once.
         rate: Option<PacketRate>,
     },
-    /// Frames as in 5G slots: all frames of a slot are due at once. Each slot is delayed by a random time from 0 to
+    /// Frames in slots, as in 5G: all frames of a slot are due at once. Each slot is delayed by a random time from 0 to
     /// `jitter`, uniformly distributed.
     Slot {
         /// Time from the start of a slot to the start of the next.
@@ -48,12 +48,12 @@ pub enum Schedule {
     Pareto {
         /// Mean rate. It determines the shortest gap x, which is (alpha - 1) / alpha of the mean gap.
         rate: PacketRate,
-        /// The shape alpha in thousandths, above 1000: otherwise the gaps have no mean. Up to 2000, their variance is
-        /// infinite.
+        /// The shape alpha in thousandths, above 1000, because the gaps would otherwise have no mean. Up to 2000, the
+        /// variance of the gaps is infinite.
         alpha_thousandths: u32,
     },
-    /// A rate that rises linearly from `low` to `high` in the first half of each period, and falls back in the second
-    /// half.
+    /// A rate that rises linearly from `low` to `high` in the first half of each period, and falls back to `low` in the
+    /// second half.
     Ramp {
         /// Rate at the start of a period.
         low: PacketRate,
@@ -61,11 +61,11 @@ pub enum Schedule {
         high: PacketRate,
         /// Length of a period.
         period: Nanos,
-        /// Whether gaps follow the current rate exactly. Otherwise arrivals are Poisson distributed at the current
-        /// rate.
+        /// Whether gaps follow the current rate exactly. Otherwise arrivals are random: a Poisson process at the
+        /// current rate.
         even: bool,
     },
-    /// Phases of constant rates, each with its duration. The last rate goes on without end.
+    /// Phases of constant rates, each with its duration. The last rate continues without end.
     Phases(Vec<(PacketRate, Nanos)>),
     /// The frames of a capture file, with their recorded gaps and sizes, played once.
     Pcap(PathBuf),
@@ -95,8 +95,8 @@ impl Schedule {
         Ok(Arrivals { source, next: 0, at: 0.0, shift: 0, random: Random::new(seed) })
     }
 
-    /// Expected number of frames in `span`, to reserve memory; `None` for a capture, whose frames
-    /// [`Arrivals::recorded`] lists.
+    /// Expected number of frames in `span`, to reserve memory; `None` for a capture, because [`Arrivals::recorded`]
+    /// lists its frames.
     pub fn expected_frames(&self, span: Nanos) -> Option<u64> {
         let started = |period: Nanos| span.as_nanos().div_ceil(period.as_nanos().max(1)); // never 0: see from_str
         match self {
@@ -128,18 +128,18 @@ impl Schedule {
     }
 }
 
-/// Number of frames of a phase: frame i is due at i / rate, before the end of the phase.
+/// Number of frames of a phase: frame i is due at i / rate, if that is before the end of the phase.
 fn frames_of(rate: PacketRate, length: Nanos) -> u64 {
     let frames = (u128::from(length.as_nanos()) * u128::from(rate.as_pps())).div_ceil(1_000_000_000);
     u64::try_from(frames).unwrap_or(u64::MAX)
 }
 
-/// Shortest frame on the wire, in bytes without frame check sequence. A shorter frame in a capture was recorded before
-/// the port padded it. IEEE 802.3-2018, 4.2.3.3.
+/// Shortest frame on the wire, in bytes without frame check sequence. If a frame in a capture is shorter, it was
+/// recorded before the port padded it. IEEE 802.3-2018, 4.2.3.3.
 const SHORTEST: u32 = 60;
 
-/// The frames of a capture, with their sizes and their times from the first frame. A frame may be stamped earlier than
-/// the one before it, in a capture of several queues; then both are due at the same time.
+/// The frames of a capture, with their sizes and their times from the first frame. In a capture of several queues, a
+/// frame may have an earlier time stamp than the frame before it; both are then due at the same time.
 fn recorded(path: &Path) -> Result<Vec<Arrival>, Error> {
     let mut reader = PcapReader::open(path)?;
     let mut arrivals = Vec::new();

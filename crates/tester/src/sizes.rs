@@ -12,7 +12,7 @@ const BESIDE: u64 = 20;
 /// Largest number of letters in a genome. Each letter needs a prepared frame.
 const LONGEST: usize = 64;
 /// Frame sizes of the genome's letters `a` to `i` in bytes (RFC 6985, 4). The letter `j` (16000) is missing, because
-/// the tester's frames are shorter.
+/// the tester's largest frame has 9004 bytes.
 const LETTERS: [u32; 9] = [64, 128, 256, 512, 1024, 1280, 1518, 2112, 9000];
 
 /// A pattern of frame sizes. Frames are sent with these sizes in order, and the pattern repeats.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::Random;
 
-/// Largest number of runs, in both groups together, for an exact U test. The test counts all rearrangements; up to 50
-/// runs, the count fits into an f64 without rounding ("50 choose 25" is below 2^53).
+/// Maximum number of runs in both groups together for an exact U test. The exact test counts all ways to distribute the
+/// runs over the groups; up to 50 runs, the count fits into an f64 without rounding ("50 choose 25" is below 2^53).
 const EXACT_UP_TO: usize = 50;
 
 /// The median; `None` if there are no values or one is NaN.
@@ -50,7 +50,7 @@ pub fn mean_interval(values: &[f64]) -> Option<Interval> {
     Some(Interval { value: mean, ci95 })
 }
 
-/// Median with its confidence interval. The ends of the interval are two of the values, whose ranks follow from the
+/// Median with its confidence interval. The ends of the interval are two of the values; their ranks follow from the
 /// binomial distribution. So the values may have any distribution. The interval needs at least 6 values.
 ///
 /// Source: J.-Y. Le Boudec, "Performance evaluation of computer and communication systems", theorem 2.1.
@@ -83,16 +83,17 @@ fn student_975(freedom: u64) -> f64 {
 /// The result of a Mann-Whitney test.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MannWhitney {
-    /// U of the first group: number of pairs in which the value of the first group is greater. A tie counts as a half.
+    /// U of the first group: number of pairs of one value from each group in which the value from the first group is
+    /// greater. A tie counts as half a pair.
     pub u: f64,
-    /// Two-sided p-value: share of the rearrangements whose U is at least as far from its mean.
+    /// Two-sided p-value: share of the rearrangements whose U is at least as far from the mean of U as the observed U.
     pub p: f64,
     /// Whether `p` is exact. Otherwise it is a normal approximation with corrections for ties and continuity.
     pub exact: bool,
 }
 
 /// Tests whether two groups of runs differ in location. The values may have any distribution. The exact test also
-/// handles ties, by rearranging mid-ranks. `None` if a group is empty or contains NaN.
+/// handles ties: it rearranges mid-ranks. `None` if a group is empty or contains NaN.
 ///
 /// Source: Mann, Whitney 1947; Hollander, Wolfe, Chicken, "Nonparametric statistical methods", 4.1.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<MannWhitney> {
@@ -122,7 +123,8 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<MannWhitney> {
     Some(MannWhitney { u, p, exact: false })
 }
 
-/// Of all choices of `size` of the doubled `ranks`, the share whose sum is at least as far from the mean sum as `seen`.
+/// Share of all choices of `size` of the `ranks` whose sum is at least as far from the mean sum as `seen`. The ranks
+/// and `seen` are doubled, so that they are whole numbers.
 fn exact_p(ranks: &[u64], size: usize, seen: u64) -> f64 {
     // ways[k] maps each possible sum of k chosen ranks to the number of choices with this sum.
     let mut ways: Vec<BTreeMap<u64, f64>> = vec![BTreeMap::new(); size + 1];
@@ -176,11 +178,11 @@ pub struct Ratio {
     pub ci95_high: f64,
 }
 
-/// The ratio of two medians. Its interval is a percentile bootstrap (Efron, Tibshirani, "An introduction to the
-/// bootstrap", 13.3) of `resamples` resamples, drawn with the random seed `seed`.
+/// The ratio of two medians. Its confidence interval comes from a percentile bootstrap (Efron, Tibshirani, "An
+/// introduction to the bootstrap", 13.3) of `resamples` resamples, drawn with the random seed `seed`.
 ///
-/// `None` if a group has fewer than 6 runs (then a median has no 95 % interval), if there are fewer than 40 resamples,
-/// or if a value is not finite and above 0.
+/// `None` if a group has fewer than 6 runs (too few for the 95 % interval of a median), if there are fewer than 40
+/// resamples, or if a value is not finite and above 0.
 pub fn ratio_of_medians(a: &[f64], b: &[f64], resamples: usize, seed: u64) -> Option<Ratio> {
     const FEWEST_RUNS: usize = 6;
     let usable = |group: &[f64]| group.len() >= FEWEST_RUNS && group.iter().all(|v| *v > 0.0 && v.is_finite());

@@ -1,5 +1,5 @@
-//! Helpers for the tests of every crate, never used by product code. A test reports through them what it lacks, or that
-//! it had to retry.
+//! Helpers for the tests of all crates, never used by product code. With these helpers, a test reports what it lacks,
+//! or that it had to retry.
 //!
 //! **Law:** this crate is a dev-dependency only and never part of the binary (`laws.rs` compares the edges).
 #![forbid(unsafe_code)]
@@ -7,14 +7,14 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 
-/// Environment variable by which a machine promises to have everything that the tests need: `APUS_REQUIRE=all`.
+/// Environment variable that a machine sets to promise that it has everything that the tests need: `APUS_REQUIRE=all`.
 pub const REQUIRE: &str = "APUS_REQUIRE";
 /// Environment variable that names the file to which skips are appended, for the list at the end of `make test`.
 pub const SKIPS: &str = "APUS_SKIPS";
 
 /// Reports that the calling test, or a part of it, cannot run here. `why` says what is missing and how to get it.
 ///
-/// The line bypasses the test runner's capture and goes to standard error. It is also appended to the file that
+/// The report goes to standard error, bypassing the test runner's capture. It is also appended to the file that
 /// `APUS_SKIPS` names.
 ///
 /// # Panics
@@ -30,12 +30,13 @@ pub fn skip(why: impl AsRef<str>) {
     assert!(std::env::var_os(REQUIRE).is_none_or(|value| value != "all"), "{REQUIRE}=all, but {line}");
 }
 
-/// Environment variable that names a file. [`first_attempt`] appends to it whether the first attempt of a test that may
-/// retry passed; CI counts the retries from it.
+/// Environment variable that names a file. For a test that may retry, [`first_attempt`] appends a line to the file that
+/// says whether the first attempt passed. CI counts the retries from these lines.
 pub const ATTEMPTS: &str = "APUS_FIRST_ATTEMPTS";
 
 /// Reports whether the first attempt of a test passed, for tests that retry without evidence of a disturbance.
-/// `tools/attempts.sh` counts the reports. If more than one first attempt in ten failed, the retries hide a fault.
+/// `tools/attempts.sh` counts the reports. If more than one in ten first attempts failed, the retries are hiding a
+/// fault.
 pub fn first_attempt(passed: bool) {
     let current = std::thread::current();
     let test = current.name().unwrap_or("a thread of a test");
@@ -43,8 +44,8 @@ pub fn first_attempt(passed: bool) {
     append(ATTEMPTS, &line);
 }
 
-/// Keeps the settings of the whole machine unchanged until the returned file is closed. It waits for tests that change
-/// settings, including those of other checkouts.
+/// Keeps the settings of the whole machine unchanged until the returned file is closed. First waits for running tests
+/// that change settings, including tests of other checkouts.
 ///
 /// # Panics
 /// Panics if the folder for temporary files is not writable.

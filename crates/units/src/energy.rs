@@ -21,7 +21,7 @@ impl Microwatts {
 
 impl Mul<Nanos> for Microwatts {
     type Output = Nanojoules;
-    /// The energy drawn at this power during `span`: 1 uW for 1 ms is 1 nJ. Rounded down; computed with 128 bits;
+    /// The energy drawn at this power during `span`: 1 uW for 1 ms is 1 nJ. Rounded down. Computed with 128 bits;
     /// saturates.
     fn mul(self, span: Nanos) -> Nanojoules {
         Nanojoules(span.scale(self.0, 1_000_000).as_nanos())

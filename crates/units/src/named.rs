@@ -15,14 +15,14 @@ pub trait Named {
     fn name(&self) -> &'static str;
 }
 
-/// The error for a text that is not a name of the enum. The message lists the valid names.
+/// The error for a string that is not a name of the enum. The message lists the valid names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownName {
     names: &'static [&'static str],
 }
 
 impl UnknownName {
-    /// Makes the error for a text that names no value of `T`.
+    /// Makes the error for a string that names no value of `T`.
     pub const fn of<T: Named>() -> Self {
         Self { names: T::NAMES }
     }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A text could not be read as the expected quantity. The message names the expected form.
+/// A string could not be parsed as the expected quantity. The message shows the expected form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParseError {
     expected: &'static str,
@@ -22,10 +22,10 @@ impl fmt::Display for ParseError {
 
 impl core::error::Error for ParseError {}
 
-/// Reads a text such as `12.5us` with one of the given units. Returns a whole number of the base unit.
+/// Parses a string such as `12.5us` with one of the given units. Returns a whole number of the base unit.
 ///
 /// The number has no sign and no exponent. Digits below the base unit must be zero: "1.5ns" is refused, because the
-/// types of this crate cannot hold it.
+/// types of this crate cannot represent it.
 pub(crate) fn scaled(text: &str, units: &[(&str, u64)], expected: &'static str) -> Result<u64, ParseError> {
     let error = ParseError::expected(expected);
     let text = text.trim();

@@ -1,6 +1,7 @@
-//! The characters that act on a terminal instead of being shown. All code that writes foreign text uses this list.
+//! Characters that control a terminal instead of being shown. All code that writes text from outside Apus uses this
+//! list.
 
-/// Returns whether a character acts on a terminal or on the order in which text is shown. Such characters are:
+/// Returns whether a character controls a terminal, or changes the order in which text is shown. Such characters are:
 /// Unicode's category Cc (C0, DEL, C1) except line feed and tab; the line and paragraph separators; and the characters
 /// with the property Bidi_Control (UAX #9, 2).
 ///

@@ -45,15 +45,15 @@ impl Nanos {
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
-    /// This span less `other`. `None` if `other` is longer.
+    /// This span minus `other`. `None` if `other` is longer.
     pub const fn checked_sub(self, other: Self) -> Option<Self> {
         match self.0.checked_sub(other.0) {
             Some(n) => Some(Self(n)),
             None => None,
         }
     }
-    /// This span less `other`, at least [`Nanos::ZERO`]. Use it for budgets, where a negative result means that nothing
-    /// is left.
+    /// This span minus `other`, but at least [`Nanos::ZERO`]. Use it for budgets, where a negative result means that
+    /// nothing is left.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -99,7 +99,7 @@ impl Div<u64> for Nanos {
     }
 }
 
-/// Writes the exact value, in the largest unit that does not exceed the span: `1.5ms`, `12.345678ms`.
+/// Writes the exact value, in the largest unit that is not longer than the span: `1.5ms`, `12.345678ms`.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {

@@ -1,4 +1,4 @@
-//! The terms of ACPI's byte code (AML) that the guest's power table needs.
+//! Encodes the terms of ACPI's byte code (AML) that the guest's power table needs.
 //!
 //! Source: ACPI Specification 6.5, chapter 20 (AML), 6.4.3.7 (generic register descriptor), 5.2.6 (table header). Each
 //! function returns the bytes of one term; a list of terms is the concatenation of their bytes.
@@ -47,7 +47,7 @@ pub(super) fn integer(value: u64) -> Vec<u8> {
     }
 }
 
-/// Encodes a text (20.2.3), which must be ASCII.
+/// Encodes a string (20.2.3), which must be ASCII.
 pub(super) fn text(value: &str) -> Vec<u8> {
     [&[0x0d], value.as_bytes(), &[0]].concat()
 }
@@ -137,19 +137,20 @@ pub(super) fn memory_words(path: &str, address: u64, words: &[String]) -> Vec<u8
     [region, package_of(&[0x5b, 0x81], &list)].concat()
 }
 
-/// Encodes an operator with its length, which includes the length itself (20.2.4).
+/// Encodes `operator`, a length, and `content`. The length counts its own bytes and those of `content` (20.2.4).
 fn package_of(operator: &[u8], content: &[u8]) -> Vec<u8> {
     let own = (1..=4).find(|own| content.len() + own <= limit(*own)).unwrap_or(4);
     [operator, &encoded(content.len() + own, own), content].concat()
 }
 
-/// Encodes a length that does not include itself.
+/// Encodes a length that does not count its own bytes.
 fn length(value: usize) -> Vec<u8> {
     let own = (1..=4).find(|own| value <= limit(*own)).unwrap_or(4);
     encoded(value, own)
 }
 
-/// The largest length that fits in `octets` bytes: 6 bits in one; with more, 4 bits plus 8 for each further byte.
+/// The largest length that an encoding of `octets` bytes can hold: 6 bits in a single byte; otherwise 4 bits in the
+/// first byte and 8 in each further byte.
 fn limit(octets: usize) -> usize {
     if octets == 1 { 63 } else { (1 << (4 + 8 * (octets - 1))) - 1 }
 }

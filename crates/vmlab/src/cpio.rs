@@ -1,4 +1,4 @@
-//! Initramfs archives: the cpio format that the kernel unpacks into its first root file system.
+//! Writes initramfs archives: archives in the cpio format, which the kernel unpacks into its first root file system.
 //!
 //! Source: Linux, Documentation/driver-api/early-userspace/buffer-format.rst: the format "newc". Every header field has
 //! eight hexadecimal digits. The header with the name, and the file's data, are each padded to 4 bytes.
@@ -30,7 +30,7 @@ impl Archive {
         self.entries.entry(trimmed(path)).or_insert(Entry { mode: FOLDER | 0o755, device: (0, 0), data: Vec::new() });
     }
 
-    /// Adds a file with the permissions `mode`; replaces an existing one.
+    /// Adds a file with the permissions `mode`; replaces an existing file with the same path.
     pub(super) fn file(&mut self, path: &str, mode: u32, data: Vec<u8>) {
         self.insert(path, REGULAR | mode, (0, 0), data);
     }

@@ -39,7 +39,7 @@ pub enum Error {
         doing: String,
         /// How QEMU ended.
         status: String,
-        /// The end of the console and of QEMU's messages.
+        /// The last lines of the guest's console and of QEMU's messages.
         words: String,
     },
     /// The guest did not answer in time, and was killed.
@@ -49,7 +49,7 @@ pub enum Error {
         doing: String,
         /// Time limit that the guest exceeded.
         within: Duration,
-        /// The end of the console and of QEMU's messages.
+        /// The last lines of the guest's console and of QEMU's messages.
         words: String,
     },
     /// A script in the guest exited with a status other than 0.

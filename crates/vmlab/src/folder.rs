@@ -1,4 +1,4 @@
-//! The folder in which one guest lives. It is removed with the guest.
+//! The folder that holds the files of one guest. It is removed when the guest ends.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Error;
 
-/// Prefix of all such folders; the process identifier and a number follow.
+/// Start of the name of every such folder; the process identifier and a number follow.
 const PREFIX: &str = "apus-vm-";
 
 /// File system in memory, the best place for a guest's memory file.
@@ -24,8 +24,8 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Creates a folder, with a file `memory` of `memory` bytes if that is not 0. Also removes the folders that ended
-    /// processes left behind.
+    /// Creates a folder, with a file named `memory` of `memory` bytes if `memory` is not 0. Also removes the folders
+    /// that ended processes left behind.
     pub(super) fn new(memory: u64) -> Result<Self, Error> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let parent = parent(memory + BESIDE);

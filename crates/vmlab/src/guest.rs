@@ -1,4 +1,4 @@
-//! A running guest. It runs scripts, and QEMU reports what the emulated hardware recorded.
+//! A running guest. It runs scripts. QEMU reports what the emulated hardware recorded.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -16,7 +16,7 @@ use super::process::{self, Process};
 use super::wire::{Nic, Wire};
 use super::{Error, Vm};
 
-/// Port through which guest and host signal that there is work or that it is done.
+/// Name of the port through which host and guest signal that there is a script to run, or that it has ended.
 pub(super) const AGENT: &str = "apus.agent";
 
 /// Time between two checks of a silent guest.
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The result of a script in the guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Output {
-    /// Exit status; 128 plus the signal number if a signal ended it.
+    /// Exit status of the script; 128 plus the signal number if a signal ended it.
     pub status: i32,
     /// Standard output of the script.
     pub stdout: String,
@@ -33,7 +33,8 @@ pub struct Output {
     pub stderr: String,
 }
 
-/// A running guest. It ends when dropped, even in a panic; if this process is killed, the kernel ends it.
+/// A running guest. It ends when this value is dropped, even in a panic. If this process is killed, the kernel ends the
+/// guest.
 pub struct Guest {
     // Dropped first, so that nothing writes to the folder when it is removed.
     running: Mutex<Running>,
@@ -106,7 +107,8 @@ impl Guest {
         self.output_within(script, self.patience)
     }
 
-    /// Runs `script` with a time limit of `within` on this host's clock; a script that takes longer ends the guest.
+    /// Runs `script` with a time limit of `within` on this host's clock. If the script takes longer, the guest is
+    /// ended.
     pub fn output_within(&self, script: &str, within: Duration) -> Result<Output, Error> {
         let deadline = Instant::now() + within;
         let mut running = self.running();
@@ -129,8 +131,8 @@ impl Guest {
         Ok(output)
     }
 
-    /// Runs the shell command `condition` until it succeeds: ten times per second of the guest's clock, at most `tries`
-    /// times. Returns [`Error::Failed`] if it never succeeds.
+    /// Runs the shell command `condition` until it succeeds, ten times per second of the guest's clock and at most
+    /// `tries` times. Returns [`Error::Failed`] if the command never succeeds.
     pub fn wait_until(&self, condition: &str, tries: u32) -> Result<(), Error> {
         let script = format!(
             "i=0; while [ $i -lt {tries} ]; do if {condition}; then exit 0; fi; i=$((i+1)); sleep 0.1; done; exit 1"
@@ -155,7 +157,7 @@ impl Guest {
     }
 
     /// Makes the emulated firmware limit `cpu` to `frequency`, which must be the frequency of a P-state. The guest
-    /// learns of the new limit within half a second of the guest's own clock.
+    /// learns of the new limit within half a second on its own clock.
     pub fn set_firmware_limit(&self, cpu: usize, frequency: Hertz) -> Result<(), Error> {
         let state = self.power.pstates.iter().position(|state| state.frequency == frequency);
         let state = state.filter(|_| cpu < self.cpus).ok_or_else(|| {
@@ -196,7 +198,7 @@ impl Guest {
         port.try_clone().map_err(|e| Error::system(format!("use port {name}"), e))
     }
 
-    /// Number of times that `cpu` entered each idle state since boot, with the state's name; the shallowest state
+    /// For each idle state, its name and the number of times that `cpu` has entered it since boot; the shallowest state
     /// first.
     pub fn idle_entries(&self, cpu: usize) -> Result<Vec<(String, u64)>, Error> {
         let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle");
@@ -286,7 +288,7 @@ fn silent(process: &mut Process, doing: &str, within: Duration) -> Error {
     Error::Silent { doing: doing.into(), within, words: process.last_words() }
 }
 
-/// Name of the socket of port `at`.
+/// File name of the socket of the port with index `at`.
 pub(super) fn port_socket(at: usize) -> String {
     format!("port{at}.socket")
 }

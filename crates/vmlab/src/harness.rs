@@ -14,8 +14,8 @@ pub type OnShared = (&'static str, fn(&Guest));
 /// A test that boots its own guests: its name and its function.
 pub type Alone = (&'static str, fn());
 
-/// Runs the tests. Like tests marked `#[ignore]`, they run only when requested (`--ignored`), because each guest uses
-/// the machine for many seconds.
+/// Runs the tests. Like tests marked `#[ignore]`, they run only when requested (`--ignored`), because each guest
+/// occupies the machine for many seconds.
 pub fn run(shared: fn() -> Vm, on_shared: &[OnShared], alone: &[Alone]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
@@ -76,7 +76,7 @@ impl Shared {
     }
 }
 
-/// Returns the value of `result`. Panics with the error's text if it is an error.
+/// Returns the value of `result`. If `result` is an error, panics with the message of the error.
 pub fn ok<T>(result: Result<T, Error>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }

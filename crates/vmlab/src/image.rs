@@ -18,7 +18,8 @@ const FOLDERS: [&str; 13] =
 /// Size above which programs are stripped of their debug information.
 const STRIP_ABOVE: u64 = 4 << 20;
 
-/// Builds the root file system, with the modules `modules`, loaded in this order, and the programs `programs`.
+/// Builds the root file system with the programs `programs` and the modules `modules`, which the guest loads in this
+/// order.
 pub(super) fn build(base: &Base, modules: &[String], programs: &[PathBuf], folder: &Path) -> Result<Vec<u8>, Error> {
     let mut archive = Archive::default();
     for path in FOLDERS {

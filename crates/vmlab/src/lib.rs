@@ -49,9 +49,9 @@ use folder::Folder;
 use packages::Base;
 use power::Power;
 
-/// Kernel arguments of every guest. `quiet`: an emulated serial port is slow, and a panic is printed anyway.
-/// `panic=-1`: the machine resets at once, and QEMU then ends. `tsc=reliable`: an emulated clock watchdog would find
-/// the emulated clock too slow.
+/// Kernel arguments of every guest. `quiet`: an emulated serial port is slow, and the kernel prints a panic anyway.
+/// `panic=-1`: the machine resets at once, and QEMU then ends. `tsc=reliable`: otherwise the kernel's clock watchdog
+/// would find the emulated clock too slow.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off net.ifnames=0";
 
 /// Modules that the agent needs; see `init.sh`.
@@ -64,7 +64,8 @@ const CPUFREQ_MODULES: [&str; 5] =
 /// Memory of a guest: enough for a few huge pages and a debug build in the file system.
 const MEMORY: u64 = 1 << 30;
 
-/// Distance from the end of the guest's memory to the words that the host writes.
+/// Distance in bytes from the end of the guest's memory to the words that the host writes to set the power and the
+/// firmware limits.
 const FIRMWARE_BELOW_END: u64 = 16 << 20;
 
 /// Time limit for booting and for each script. Booting takes about 7 s on an idle host, and several times that under
@@ -80,7 +81,7 @@ pub struct Vm {
     virtual_time: bool,
     iommu: bool,
     power: Power,
-    /// Each card, with the tap that its cable leads to; `None` leads it to a [`Wire`].
+    /// Each network card, with the tap interface at the host's end of its cable; `None` if a [`Wire`] is at that end.
     nics: Vec<(Nic, Option<String>)>,
     ports: Vec<String>,
     modules: Vec<String>,
@@ -99,7 +100,7 @@ impl Vm {
         Self::with_cache(&cache()?)
     }
 
-    /// Like [`Vm::new`], with the guest's packages in the folder `cache`. They are downloaded if missing.
+    /// Like [`Vm::new`], with the guest's packages in the folder `cache`. The packages are downloaded if missing.
     pub fn with_cache(cache: &Path) -> Result<Self, Error> {
         Ok(Self {
             qemu: tools::find("qemu-system-x86_64", "qemu-system-x86")?,
@@ -145,7 +146,7 @@ impl Vm {
     }
 
     /// Adds a network card. Cards of one kind are `eth0`, `eth1` and so on in the guest, in the order of the calls.
-    /// [`Guest::wire`] is the other end of the card's cable.
+    /// [`Guest::wire`] returns the other end of the card's cable.
     pub fn nic(mut self, nic: Nic) -> Self {
         self.nics.push((nic, None));
         self
@@ -187,8 +188,8 @@ impl Vm {
         self
     }
 
-    /// Adds a program of this host with the shared objects that it needs: a path, or a name to search for. In the
-    /// guest it is in `/usr/bin`, which is in the PATH. The path of a shared object does the same for a plug-in.
+    /// Adds a program of this host, with the shared objects that it needs, to `/usr/bin` of the guest. `program` is a
+    /// path, or a name to search for. To add a plug-in, give the path of its shared object.
     pub fn program(mut self, program: impl AsRef<Path>) -> Self {
         self.programs.push(program.as_ref().to_owned());
         self
@@ -213,7 +214,7 @@ impl Vm {
         self
     }
 
-    /// Sets the time limit for booting and for each script on this host's clock; the default is three minutes.
+    /// Sets the time limit, on this host's clock, for booting and for each script; the default is three minutes.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -356,7 +357,7 @@ fn cache() -> Result<PathBuf, Error> {
     })
 }
 
-/// Keeps a path as it is, and searches for a bare name.
+/// Returns a path as it is; searches for a program that is given only by name.
 fn located(program: &Path) -> Result<PathBuf, Error> {
     match program.to_str().filter(|name| !name.contains('/')) {
         Some(name) => tools::find(name, name),

@@ -12,10 +12,11 @@ use super::{Error, tools};
 /// Package that depends on the newest real-time kernel of the distribution.
 const KERNEL: &str = "linux-image-rt-amd64";
 
-/// Package with one static program that is a whole user space.
+/// Package with a single static program that provides a whole user space.
 const BUSYBOX: &str = "busybox-static";
 
-/// Modules for hardware that no guest has: half of the kernel package.
+/// Files of the kernel package to leave out: documentation, and the modules for hardware that no guest has, which are
+/// half of the package.
 const WITHOUT: [&str; 6] = [
     "*/drivers/gpu/*",
     "*/drivers/media/*",
@@ -28,8 +29,8 @@ const WITHOUT: [&str; 6] = [
 /// The unpacked packages.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
-    /// The kernel as an ELF file, which QEMU starts by its PVH note. This is one to two seconds faster than
-    /// decompressing it in the emulation.
+    /// The kernel as an ELF file, which QEMU starts directly, through its PVH note. This is one to two seconds faster
+    /// than decompressing it in the emulation.
     pub(super) kernel: PathBuf,
     /// The folder with `kernel/` and `modules.builtin`.
     pub(super) modules: PathBuf,
@@ -40,8 +41,8 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// The packages in `cache`, downloaded if missing: 73 MB, which takes half a minute the first time and about 250 MB
-    /// of disk. Delete the folder to get newer packages.
+    /// The packages in `cache`, downloaded if missing. The download of 73 MB takes half a minute; the unpacked packages
+    /// take about 250 MB of disk. Delete the folder to get newer packages.
     pub(super) fn get(cache: &Path) -> Result<Self, Error> {
         let made = fs::create_dir_all(cache).and_then(|()| File::create(cache.join("lock")));
         let lock = made.map_err(|e| Error::Lacking {

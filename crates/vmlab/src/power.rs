@@ -6,10 +6,11 @@ use units::{Hertz, Microwatts, Nanos};
 use super::Error;
 use super::aml::{self, Register};
 
-/// Port for P-state writes; QEMU's `isa-debugcon` there writes each byte to a file.
+/// I/O port for P-state writes. QEMU's `isa-debugcon` device at this port writes each byte to a file.
 pub(super) const PSTATE_PORT: u16 = 0x4e0;
 
-/// Maximum number of CPUs: the byte written holds the CPU (upper four bits) and the state (lower four).
+/// Maximum number of CPUs, because the byte written holds the CPU in its upper four bits and the state in its lower
+/// four.
 const CPUS_MAX: usize = 16;
 const PSTATES_MAX: usize = 16;
 
@@ -41,7 +42,8 @@ pub const PSTATES: [Pstate; 6] = [
 ];
 
 /// An idle state, as in `_CST` (ACPI 6.5, 8.4.1.1). In the guest, every state only halts the CPU. The states differ in
-/// the exit latency that they report, and so in when Linux chooses them. They do not differ in the real time to wake.
+/// the exit latency that they report, and therefore in when Linux chooses them. The real time to wake is the same in
+/// all states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cstate {
     /// Reported worst-case exit latency; whole microseconds. Linux takes twice this as the target residency
@@ -135,7 +137,7 @@ impl Power {
         terms
     }
 
-    /// The meaning of a byte written to the port; `None` if no state has it.
+    /// The write to a P-state register that `octet` stands for; `None` if it names no P-state.
     pub(super) fn write(&self, octet: u8) -> Option<PstateWrite> {
         let state = self.pstates.get(usize::from(octet & 0xf))?;
         Some(PstateWrite { cpu: usize::from(octet >> 4), frequency: state.frequency })
@@ -149,9 +151,9 @@ fn pss(cpu: usize, at: usize, state: &Pstate) -> Vec<u8> {
     aml::package(&[state.frequency.as_hertz() / 1_000_000, mw, 10, 10, code, code].map(aml::integer))
 }
 
-/// Encodes a C-state: register, type, latency in us, milliwatts (8.4.1.1). Type 1 in functional fixed hardware without
-/// an MWAIT hint is HLT to Linux (drivers/acpi/processor_idle.c). A deeper type with an I/O port would not halt,
-/// because QEMU answers the port at once.
+/// Encodes a C-state: register, type, latency in us, milliwatts (8.4.1.1). To Linux, type 1 in functional fixed
+/// hardware without an MWAIT hint means HLT (drivers/acpi/processor_idle.c). A deeper type with an I/O port would not
+/// halt, because QEMU answers the port at once.
 fn cst(state: &Cstate) -> Vec<u8> {
     let halt = Register { space: 0x7f, bits: 1, offset: 2, access: 1, address: 0 };
     let mw = state.power.as_microwatts() / 1_000;

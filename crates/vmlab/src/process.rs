@@ -14,15 +14,15 @@ use super::{Error, tools};
 /// Time between two checks of the process.
 const WATCH: Duration = Duration::from_millis(20);
 
-/// Number of lines of the console in an error, enough for a kernel panic with its registers and stack.
+/// Number of console lines in an error: enough for a kernel panic with its registers and stack.
 const TAIL_LINES: usize = 70;
 
-/// Time for a process that has closed its channels to end by itself.
+/// Time limit for a process to end by itself after it has closed its channels.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// A running QEMU process, killed on drop. If this process is killed, the kernel kills QEMU.
+/// A running QEMU process, killed on drop. If our own process is killed, the kernel kills QEMU.
 ///
-/// The kernel's promise (PR_SET_PDEATHSIG) depends on the thread that started the process, so a separate thread starts
+/// This kernel feature (PR_SET_PDEATHSIG) depends on the thread that started the process, so a separate thread starts
 /// the process and waits until it ends.
 pub(super) struct Process {
     pid: u32,
@@ -70,7 +70,7 @@ impl Process {
         self.ended
     }
 
-    /// Waits for a process that is about to end, or kills it. Returns how it ended.
+    /// Waits for a process that should end by itself, and kills it if it does not. Returns how the process ended.
     pub(super) fn end_by_itself(&mut self) -> Option<ExitStatus> {
         let until = Instant::now() + ENDING;
         while self.runs() && Instant::now() < until {
@@ -79,7 +79,7 @@ impl Process {
         self.end()
     }
 
-    /// The end of the guest's console and of QEMU's messages.
+    /// The last lines of the guest's console and of QEMU's messages.
     pub(super) fn last_words(&self) -> String {
         let read = |name: &str| fs::read(self.folder.join(name)).unwrap_or_default();
         let console = String::from_utf8_lossy(&read("console.log")).replace('\r', "");

@@ -1,4 +1,4 @@
-//! Programs of the host that are needed to make a guest.
+//! Finds and runs the programs of the host that are needed to make a guest.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -55,8 +55,8 @@ fn command_line(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// The shared objects that the dynamic linker loads for `program`, including the linker: (name under which the guest
-/// must find it, file on this host). Empty for a static program.
+/// The shared objects that the dynamic linker loads for `program`, including the linker itself. Each entry has the name
+/// under which the guest must find the object, and the object's file on this host. Empty for a static program.
 pub(super) fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
     let mut ldd = Command::new(find("ldd", "libc-bin")?);
     let output = ldd

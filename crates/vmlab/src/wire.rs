@@ -15,7 +15,7 @@ use super::Error;
 /// A kind of network card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nic {
-    /// Intel 82574: one queue, MSI-X, working interrupt moderation (QEMU limits it to at least 128 us).
+    /// Intel 82574: one queue, MSI-X, working interrupt moderation (QEMU's minimum interval is 128 us).
     E1000e,
     /// virtio-net: does not support interrupt moderation by time.
     Virtio,
@@ -41,8 +41,8 @@ impl Nic {
     }
 }
 
-/// QEMU's trace events for the interrupts of an 82574, immediate and after the moderation interval;
-/// hw/net/trace-events.
+/// QEMU's trace events for the interrupts of an 82574: writes of the moderation interval, and interrupts raised at once
+/// or after the interval (hw/net/trace-events).
 pub(super) const TRACED: [&str; 5] = [
     "e1000e_irq_eitr_set",
     "e1000e_irq_msix_notify_vec",
@@ -122,7 +122,7 @@ impl Wire {
     }
 
     /// Sends `frame` repeatedly, evenly spaced, while `work` runs. Returns the result of `work` and the number of
-    /// frames sent. A busy host may send at less than `rate`.
+    /// frames sent. If the host is busy, the rate may be lower than `rate`.
     pub fn while_sending<T>(
         &self,
         frame: &[u8],
@@ -159,7 +159,7 @@ impl Wire {
     }
 
     /// Returns the moderation intervals that the guest set in an [`Nic::E1000e`], and the number of interrupts of each
-    /// vector, since the last call. They come from QEMU's trace, not from the guest.
+    /// vector, since the last call. Both come from QEMU's trace, not from the guest.
     pub fn interrupts(&self) -> Result<Interrupts, Error> {
         self.shared.trace.next()
     }
@@ -178,7 +178,7 @@ pub struct Interrupts {
     pub line: u64,
 }
 
-/// Sets the flag even if the work panics; otherwise the scope would wait forever.
+/// Sets the flag when dropped, even if `work` panics; otherwise the thread that sends would never end.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -222,8 +222,8 @@ impl Trace {
     }
 }
 
-/// Parses lines such as `e1000e_irq_eitr_set EITR[0] = 488`, with the process and the time before it if QEMU was built
-/// to print them. Other lines are QEMU's own messages.
+/// Parses lines such as `e1000e_irq_eitr_set EITR[0] = 488`, preceded by the process and the time if QEMU was built to
+/// print them. Other lines are QEMU's own messages.
 fn parse(trace: &str) -> Result<Interrupts, Error> {
     let mut seen = Interrupts::default();
     let mut high = false;

@@ -20,7 +20,7 @@ fn has(parameter: &Parameter, value: &str) -> bool {
     parameter.parts().any(|part| part == value)
 }
 
-/// Whether the parameter names a serial console, which is written character by character.
+/// Whether the parameter names a serial console. Writing to it is slow, because it sends one character at a time.
 fn is_serial(parameter: &Parameter) -> bool {
     let to = parameter.value.as_deref().unwrap_or_default();
     ["ttyS", "ttyAMA", "ttyUSB"].iter().any(|kind| to.starts_with(kind))

@@ -26,7 +26,7 @@ units::named! {
     /// Kinds of remarks, the most serious first.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Kind {
-        /// The kernel does not know the value, and ignores it or the whole parameter.
+        /// The kernel does not know the parameter's value. It ignores the value or the whole parameter.
         UnknownValue = "unknown-value",
         /// Two parameters on the line exclude each other.
         Contradiction = "contradiction",
@@ -36,7 +36,7 @@ units::named! {
         SetsDiffer = "sets-differ",
         /// Kernels from kernel.org do not have the parameter. It works only on kernels with a certain patch.
         NotMainline = "not-mainline",
-        /// A parameter is missing that other parameters on the line need.
+        /// Other parameters on the line need a parameter that is missing.
         Missing = "missing",
         /// A parameter is given several times with different values. The last one takes effect.
         Overridden = "overridden",
@@ -56,8 +56,8 @@ pub fn judge(line: &CommandLine, intent: &Context) -> Vec<Remark> {
     judge_on(line, intent, None)
 }
 
-/// Like [`judge`], but also checks that the named CPUs exist. `present` are the host's CPUs; `None` if they are not
-/// known.
+/// Like [`judge`], but also checks that the CPUs named on the line exist. `present` are the host's CPUs; `None` if they
+/// are not known.
 pub fn judge_on(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) -> Vec<Remark> {
     let mut remarks: Vec<Remark> = Vec::new();
     remarks.extend(line.parameters.iter().enumerate().filter_map(|(at, parameter)| known(line, at, parameter)));
@@ -78,7 +78,7 @@ pub fn judge_on(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) 
     kept
 }
 
-/// Checks whether the parameter is known, and whether it accepts its value.
+/// Checks whether the parameter is known, and whether it accepts the value that it has on the line.
 fn known(line: &CommandLine, at: usize, parameter: &Parameter) -> Option<Remark> {
     let remark = |kind, text: String, instead| Remark {
         kind,
@@ -213,7 +213,7 @@ fn cautions(line: &CommandLine) -> Vec<Remark> {
     CAUTIONS.iter().filter_map(remark).collect()
 }
 
-/// Finds the parameters that take all CPUs of the host, so that none is left for housekeeping.
+/// Finds parameters that isolate all CPUs of the host, so that none is left for housekeeping.
 fn none_left(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
     let present = present.filter(|present| !present.is_empty());
     let one = |name: &str| {
@@ -312,7 +312,7 @@ fn absent(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
     line.parameters.iter().filter(of_cpus).filter_map(one).collect()
 }
 
-/// The housekeeping CPUs that the command line does not isolate. If it isolates all of them, all housekeeping CPUs.
+/// The housekeeping CPUs that the command line does not isolate. If the line isolates them all, returns all of them.
 pub(crate) fn free(line: &CommandLine, present: &CpuSet, housekeeping: CpuSet) -> CpuSet {
     let lists = ["isolcpus", "nohz_full"].into_iter().filter_map(|name| line.last(name)?.cpu_set(present).ok());
     let free = lists.fold(housekeeping.clone(), |free, cpus| free.difference(&cpus));

@@ -4,7 +4,7 @@ use host::facts::{CommandLine, CpuSet};
 
 use crate::{Context, Workload};
 
-/// Two parameters that contradict each other, and what to do about it.
+/// Two parameters that contradict each other, and how to resolve the contradiction.
 pub(super) struct Contradiction {
     pub first: Part,
     pub second: Part,
@@ -20,7 +20,7 @@ pub(super) struct Contradiction {
 pub(super) struct Part {
     pub name: &'static str,
     pub value: Option<&'static str>,
-    /// If true, this means any value except `value`.
+    /// Whether the part stands for any value except `value`.
     pub other: bool,
 }
 
@@ -37,7 +37,7 @@ const fn other_than(name: &'static str, value: &'static str) -> Part {
 }
 
 impl Part {
-    /// The parameter as written on the line. `None` if it is not on the line.
+    /// The parameter as written on the line. `None` if the line does not have it.
     pub(super) fn on(&self, line: &CommandLine) -> Option<String> {
         let matches = |parameter: &&host::facts::Parameter| match self.value {
             Some(value) => parameter.parts().any(|part| part == value) != self.other,
@@ -196,7 +196,7 @@ pub(super) struct Companion {
     pub source: &'static str,
 }
 
-/// All companions.
+/// All parameters that other parameters need.
 pub(super) const COMPANIONS: &[Companion] = &[
     Companion {
         missing: |line, context| isolates(line, context) && !line.has("isolcpus"),
@@ -318,7 +318,7 @@ fn stops_ticks(line: &CommandLine) -> bool {
     line.has("nohz_full") || line.last("isolcpus").is_some_and(|parameter| parameter.flags().any(|flag| flag == "nohz"))
 }
 
-/// The CPUs that a parameter names. `None` if it is not on the line, or names no CPUs.
+/// The CPUs that a parameter names. `None` if the line does not have the parameter, or if it names no CPUs.
 fn set_of(line: &CommandLine, name: &str) -> Option<CpuSet> {
     line.last(name)?.cpu_set(&CpuSet::new()).ok()
 }

@@ -11,22 +11,22 @@ use crate::{Context, Workload};
 pub struct Suggestion {
     /// The parameters, in the order in which they are written.
     pub parameters: Vec<Suggested>,
-    /// What the user must decide or do in addition to booting with the line.
+    /// What the user must decide or do besides booting with the line.
     pub notes: Vec<String>,
 }
 
 /// One parameter of a suggested line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suggested {
-    /// The parameter as written on the kernel command line. `hugepagesz=1G hugepages=16` counts as one, because both
-    /// belong together.
+    /// The parameter as written on the kernel command line. `hugepagesz=1G hugepages=16` counts as one parameter,
+    /// because neither word is useful alone.
     pub parameter: String,
     /// What the parameter is for, and what it costs.
     pub why: &'static str,
 }
 
 impl Suggestion {
-    /// Returns the whole line, with all parameters separated by spaces.
+    /// Returns the whole line: all parameters, separated by spaces.
     pub fn line(&self) -> String {
         self.parameters.iter().map(|suggested| suggested.parameter.as_str()).collect::<Vec<_>>().join(" ")
     }
@@ -41,7 +41,7 @@ impl Suggestion {
 }
 
 impl fmt::Display for Suggestion {
-    /// Writes the line.
+    /// Writes the whole line, as [`Self::line`] returns it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line())
     }

@@ -17,8 +17,7 @@ pub struct Known {
     pub name: &'static str,
     /// The values that are allowed after `=`.
     pub values: Values,
-    /// If the parameter is given more than once: whether every occurrence takes effect. If false, only the last one
-    /// does.
+    /// Whether every occurrence on the line takes effect. If false, only the last one does.
     pub repeats: bool,
 }
 
@@ -31,7 +30,7 @@ pub enum Values {
     Flag,
     /// Exactly one of these words is allowed.
     One(&'static [&'static str]),
-    /// Words separated by commas, each of which is one of these.
+    /// Words separated by commas. Each must be one of these words.
     Several(&'static [&'static str]),
     /// A list of CPUs is required.
     Cpus,
@@ -43,7 +42,7 @@ pub enum Values {
     Number(i64, i64),
     /// A page size: a power of two, with the suffix K, M, G or T.
     PageSize,
-    /// A number of pages, or numbers by NUMA node: `0:2,1:4`.
+    /// A number of pages, or one number for each NUMA node: `0:2,1:4`.
     Pages,
 }
 
@@ -399,13 +398,14 @@ pub const KNOWN: &[Known] = &[
 const FOREIGN: &[&str] =
     &["systemd.", "rd.", "udev.", "luks.", "ignition.", "cloud-init", "coreos.", "ds", "locale.", "vconsole."];
 
-/// The names in the kernels' documentation, with underscores. `tools/kernel-parameters.py` writes the file.
+/// The names of the parameters in the kernels' documentation, with underscores. `tools/kernel-parameters.py` generates
+/// names.txt.
 static DOCUMENTED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     let lines = include_str!("names.txt").lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split(' ').next()).collect()
 });
 
-/// Whether the documentation of any kernel version lists the parameter. Its value does not matter.
+/// Whether the documentation of any kernel version lists a parameter of this name.
 pub(super) fn is_documented(name: &str) -> bool {
     DOCUMENTED.contains(name.replace('-', "_").as_str())
 }
@@ -422,7 +422,7 @@ pub(super) fn is_foreign(name: &str) -> bool {
 }
 
 impl Known {
-    /// Why this parameter does not accept the value in `parameter`. `None` if it does.
+    /// Why the known parameter does not accept the value in `parameter`. `None` if it accepts the value.
     pub fn refuses(&self, parameter: &Parameter) -> Option<String> {
         let words = |words: &[&str]| match words {
             [] => "it takes no value".to_owned(),
@@ -480,8 +480,8 @@ fn bad_list(parameter: &Parameter) -> Option<String> {
     }
 }
 
-/// Parses a number with the suffix K, M, G or T. Letters after it are ignored, as in lib/cmdline.c, `memparse`: `1GB`
-/// is `1G`.
+/// Parses a number with the suffix K, M, G or T. Letters after the suffix are ignored, as in lib/cmdline.c, `memparse`:
+/// `1GB` is `1G`.
 fn size(text: &str) -> Option<u64> {
     let text = text.strip_suffix(['B', 'b']).unwrap_or(text);
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -38,9 +38,10 @@ pub struct End {
     pub rx_bytes: Option<f64>,
     /// Bytes that the interface sent during the interval.
     pub tx_bytes: Option<f64>,
-    /// Counters of dropped packets whose count is above 0.
+    /// Counters of dropped packets, only those above 0.
     pub drops: Vec<Drops>,
-    /// Number of packets, or load, of each receive queue. Queues without packets are left out.
+    /// Number of packets of each receive queue, or its CPU load if packets were not counted. Queues without packets are
+    /// left out.
     pub queues: Vec<QueueShare>,
     /// Number of receive queues.
     pub queue_count: Option<u32>,
@@ -60,8 +61,8 @@ pub struct End {
     pub hogs: Vec<Hog>,
     /// Threads that use at least a twentieth of a CPU, the busiest first.
     pub loads: Vec<Load>,
-    /// CPUs that serve the interface's queues, according to the affinity of NAPI threads and interrupts. Empty if
-    /// unknown.
+    /// CPUs that serve the interface's queues, according to the affinity of NAPI threads and interrupts. Empty if not
+    /// known.
     pub queue_cpus: CpuSet,
     /// Whether NAPI is threaded: kernel threads poll the queues instead of softirqs.
     pub threaded: bool,
@@ -72,8 +73,8 @@ pub struct End {
     /// Among the idle states that CPUs entered more than 10 times per second, the one with the longest exit latency:
     /// exit latency in us, name, and entries per second. `None` if there was no such state.
     pub idle_exit: Option<(f64, String, f64)>,
-    /// Among CPUs that were busy for at least half of the interval, the lowest frequency divided by the CPU's maximum
-    /// frequency, 0 to 1.
+    /// Lowest ratio of actual to maximum frequency, 0 to 1, among the CPUs that were busy for at least half of the
+    /// interval.
     pub frequency_share: Option<f64>,
     /// Bandwidth of the NIC's PCI Express link (lanes times transfer rate), divided by the bandwidth that the NIC
     /// supports, 0 to 1.
@@ -82,31 +83,31 @@ pub struct End {
     pub throttles: Option<f64>,
     /// Delay in us, and share of lost packets (0 to 1), of a `netem` queueing discipline. `None` if there is none.
     pub netem: Option<(f64, f64)>,
-    /// A shaping queueing discipline that delayed packets: its kind, its rate in bit/s, and how many times it delayed.
-    /// `None` if there is none.
+    /// A shaping queueing discipline that delayed packets: its kind, its rate in bit/s, and the number of times that it
+    /// delayed packets. `None` if there is none.
     pub shaper: Option<(String, Option<f64>, f64)>,
-    /// Number of segments that TCP retransmitted, and number of all segments that TCP sent (Tcp.RetransSegs,
+    /// Number of segments that TCP retransmitted, and number of segments that TCP sent in total (Tcp.RetransSegs,
     /// Tcp.OutSegs).
     pub retransmitted: Option<(f64, f64)>,
-    /// Number of segments that TCP retransmitted needlessly: the receiver reported that it already had them
+    /// Number of segments that TCP retransmitted needlessly, because the receiver already had them
     /// (TcpExt.TCPDSACKRecvSegs).
     pub duplicates: Option<f64>,
-    /// What could not be observed, and the reason.
+    /// Messages about what could not be observed, with the reasons.
     pub unknown: Vec<String>,
 }
 
-/// A counter of dropped packets whose count is above 0.
+/// A counter of dropped packets, with its value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Drops {
     /// Name of the counter, such as `rx_missed_errors`.
     pub counter: String,
     /// Number of packets dropped during the interval.
     pub count: u64,
-    /// Whether the packets were dropped while sending. If false, they were dropped while receiving.
+    /// Whether the packets were dropped in the transmit direction. If false, in the receive direction.
     pub sending: bool,
 }
 
-/// The packets, or the CPU load, of one receive queue.
+/// One receive queue, with the number of its packets or its CPU load.
 #[derive(Clone, PartialEq, Debug)]
 pub struct QueueShare {
     /// Name of the queue, such as `rx-0`, or of the queue's interrupt.
@@ -153,12 +154,13 @@ pub struct Socket {
     pub receive_limit: Option<f64>,
     /// Size limit of the send buffer in bytes.
     pub send_limit: Option<f64>,
-    /// Mean number of bytes that were received, but that the application had not read yet.
+    /// Mean number of bytes that were received but not yet read by the application.
     pub rx_queue: f64,
-    /// Mean amount of memory, in bytes, in packets that the socket has sent but that the driver has not completed.
+    /// Mean memory, in bytes, of the packets that the socket has sent and whose transmission the driver has not yet
+    /// completed.
     pub in_transmission: Option<f64>,
-    /// Smallest amount of such memory in any sample with a data packet in transmission, in bytes: usually that of one
-    /// packet.
+    /// Smallest memory of packets in transmission, in bytes, among the samples with a data packet in transmission.
+    /// Usually the memory of one packet.
     pub in_transmission_least: Option<f64>,
     /// Number of packets that the socket dropped during the interval.
     pub drops: f64,
@@ -176,9 +178,9 @@ pub struct Socket {
     pub retransmitted: Option<f64>,
     /// Number of data segments that the socket sent during the interval.
     pub segments: Option<f64>,
-    /// Share of the time with data to send in which the receiver's full window stopped the sender, 0 to 1.
+    /// While the socket has data to send: share of the time in which the full receive window stopped it, 0 to 1.
     pub window_limited: Option<f64>,
-    /// Share of the time with data to send in which the full send buffer stopped the sender, 0 to 1.
+    /// While the socket has data to send: share of the time in which its full send buffer stopped it, 0 to 1.
     pub sndbuf_limited: Option<f64>,
     /// Share of the interval in which the socket had data to send, 0 to 1.
     pub busy: Option<f64>,
@@ -189,8 +191,8 @@ pub struct Socket {
     pub process: Option<(String, f64, CpuSet)>,
 }
 
-/// Parts of the names of counters of dropped packets, of drivers and of the kernel. Exceptions are counters of frames
-/// that a filter rejected, which are not drops.
+/// Substrings of the names of drop counters, both of drivers and of the kernel. `NOT_DROPS` excludes counters of frames
+/// that were rejected on purpose.
 const DROP_WORDS: [&str; 9] =
     ["missed", "fifo_errors", "over_errors", "no_buf", "nobuf", "out_of_buffer", "drops", "_dropped", "discard"];
 const NOT_DROPS: [&str; 3] = ["nohandler", "filter", "xdp_drop"];
@@ -248,7 +250,7 @@ impl End {
         self.rx_hold_us.unwrap_or(0.0)
     }
 
-    /// TCP connections, those with the most data first.
+    /// TCP connections, the busiest first.
     pub(super) fn tcp(&self) -> impl Iterator<Item = &Socket> {
         self.sockets.iter().filter(|socket| socket.transport == "tcp")
     }
@@ -313,7 +315,8 @@ impl End {
         }
     }
 
-    /// NAPI deferral delays packets only if both settings are set.
+    /// Takes the time of NAPI deferral, if it is longer than the moderation found so far. NAPI deferral delays packets
+    /// only if `defers` is above 0.
     fn defer(&mut self, timeout_ns: Option<u64>, defers: Option<u32>, source: &str) {
         let held = timeout_ns.filter(|_| defers.is_some_and(|defers| defers > 0)).map(|ns| ns as f64 / 1e3);
         if let Some(held) = held.filter(|held| *held > self.hold_us()) {
@@ -408,7 +411,7 @@ fn reason<T>(fact: &host::Fact<T>) -> String {
     fact.why().map_or_else(String::new, |why| format!("{why} ({})", fact.source()))
 }
 
-/// The interface with this name; without a name, the one that moved the most packets. Never the loopback.
+/// The interface with this name. Without a name, the interface with the most packets, except the loopback interface.
 fn busiest<'a>(facts: &'a Facts, interval: &Interval, name: Option<&str>) -> Option<&'a Link> {
     let links = facts.links.value()?;
     if let Some(name) = name {
@@ -422,7 +425,8 @@ fn busiest<'a>(facts: &'a Facts, interval: &Interval, name: Option<&str>) -> Opt
     links.iter().filter(|link| link.name != "lo" && packets(link) > 0).max_by_key(packets)
 }
 
-/// Counters of drops. If the kernel and the driver both count the same drops, the larger count is used.
+/// Counters of dropped packets that are above 0, largest first: the kernel and the driver may both count the same
+/// drops.
 fn dropped(counts: &BTreeMap<String, u64>) -> Vec<Drops> {
     let is_drop = |name: &str| {
         DROP_WORDS.iter().any(|word| name.contains(word)) && !NOT_DROPS.iter().any(|word| name.contains(word))
@@ -434,7 +438,7 @@ fn dropped(counts: &BTreeMap<String, u64>) -> Vec<Drops> {
     all
 }
 
-/// Packets by receive queue, from counters such as `ethtool.rx_queue_3_xdp_packets` (veth),
+/// Number of packets of each receive queue, from counters such as `ethtool.rx_queue_3_xdp_packets` (veth),
 /// `ethtool.rx_queue_3_packets`, `ethtool.rx3_packets` and `ethtool.rx-3.packets`.
 fn by_queue(counts: &BTreeMap<String, u64>) -> Vec<QueueShare> {
     let queue = |name: &str| -> Option<u32> {
@@ -468,7 +472,7 @@ fn idle_exit(facts: &Facts, interval: &Interval, length_s: f64) -> Option<(f64, 
     worst
 }
 
-/// Lowest frequency, as a share of the maximum, among CPUs that were busy for at least half of the interval.
+/// Lowest ratio of actual to maximum frequency, among the CPUs that were busy for at least half of the interval.
 fn frequency(facts: &Facts, busy: &BTreeMap<u32, f64>) -> Option<f64> {
     let busy: BTreeSet<u32> = busy.iter().filter(|(_, share)| **share >= 0.5).map(|(cpu, _)| *cpu).collect();
     let of = |cpu: &host::facts::Cpu| {

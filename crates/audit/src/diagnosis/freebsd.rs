@@ -1,13 +1,13 @@
-//! The observations of a FreeBSD host, from the output of its tools: settings of ixl, and loads of interrupt threads.
-//! There is no observed interval: the loads are the mean values that `top` shows.
+//! Observations of a FreeBSD host, from the output of its tools: settings of ixl, and loads of interrupt threads. There
+//! is no observed interval: the loads are the mean values that `top` shows.
 
 use host::facts::{BsdInterface, FreeBsd};
 
 use super::end::{End, QueueShare};
 use crate::rules::freebsd::{ITR_UNIT_US, gigabits_of, number, set, slots};
 
-/// Exit latency of states deeper than C1 in us, for a host that does not report it (interrupt-mode DPDK slides, 2017:
-/// C6 of a Xeon E5 v3 takes 133 us; ACPI's C2 is the hardware's C3 there, which takes 33 us).
+/// Exit latency, in us, of states deeper than C1 on a host that does not report it. On a Xeon E5 v3, C6 takes 133 us.
+/// ACPI's C2 is the hardware's C3 on that processor, and takes 33 us (interrupt-mode DPDK slides, 2017).
 const DEEP_US: f64 = 133.0;
 
 pub(super) fn end(name: &str, host: &FreeBsd, interface: Option<&str>) -> End {

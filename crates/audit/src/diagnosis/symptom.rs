@@ -6,7 +6,7 @@ units::named! {
     pub enum SymptomKind {
         /// The throughput is too low.
         Slow = "slow",
-        /// Packets or answers arrive late.
+        /// Packets or responses arrive late.
         Late = "late",
         /// Packets are lost.
         Drops = "drops",
@@ -19,15 +19,15 @@ units::named! {
     /// Where the expected figures were measured.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Reference {
-        /// On the same host, with another NIC or path. Then properties of the whole host (idle states, frequency)
-        /// cannot explain the difference.
+        /// On the same host, with another NIC or path. So properties of the whole host (idle states, frequency) cannot
+        /// explain the difference.
         SameHost = "same-host",
         /// On another host, or the expected figures were not measured at all.
         Elsewhere = "elsewhere",
     }
 }
 
-/// The symptom that the user noticed, with the measured and expected figures as far as they are known.
+/// The symptom that the user noticed, with the measured and the expected figures if they are known.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Symptom {
     /// Kind of the symptom.
@@ -45,7 +45,7 @@ pub struct Symptom {
 }
 
 impl Default for Symptom {
-    /// The symptom if the user stated nothing.
+    /// The symptom of a user who stated none.
     fn default() -> Self {
         Self {
             kind: SymptomKind::Any,
@@ -59,18 +59,17 @@ impl Default for Symptom {
 }
 
 impl Symptom {
-    /// Whether lateness is part of the symptom.
+    /// Whether the symptom includes high latency: `late`, `any`, or a measured round-trip time.
     pub(super) fn is_late(&self) -> bool {
         matches!(self.kind, SymptomKind::Late | SymptomKind::Any) || self.ping_ns.is_some()
     }
 
-    /// Whether low throughput is part of the symptom.
+    /// Whether the symptom includes low throughput: `slow`, `any`, or a measured throughput.
     pub(super) fn is_slow(&self) -> bool {
         matches!(self.kind, SymptomKind::Slow | SymptomKind::Any) || self.measured_bps.is_some()
     }
 
-    /// By how much the measured round trip is longer than the expected one, in microseconds. `None` if one of them is
-    /// not known.
+    /// Measured minus expected round-trip time, in microseconds. `None` if one of them is not known.
     pub(super) fn excess_us(&self) -> Option<f64> {
         let excess = self.ping_ns?.checked_sub(self.expected_ping_ns?)?;
         Some(excess as f64 / 1e3)

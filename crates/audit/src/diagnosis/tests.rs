@@ -1,5 +1,5 @@
-//! Cases of the diagnosis: numbers in, first cause out. What the lab shows is in `crates/cli/tests/it/diagnose.rs` and
-//! `benches/diagnose.py`.
+//! Tests of the diagnosis: given these numbers, which cause is ranked first? `crates/cli/tests/it/diagnose.rs` and
+//! `benches/diagnose.py` test it in a lab.
 
 use host::Facts;
 use host::facts::{CpuSet, Root};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A thousand requests a second, one at a time, between two hosts: nothing is wrong.
+/// An end of a healthy connection: a thousand requests per second between two hosts, one at a time.
 fn healthy(name: &str) -> End {
     End {
         name: name.into(),
@@ -86,10 +86,10 @@ fn nothing_wrong_is_a_result() {
     assert!(blind.causes.is_empty());
 }
 
-/// What changes at the two ends.
+/// Changes the observations of the two ends.
 type Change = fn(&mut End, &mut End);
 
-/// Each cause is first when its setting and its mark are there.
+/// Each cause is ranked first if its setting and the counters that show its effect are present.
 #[test]
 fn each_cause_has_its_marks() {
     let cases: &[(&str, SymptomKind, Option<&str>, Change)] = &[
@@ -188,7 +188,7 @@ fn each_cause_has_its_marks() {
     assert_eq!(known, tried, "causes, and those with a case");
 }
 
-/// A setting alone proves nothing, and drops that explain retransmissions are no loss between the ends.
+/// A setting alone proves nothing. Retransmissions that drops at an end explain are no loss between the ends.
 #[test]
 fn half_of_the_evidence_is_not_enough() {
     let not =
@@ -250,8 +250,8 @@ fn half_of_the_evidence_is_not_enough() {
     not("offloads", case(SymptomKind::Slow, |here, _| here.offloads_off = vec!["tx-tcp-segmentation".into()]));
 }
 
-/// The founding thread: a 40G card at 3.36 Gbit/s and 116 us, where a 10G card in the same machines reaches 9.39 Gbit/s
-/// and 17 us. Its settings, as FreeBSD's tools show them; the numbers are the thread's.
+/// The host in the FreeBSD thread: a 40G card reaches 3.36 Gbit/s and 116 us; a 10G card in the same machines reaches
+/// 9.39 Gbit/s and 17 us. The settings are in the format of FreeBSD's tools; the numbers are the thread's.
 fn thread() -> Facts {
     Facts::read(&Root::given([
         ("apus-snapshot", "apus-snapshot 1\nos: FreeBSD\n"),
@@ -275,9 +275,9 @@ fn thread() -> Facts {
     ]))
 }
 
-/// In the thread's order of likelihood: moderation for the ping; for the throughput one hot queue and the reclaim that
-/// is close to the ring's time; then what can only be tried (offloads) and what the other card exonerates (idle
-/// states).
+/// Finds the causes that the thread names: receive moderation for the ping; for the throughput, transmit moderation
+/// close to the time in which the ring fills, and one hot queue. After them come idle states, which cannot explain a
+/// difference between two cards of one host, and offloads, which can only be tried.
 #[test]
 fn the_founding_thread_is_found_out() {
     let facts = thread();
@@ -315,7 +315,7 @@ fn the_founding_thread_is_found_out() {
 }
 
 proptest! {
-    /// Whatever the numbers are, likelihoods are percentages and nothing panics.
+    /// Whatever the numbers are, all likelihoods are percentages, and nothing panics.
     #[test]
     fn any_numbers_give_percentages(
         numbers in proptest::collection::vec(prop_oneof![Just(0.0), Just(1.0), Just(f64::MAX), 0.0..1e12_f64], 24),

@@ -9,12 +9,12 @@ use crate::cmdline::{Kind, judge, table};
 use crate::plan::merged;
 use crate::{Context, Finding, Level};
 
-/// Parameters that only a kernel with CONFIG_NO_HZ_FULL accepts.
+/// Parameters that only kernels with CONFIG_NO_HZ_FULL accept.
 const OF_TICKS: [&str; 2] = ["nohz_full", "rcutree.nohz_full_patience_delay"];
 
-/// Makes the remedies of findings consistent; `findings` are sorted, worst first. If two findings want different values
-/// for one setting, both get the value of the worse finding. A word is not added if it is on the line already, if this
-/// kernel does not accept it, or if it contradicts the line.
+/// Makes the remedies of findings consistent. `findings` are sorted, worst first. If two findings want different values
+/// for one setting, both get the value of the worse finding. A word is not added if the line already has it, if this
+/// kernel does not accept it, or if it contradicts another word on the line.
 pub(crate) fn agree(findings: &mut [Finding], line: Option<&CommandLine>, full_ticks: bool) {
     let mut wanted = Wanted { line: line.cloned().unwrap_or_default(), ..Wanted::default() };
     for finding in findings.iter_mut() {
@@ -63,7 +63,7 @@ impl Wanted {
         }
     }
 
-    /// Adapts the words of a step to the line. Returns whether the step still has something to do.
+    /// Adapts the words of a step to the line. Returns whether anything is left to do in the step.
     fn words(&mut self, step: &mut Step, binds: bool, full_ticks: bool) -> bool {
         let Action::Arguments { add, remove } = &mut step.action else { return true };
         let before = add.len();
@@ -96,7 +96,7 @@ impl Wanted {
         !add.is_empty() || !remove.is_empty()
     }
 
-    /// Whether the word is missing on the line, and can be added without a contradiction.
+    /// Whether the line lacks the word, and adding it causes no contradiction.
     fn takes(&self, word: &Parameter) -> bool {
         let of_name = self.line.last(&word.name);
         let removed = |gone: &Parameter| same_name(&gone.name, &word.name) && gone.value == word.value;
@@ -113,7 +113,7 @@ impl Wanted {
     }
 }
 
-/// The step that makes these settings permanent, so that they are repeated at each boot.
+/// The step that makes these settings permanent, by repeating them at each boot. `None` if no such step exists.
 fn keep(settings: &[&Setting], binds: bool) -> Option<Step> {
     let sysctl = |setting: &&Setting| match &setting.place {
         Place::Sysctl(name) => Some(format!("{name} = {}", setting.value)),
@@ -131,7 +131,7 @@ fn repeats(word: &Parameter) -> bool {
     table::find(&word.name).is_some_and(|known| known.repeats)
 }
 
-/// The places of a setting, with one entry per CPU.
+/// The places that a setting changes, one for each CPU.
 fn single(setting: &Setting) -> Vec<Place> {
     match &setting.place {
         Place::Cpus(cpus, what) => cpus.iter().map(|cpu| Place::Cpus([cpu].into(), *what)).collect(),

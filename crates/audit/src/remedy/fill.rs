@@ -25,7 +25,7 @@ pub(crate) const HOLES: [&str; 13] = [
     "{device}",
 ];
 
-/// The values for the placeholders.
+/// The values that replace the placeholders of a fix.
 pub(crate) struct Values<'a> {
     pub subject: &'a Subject,
     pub context: &'a Context,
@@ -33,7 +33,7 @@ pub(crate) struct Values<'a> {
     pub facts: &'a Facts,
 }
 
-/// Why a value is not known, and what the user can do about it.
+/// Error messages: why a value is not known, and what the user can do about it.
 const NO_ISOLATED: &str = "run this audit again with --isolated: no CPU is known to be kept for the application";
 const NO_HOUSEKEEPING: &str = "run this audit again with --isolated, and leave at least one CPU of each node to housekeeping: no other CPU is \
     known";
@@ -48,7 +48,7 @@ impl<'a> Values<'a> {
         Self { subject, context, housekeeping, facts }
     }
 
-    /// The line with its values filled in. If a value is not known, the error says how to make it known.
+    /// The line with its placeholders filled in. If a value is not known, the error says how to make it known.
     pub fn fill(&self, line: &str) -> Result<String, &'static str> {
         let mut filled = line.to_owned();
         for hole in HOLES {
@@ -59,8 +59,8 @@ impl<'a> Values<'a> {
         Ok(filled)
     }
 
-    /// The lines with their values filled in. A line with the placeholder for frequency limits becomes one line for
-    /// each base frequency among the CPUs.
+    /// The lines that result from filling in the placeholders of `line`: several if it contains the placeholder for
+    /// frequency limits and the CPUs have different base frequencies, otherwise one.
     pub fn lines(&self, line: &str) -> Vec<Result<String, &'static str>> {
         if !line.contains(BOUNDS) {
             return vec![self.fill(line)];
@@ -84,8 +84,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The frequency limits as arguments of cpupower: the lower one and, if one fixed frequency is wanted, the same
-    /// value as the upper one.
+    /// The frequency limits as arguments of cpupower: the lower limit and, if one fixed frequency is wanted, the same
+    /// value as the upper limit. `None` if a CPU's frequency is not known.
     fn bounds(&self) -> Option<String> {
         let base =
             self.own().iter().map(|cpu| steady(self.facts, cpu)).collect::<Option<Vec<_>>>()?.into_iter().min()?;
@@ -146,7 +146,7 @@ impl<'a> Values<'a> {
 const BOUNDS: &str = "{bounds}";
 
 /// A frequency that a CPU can sustain: its base frequency. If the driver does not report one, the frequency in the
-/// processor's name; without that, the CPU's highest frequency. It is never above the firmware's limit.
+/// processor's name; if that is missing too, the CPU's highest frequency. Never above the firmware's limit.
 pub(crate) fn steady(facts: &Facts, cpu: u32) -> Option<Hertz> {
     let frequency = &facts.cpus.cpu(cpu)?.frequency;
     let named = facts.cpus.model_name.value().and_then(|name| nominal(name));
@@ -158,8 +158,9 @@ pub(crate) fn steady(facts: &Facts, cpu: u32) -> Option<Hertz> {
     }
 }
 
-/// The frequency without turbo at the end of a processor's name, as in `Xeon(R) D-2146NT CPU @ 2.30GHz` (Intel SDM
-/// volume 2A, CPUID, The Processor Brand String Method: the maximum frequency that the processor is qualified for).
+/// The frequency at the end of a processor's name, as in `Xeon(R) D-2146NT CPU @ 2.30GHz`. It is the highest frequency
+/// without turbo: "the maximum qualified frequency of the processor" (Intel SDM volume 2A, CPUID, The Processor Brand
+/// String Method).
 fn nominal(name: &str) -> Option<Hertz> {
     let (_, frequency) = name.rsplit_once(" @ ")?;
     let gigahertz: f64 = frequency.trim().strip_suffix("GHz")?.parse().ok()?;
@@ -167,9 +168,8 @@ fn nominal(name: &str) -> Option<Hertz> {
     (gigahertz > 0.0).then(|| Hertz::new((gigahertz * 100.0).round() as u64 * 10_000_000))
 }
 
-/// The value for `pm_qos_resume_latency_us`: the share of the goal that one cause may use, because other causes need
-/// their share too. It is never higher than the value without a goal. Zero is written as `n/a`
-/// (power/pm_qos_interface.rst).
+/// The value for `pm_qos_resume_latency_us`: the latency of the goal, but at most [`Context::DEFAULT_BUDGET`], because
+/// other causes also delay the packet. Zero is written as `n/a` (power/pm_qos_interface.rst).
 fn idle_limit(context: &Context) -> String {
     let limit = context.budget().min(Context::DEFAULT_BUDGET);
     host::knob::ResumeLatency::AtMost(limit).value().to_string()

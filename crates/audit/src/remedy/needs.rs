@@ -1,5 +1,4 @@
-//! The kernel configuration that suggested words of the command line need, and what the kernel itself adds to such
-//! words.
+//! Notes on suggested words of the command line: which kernel configuration they need, and how the kernel changes them.
 
 use host::Facts;
 use host::facts::{CpuSet, KernelVersion, same_name};
@@ -7,11 +6,11 @@ use host::facts::{CpuSet, KernelVersion, same_name};
 use super::{Action, Step};
 use crate::Finding;
 
-/// Parameters, each with the build option without which the kernel ignores it (timers/no_hz.rst; kernel-parameters.txt,
-/// rcu_nocbs).
+/// Parameters, each with the build option that it needs: without the option, the kernel ignores the parameter
+/// (timers/no_hz.rst; kernel-parameters.txt, rcu_nocbs).
 const NEEDS: [(&str, &str); 2] = [("nohz_full", "NO_HZ_FULL"), ("rcu_nocbs", "RCU_NOCB_CPU")];
 
-/// Names the build option that a word needs, unless it is known that the kernel has it.
+/// Adds to each fix the build options that its words need, unless the kernel is known to have them.
 pub(crate) fn name_needs(findings: &mut [Finding], facts: &Facts) {
     if facts.kernel.config.is_known() || takes_full_ticks(facts) {
         return;
@@ -29,10 +28,10 @@ pub(crate) fn name_needs(findings: &mut [Finding], facts: &Facts) {
     }
 }
 
-/// Explains how the kernel treats CPU 0, which boots the host. It adds CPU 0 to `irqaffinity=` until the mask is
-/// written again (kernel/irq/irqdesc.c, irq_affinity_setup), and the finding says so. It removes CPU 0 from
-/// `nohz_full=`, so the remedy does not name CPU 0 there (kernel-parameters.txt: "The boot CPU will be forced outside
-/// the range to maintain the timekeeping").
+/// Explains how the kernel treats CPU 0, which boots the host. The kernel adds CPU 0 to `irqaffinity=` until the mask
+/// is written again (kernel/irq/irqdesc.c, irq_affinity_setup), and the fix says so. The kernel removes CPU 0 from
+/// `nohz_full=` (kernel-parameters.txt: "The boot CPU will be forced outside the range to maintain the timekeeping"),
+/// so the fix does not name CPU 0 there.
 pub(crate) fn name_boot_cpu(findings: &mut [Finding], facts: &Facts) {
     let all = facts.cpus.all();
     for step in findings.iter_mut().flat_map(|finding| &mut finding.fix.persistent) {
@@ -67,12 +66,13 @@ pub(crate) fn name_boot_cpu(findings: &mut [Finding], facts: &Facts) {
     }
 }
 
-/// Explanation for CPU 0 in `nohz_full=`.
+/// Explains why `nohz_full=` does not name CPU 0.
 const KEEPS_TICK: &str = "CPU 0 boots the host and keeps its tick: leave it to housekeeping (cmd.hk-per-node)";
 
-/// Whether the kernel is known to support both parameters. The file cpu/nohz_full exists only with CONFIG_NO_HZ_FULL
-/// (drivers/base/cpu.c), which selects RCU_NOCB_CPU (kernel/time/Kconfig). The kernels of Red Hat Enterprise Linux 8
-/// and later accept both words, because Red Hat's own tuned profile cpu-partitioning writes them.
+/// Whether the kernel is known to support `nohz_full=` and `rcu_nocbs=`. The file cpu/nohz_full exists only with
+/// CONFIG_NO_HZ_FULL (drivers/base/cpu.c), which selects RCU_NOCB_CPU (kernel/time/Kconfig). The kernels of Red Hat
+/// Enterprise Linux 8 and later accept both parameters, because Red Hat's own tuned profile cpu-partitioning writes
+/// them.
 fn takes_full_ticks(facts: &Facts) -> bool {
     let since = facts.kernel.version.get().is_some_and(|version| version >= KernelVersion::new(4, 18));
     let is_red_hat = facts

@@ -1,4 +1,4 @@
-//! Reduces a fix to the parts that an interface's driver supports, and that are not in force already.
+//! Reduces a fix to the parts that an interface's driver supports and that are not yet in force.
 
 use host::Facts;
 use host::facts::Link;
@@ -7,8 +7,8 @@ use host::knob::is_offload;
 use super::setting::{OfNetwork, Place};
 use super::{Action, Step};
 
-/// Removes from a step what the interface is known not to support or to have already, and lowers values to the maximum
-/// of the interface.
+/// Removes settings from a step if the interface does not support them or already has them, and lowers values to the
+/// interface's maximum.
 pub(super) fn keep(step: &mut Step, facts: &Facts) {
     let Action::Set(settings) = &mut step.action else { return };
     settings.retain_mut(|setting| match &setting.place {
@@ -27,7 +27,7 @@ pub(super) fn keep(step: &mut Step, facts: &Facts) {
     }
 }
 
-/// Whether one field must be set, and to which value.
+/// Whether one field must be set, and the value to set.
 fn one(link: &Link, group: OfNetwork, field: &str, value: &str) -> (bool, String) {
     let asked = || value.to_owned();
     let number = |now: Option<u32>, most: Option<u32>| match (now, value.parse::<u32>()) {

@@ -1,4 +1,4 @@
-//! Hosts on which a cluster operator writes the kernel command line, and undoes other changes of it.
+//! Hosts whose kernel command line is written by a cluster operator, which undoes other changes of it.
 
 use host::Facts;
 use host::facts::CommandLine;
@@ -19,21 +19,20 @@ pub enum Operator {
 const OF_CPUS: [&str; 6] =
     ["irqaffinity", "isolcpus", "nohz_full", "rcu_nocbs", "systemd.cpu_affinity", "tuned.non_isolcpus"];
 
-/// The source of these parameters, and the setting that adds `domain` to `isolcpus=` (PerformanceProfile,
+/// Where to set the parameters in [`OF_CPUS`], and the setting that adds `domain` to `isolcpus=` (PerformanceProfile,
 /// `spec.cpu.balanceIsolated`).
 const PROFILE: &str = "PerformanceProfile of OpenShift, from which the operator writes these parameters: spec.cpu.isolated \
      and spec.cpu.reserved name the CPUs; spec.cpu.balanceIsolated: false adds domain to isolcpus=, and then pods without \
      exclusive CPUs are not balanced there either";
 
-/// The setting of a PerformanceProfile that keeps device interrupts off the isolated CPUs. Without it, the operator's
-/// tuned profile does not change the affinities (same source, `default_irq_smp_affinity`).
+/// The setting of a PerformanceProfile that keeps device interrupts off the isolated CPUs. Without this setting, the
+/// operator's tuned profile does not change the affinities (same source as [`OF_CPUS`], `default_irq_smp_affinity`).
 const INTERRUPTS: &str = "PerformanceProfile of OpenShift: spec.globallyDisableIrqLoadBalancing: true keeps device interrupts that are not managed by \
      their drivers off spec.cpu.isolated; for single pods, the annotation irq-load-balancing.crio.io: disable does so";
 
 impl Operator {
-    /// Recognises the operator of a host by the kernel command line. `None` if no operator is recognised. Red Hat
-    /// CoreOS is recognised by the word `ostree=`, and a PerformanceProfile by the CPU mask that the operator's tuned
-    /// profile adds.
+    /// Recognises the operator of a host by the kernel command line: Red Hat CoreOS by the word `ostree=`, and a
+    /// PerformanceProfile by the CPU mask that the operator's tuned profile adds. `None` if there is no such word.
     pub fn of(line: &CommandLine) -> Option<Self> {
         let is_node = line.value("ostree").is_some_and(|path| path.contains("/rhcos/"));
         is_node.then(|| match line.has("tuned.non_isolcpus") {
@@ -42,7 +41,7 @@ impl Operator {
         })
     }
 
-    /// Where to add words, and where the present words come from.
+    /// The object in which to add words, and the object from which the present words come.
     const fn places(self) -> (&'static str, &'static str) {
         match self {
             Self::PerformanceProfile => (
@@ -55,7 +54,7 @@ impl Operator {
         }
     }
 
-    /// Instructions to add and to remove words.
+    /// Instructions for adding and removing words.
     pub(crate) fn lines(self, add: &[String], remove: &[String]) -> Vec<String> {
         let (place, source) = self.places();
         let added = (!add.is_empty()).then(|| format!("{place}: {}", add.join(" ")));
@@ -64,8 +63,8 @@ impl Operator {
     }
 }
 
-/// Rewrites a step that would write the same as the node tuning operator: it then names the operator's own settings.
-/// For other steps, adds where an operator takes such a change from.
+/// Rewrites a step that changes parameters which the node tuning operator writes: it then names the operator's own
+/// settings. To other changes of the command line, adds the object in which the operator expects them.
 pub(super) fn keep(step: &mut Step, facts: &Facts) {
     let Some(operator) = facts.cmdline.value().and_then(Operator::of) else { return };
     if let Action::Advise(text) = &mut step.action {
@@ -93,7 +92,7 @@ pub(super) fn keep(step: &mut Step, facts: &Facts) {
     step.note = if note.is_empty() { format!("in {place}") } else { format!("in {place}; {note}") };
 }
 
-/// Rewrites a text that names files in /etc. These files belong to the machine config operator: manual changes are lost
+/// Rewrites instructions that name files in /etc. The machine config operator owns these files: manual changes are lost
 /// when the node is installed again.
 fn of_files(text: &str) -> String {
     const UNIT: &str = "as a systemd mount unit of a MachineConfig of OpenShift";

@@ -1,4 +1,4 @@
-//! Parses the commands in which rules write their fixes, and finds out which of them `apus tune` can apply.
+//! Parses the commands in which rules write their fixes, and determines which of them `apus tune` can apply.
 
 use host::facts::CpuSet;
 
@@ -99,7 +99,7 @@ fn file(path: &str, value: &str) -> Option<Setting> {
     if plain { set(Place::File(path.to_owned())) } else { None }
 }
 
-/// Parses a loop in the form that the module `setting` writes: over CPUs, interrupts, or domains of the uncore.
+/// Parses a loop over CPUs, interrupts, or domains of the uncore, in the form that the module `setting` writes.
 fn per_item(command: &str) -> Option<Vec<Setting>> {
     const CPU: &str = "/sys/devices/system/cpu/cpu$n";
     let (items, rest) = command.strip_prefix("for ")?.split_once("; do ")?;

@@ -28,9 +28,9 @@ impl Risk {
     }
 }
 
-/// Kernel parameters that weaken a protection, each with the value that does so (`None`: any value). Source: Linux
-/// Documentation/admin-guide/kernel-parameters.txt and admin-guide/hw-vuln. `iommu=pt` lets devices that the kernel
-/// drives access the whole memory (x86/iommu.rst).
+/// Kernel parameters that weaken a protection, each with the value that weakens it (`None`: any value). Source: Linux
+/// Documentation/admin-guide/kernel-parameters.txt and admin-guide/hw-vuln. `iommu=pt` lets devices with kernel drivers
+/// access the whole memory (x86/iommu.rst).
 const OPEN: &[(&str, Option<&str>)] = &[
     ("apparmor", Some("0")),
     ("audit", Some("0")),
@@ -53,13 +53,13 @@ const OPEN: &[(&str, Option<&str>)] = &[
     ("spectre_v2", Some("off")),
 ];
 
-/// Parts of commands that weaken a protection: the audit trail, the host's protection from guests (NX huge pages), the
-/// firewall's connection tracking, firmware updates.
+/// Substrings of commands that weaken a protection: the audit trail, the host's protection from guests (NX huge pages),
+/// the firewall's connection tracking, firmware updates.
 const OPEN_COMMANDS: &[&str] = &["auditctl -e 0", "kvm/parameters/nx_huge_pages", "notrack", "fwupd"];
 
-/// Parts of commands that interrupt an interface. In the common drivers, ethtool's options restart the port (Linux
-/// drivers/net/ethernet/intel: e1000e, igb, ixgbe, i40e and ice stop and start it for rings, channels, pause, private
-/// flags and most features), and so do MTU and EEE. The other commands remove the interface.
+/// Substrings of commands that interrupt an interface. In the common drivers, most options of ethtool restart the port
+/// (Linux drivers/net/ethernet/intel: e1000e, igb, ixgbe, i40e and ice stop and start it for rings, channels, pause,
+/// private flags and most features); so do changes of MTU and EEE. The other commands remove the interface.
 const DOWN_COMMANDS: &[&str] = &[
     "--set-fec",
     "--set-eee",
@@ -78,7 +78,7 @@ const DOWN_COMMANDS: &[&str] = &[
     "/devlink",
 ];
 
-/// The risks of an action. `reboot` says whether it takes effect only at the next boot.
+/// The risks of an action. `reboot` says whether the action takes effect only at the next boot.
 pub(super) fn of(action: &Action, reboot: bool) -> std::collections::BTreeSet<Risk> {
     let says = |words: &[&str]| match action {
         Action::Run(text) | Action::Advise(text) => words.iter().any(|word| text.contains(word)),

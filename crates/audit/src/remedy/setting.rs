@@ -1,5 +1,5 @@
-//! A setting that `apus tune` can apply: what it changes, its value, the key that sets it in a profile, and the command
-//! that does the same by hand.
+//! A setting that `apus tune` can apply: what it changes, its value, its key in a profile, and the command that makes
+//! the same change by hand.
 
 use host::facts::CpuSet;
 
@@ -8,7 +8,7 @@ use host::facts::CpuSet;
 pub struct Setting {
     /// Which setting of the host is changed.
     pub place: Place,
-    /// The value in the words of a profile, such as `performance`, `10us` or `0-1`.
+    /// The value as written in a profile, such as `performance`, `10us` or `0-1`.
     pub value: String,
 }
 
@@ -21,7 +21,7 @@ pub enum Place {
     File(String),
     /// A power setting of these CPUs.
     Cpus(CpuSet, OfCpus),
-    /// A limit of the frequency of the uncore.
+    /// A limit of the uncore's frequency.
     Uncore(Bound),
     /// A setting of memory management.
     Memory(OfMemory),
@@ -33,8 +33,8 @@ pub enum Place {
     Network(String, OfNetwork, String),
 }
 
-/// Power settings of a CPU. The variants are in the order in which the settings must be applied: for example, setting
-/// the governor resets the energy-performance preference.
+/// Power settings of a CPU, in the order in which they must be applied. For example, setting the governor resets the
+/// energy-performance preference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum OfCpus {
@@ -47,8 +47,8 @@ pub enum OfCpus {
     ResumeLatency,
 }
 
-/// A limit of a range. The variants are in the order in which limits must be raised, because the kernel rejects a
-/// minimum above the maximum.
+/// The upper or lower limit of a range. The upper limit is raised first, because the kernel rejects a minimum above the
+/// maximum.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Bound {
@@ -56,7 +56,7 @@ pub enum Bound {
     Lowest,
 }
 
-/// Which setting of memory management.
+/// The settings of memory management.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum OfMemory {
@@ -65,18 +65,18 @@ pub enum OfMemory {
     SamePageMerging,
 }
 
-/// Which interrupts, by the setting that moves them.
+/// The settings that decide which CPUs handle interrupts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OfInterrupts {
     /// The CPUs for interrupts that will be requested later (`default_smp_affinity`).
     Default,
-    /// The CPUs for all present interrupts that can be moved.
+    /// The CPUs for all existing interrupts that can be moved.
     All,
     /// The CPUs to which irqbalance must not move interrupts.
     Banned,
 }
 
-/// Which setting of workqueues.
+/// The CPU masks of workqueues.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum OfWorkqueues {
@@ -84,7 +84,7 @@ pub enum OfWorkqueues {
     Writeback,
 }
 
-/// Groups of settings of a network interface, divided as in ethtool(8).
+/// Groups of settings of a network interface, as in ethtool(8).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum OfNetwork {
@@ -155,7 +155,7 @@ impl OfWorkqueues {
     }
 }
 
-/// The file with the CPUs for interrupts that are requested later.
+/// The file that sets the CPUs for interrupts that will be requested later.
 pub(super) const DEFAULT_AFFINITY: &str = "/proc/irq/default_smp_affinity";
 
 impl Setting {
@@ -181,7 +181,8 @@ impl Setting {
         }
     }
 
-    /// The common beginning of commands that can be joined. Settings with the same beginning become one command.
+    /// The beginning that the command shares with those of similar settings. Settings with the same beginning are
+    /// joined into one command. `None` if the setting's command cannot be joined.
     fn stem(&self) -> Option<String> {
         match &self.place {
             Place::Sysctl(_) => Some("sysctl -w".into()),
@@ -193,7 +194,7 @@ impl Setting {
         }
     }
 
-    /// The part of the command after the common beginning.
+    /// The part of the command after [`Self::stem`].
     fn word(&self) -> String {
         let value = &self.value;
         match &self.place {
@@ -209,7 +210,7 @@ impl Setting {
         }
     }
 
-    /// The command that makes only this setting.
+    /// The command for this setting alone.
     fn own_command(&self) -> String {
         const CPU: &str = "/sys/devices/system/cpu";
         let value = &self.value;
@@ -292,7 +293,7 @@ pub(crate) fn quoted(text: &str) -> String {
     safe
 }
 
-/// Formats a number as it is, and everything else as a string.
+/// Formats a number as it is, and any other text as a TOML string.
 fn scalar(text: &str) -> String {
     match text.parse::<i64>() {
         Ok(number) => number.to_string(),

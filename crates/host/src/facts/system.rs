@@ -24,11 +24,11 @@ pub struct Dmi {
 pub struct Services {
     /// systemd units that are running, with their suffix: `irqbalance.service`.
     pub running: Fact<BTreeSet<String>>,
-    /// Units that start at boot or by timer (`/etc/systemd/system/*.wants`).
+    /// Units that start at boot or with another unit (links in `/etc/systemd/system/*.wants` and `*.requires`).
     pub enabled: Fact<BTreeSet<String>>,
     /// Settings of irqbalance as `Key=value` (`/etc/sysconfig/irqbalance`, `/etc/default/irqbalance`).
     pub irqbalance: Fact<BTreeMap<String, String>>,
-    /// tuned's active profile (`/etc/tuned/active_profile`).
+    /// The active profile of tuned (`/etc/tuned/active_profile`).
     pub tuned_profile: Fact<String>,
     /// systemd's `CPUAffinity=` (`/etc/systemd/system.conf` and its drop-ins).
     pub systemd_cpu_affinity: Fact<CpuSet>,
@@ -36,35 +36,36 @@ pub struct Services {
     pub kubelet: Fact<BTreeMap<String, String>>,
     /// The kubelet's CPU manager state (`/var/lib/kubelet/cpu_manager_state`): the policy and the default CPU set.
     pub cpu_manager: Fact<(String, CpuSet)>,
-    /// `domain type item value` lines of `/etc/security/limits.conf` and `limits.d` for memlock and rtprio.
+    /// The lines for memlock and rtprio in `/etc/security/limits.conf` and `limits.d`, each in the form
+    /// `domain type item value`.
     pub limits: Fact<Vec<String>>,
 }
 
-/// Virtualisation, as seen from a guest and from a host.
+/// Virtualisation: the hypervisor on which this host runs, and the guests that this host runs.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Virtualisation {
     /// Whether this host is a guest (CPU flag `hypervisor`).
     pub guest: Fact<bool>,
     /// The hypervisor: `kvm`, `vmware`, `microsoft`, `xen`, `firecracker`, … (DMI, /sys/hypervisor).
     pub hypervisor: Fact<String>,
-    /// Whether this host can run guests (`/dev/kvm`, module kvm).
+    /// Whether this host can run guests (`/dev/kvm`, or the module `kvm`).
     pub kvm_host: Fact<bool>,
-    /// The guests that run here: one entry per process with vCPU threads; see [`super::Task`].
+    /// The guests that run on this host: one entry per process with vCPU threads (see [`super::Task`]).
     pub guests: Fact<Vec<Guest>>,
     /// Number of virtio devices, by driver name (`virtio_balloon`, `virtio_net`).
     pub virtio: Fact<BTreeMap<String, u32>>,
 }
 
-/// A guest on this host: a process whose threads are called `CPU N/KVM`.
+/// A guest on this host: a process with vCPU threads, such as `CPU 0/KVM`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Guest {
     /// Number of the process that runs the guest, such as QEMU.
     pub pid: u32,
     /// Name of the process that runs the guest, such as `qemu-system-x86`.
     pub process: String,
-    /// The thread of each virtual CPU, by the number of the virtual CPU.
+    /// The thread number of each virtual CPU, by the number of the virtual CPU.
     pub vcpus: BTreeMap<u32, u32>,
-    /// The other threads of the process.
+    /// Numbers of the process's other threads.
     pub others: Vec<u32>,
 }
 
@@ -75,21 +76,21 @@ pub struct Resctrl {
     pub mounted: Fact<bool>,
     /// The groups; the default group has the name `/`.
     pub groups: Fact<Vec<ResctrlGroup>>,
-    /// All ways of the last-level cache (`info/L3/cbm_mask`), one bit each.
+    /// Mask of all ways of the third-level cache (`info/L3/cbm_mask`), one bit per way.
     pub l3_mask: Fact<u64>,
-    /// Ways that devices may use too (`info/L3/shareable_bits`).
+    /// Mask of the cache ways that devices may use too (`info/L3/shareable_bits`).
     pub l3_shareable: Fact<u64>,
-    /// The largest number of groups (`info/L3/num_closids`).
+    /// Maximum number of groups that the hardware supports (`info/L3/num_closids`).
     pub l3_groups: Fact<u32>,
 }
 
-/// One group of allocations.
+/// A resctrl group: CPUs with their cache and memory bandwidth allocation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ResctrlGroup {
     /// The group's name; `/` is the default group.
     pub name: String,
     /// The CPUs assigned to the group.
     pub cpus: CpuSet,
-    /// The allocation by resource and domain: for `L3` a mask, for `MB` percent or MiB/s.
+    /// Allocations by resource and domain: for `L3` a mask of cache ways, for `MB` a percentage or MiB/s.
     pub schemata: BTreeMap<String, BTreeMap<u32, u64>>,
 }

@@ -1,4 +1,4 @@
-//! The parts of a snapshot that are not files. The readers of facts produce them.
+//! The parts of a snapshot that do not come from files. The fact readers produce them.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::nic::{Client, Interface};
 pub(crate) struct LiveLinks;
 
 impl LiveLinks {
-    /// What ethtool reports about each interface, and its queues.
+    /// The ethtool settings and the queues of each interface.
     pub(crate) fn all(root: &Root) -> Vec<(String, Ethtool, Queues)> {
         let mut client = Client::new();
         let ask = |name: String| {
@@ -26,7 +26,7 @@ impl LiveLinks {
         root.list("sys/class/net").into_value().unwrap_or_default().into_iter().filter_map(ask).collect()
     }
 
-    /// The counters of the drivers.
+    /// The drivers' own counters, by interface. Interfaces without such counters are left out.
     pub(crate) fn statistics() -> Vec<(String, BTreeMap<String, u64>)> {
         let names = Root::live().list("sys/class/net").into_value().unwrap_or_default();
         let mut client = Client::new();
@@ -35,7 +35,7 @@ impl LiveLinks {
     }
 }
 
-/// Outputs that do not concern interfaces.
+/// Command outputs that do not concern interfaces.
 #[derive(Debug)]
 pub(crate) struct Outputs {
     pub dma_latency: Fact<Nanos>,
@@ -57,13 +57,13 @@ impl Facts {
         }
     }
 
-    /// Every known register of every online CPU.
+    /// Reads every register in [`super::REGISTERS`] on every online CPU.
     pub(crate) fn registers(root: &Root) -> Msrs {
         let online = root.cpu_list("sys/devices/system/cpu/online").into_value().unwrap_or_default();
         read::registers(&Context::new(root, Reading { msrs: true, ..Reading::default() }), &online)
     }
 
-    /// Whether reading /proc/cpuinfo leaves these CPUs undisturbed.
+    /// Whether /proc/cpuinfo can be read without interrupting the CPUs in `spared`.
     pub(crate) fn cpuinfo_is_quiet(root: &Root, spared: &CpuSet) -> bool {
         read::cpuinfo_is_quiet(root, spared)
     }
@@ -77,12 +77,12 @@ impl Root {
     }
 }
 
-/// The CPUs that are kept for applications.
+/// The CPUs that are reserved for applications.
 pub(crate) fn isolated_cpus(root: &Root) -> CpuSet {
     read::isolated(root)
 }
 
-/// Keeps the calling thread off the isolated CPUs until the result is dropped.
+/// Keeps the calling thread off the isolated CPUs until the returned value is dropped.
 pub(crate) fn away_from_isolated() -> Housekeeping {
     Housekeeping::enter(&isolated_cpus(&Root::live()))
 }

@@ -1,4 +1,4 @@
-//! Threads of the kernel and of users, and the CPUs on which they may run.
+//! Threads of the kernel and of users, workqueues and control groups, and the CPUs on which they may run.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ pub enum SchedClass {
     Idle,
     Deadline,
     Ext,
-    /// A class with another number.
+    /// Another class, with its number.
     Other(u32),
 }
 
@@ -81,18 +81,18 @@ impl SchedClass {
 pub struct Workqueues {
     /// CPUs on which work that is not bound to a CPU may run (`cpumask`).
     pub cpumask: Fact<CpuSet>,
-    /// The mask that the user requested for unbound work (`cpumask_requested`).
+    /// The CPUs that the user requested for unbound work (`cpumask_requested`).
     pub requested: Fact<CpuSet>,
-    /// The CPUs that isolation removed from the mask (`cpumask_isolated`).
+    /// The CPUs that isolated cpuset partitions removed from the mask (`cpumask_isolated`).
     pub isolated: Fact<CpuSet>,
-    /// CPU masks of the unbound workqueues that have their own mask, such as `writeback` and `efi_runtime`.
+    /// CPU masks of the unbound workqueues that have a mask of their own, such as `writeback` and `efi_runtime`.
     pub each: BTreeMap<String, Fact<CpuSet>>,
 }
 
 /// Control groups with CPU settings.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Cgroups {
-    /// Version of the control groups: 2 for the unified hierarchy; 1 if cpuset is mounted as its own hierarchy.
+    /// Version of the control groups: 2 for the unified hierarchy; 1 if cpuset is mounted as a separate hierarchy.
     pub version: Fact<u32>,
     /// The groups; parents precede their children.
     pub groups: Fact<Vec<Cgroup>>,
@@ -105,24 +105,24 @@ pub struct Cgroup {
     pub path: String,
     /// CPUs assigned to the group (`cpuset.cpus`).
     pub cpus: Fact<CpuSet>,
-    /// CPUs that the group really has (`cpuset.cpus.effective`).
+    /// CPUs that the group can actually use (`cpuset.cpus.effective`).
     pub effective: Fact<CpuSet>,
-    /// CPUs that the group has exclusively (`cpuset.cpus.exclusive`).
+    /// CPUs that are exclusive to the group (`cpuset.cpus.exclusive`).
     pub exclusive: Fact<CpuSet>,
     /// CPUs of isolated partitions (`cpuset.cpus.isolated`, root group only).
     pub isolated: Fact<CpuSet>,
     /// The kind of the group's partition (`cpuset.cpus.partition`): `member`, `root`, `isolated`, or `isolated invalid
     /// (…)`.
     pub partition: Fact<String>,
-    /// NUMA nodes of the group's memory (`cpuset.mems`).
+    /// NUMA nodes from which the group may take memory (`cpuset.mems`).
     pub mems: Fact<CpuSet>,
     /// Version 1: whether the scheduler balances load within the group (`cpuset.sched_load_balance`).
     pub load_balance: Fact<bool>,
-    /// The CPU quota in microseconds, `None` for no limit, and its period (`cpu.max`, or `cpu.cfs_quota_us` and
+    /// The CPU quota (`None` means no limit) and its period, both in microseconds (`cpu.max`, or `cpu.cfs_quota_us` and
     /// `cpu.cfs_period_us`).
     pub quota: Fact<(Option<u64>, u64)>,
-    /// How often and for how many microseconds the quota stopped the group (`cpu.stat`: `nr_throttled`,
-    /// `throttled_usec`).
+    /// Number of periods in which the quota stopped the group, and the total time in microseconds for which it was
+    /// stopped (`cpu.stat`: `nr_throttled`, `throttled_usec`).
     pub throttled: Fact<(u64, u64)>,
     /// Whether the group contains processes (`cgroup.procs` is not empty).
     pub populated: Fact<bool>,

@@ -6,8 +6,8 @@
 //!   QEMU's names of its threads ────┘
 //! ```
 //!
-//! Linux does not report changes of the pinning, so the caller must repeat the lookup. Each lookup reads a small file
-//! for each vCPU.
+//! Linux does not report changes of a thread's CPUs, so the caller must repeat the lookup. A lookup reads one small
+//! file per vCPU.
 
 mod qmp;
 
@@ -26,13 +26,13 @@ use crate::knob::{Access, Error};
 
 pub use qmp::{Qmp, QmpEvent};
 
-/// Where libvirt's QEMU driver keeps the state of running domains (src/qemu/qemu_conf.c, `stateDir`).
+/// The folder in which libvirt's QEMU driver keeps the state of running domains (src/qemu/qemu_conf.c, `stateDir`).
 const LIBVIRT: &str = "/run/libvirt/qemu";
 
-/// Connects to a UNIX socket of QEMU without waiting. The stream is non-blocking.
+/// Connects to a UNIX socket of QEMU without blocking. The returned stream is non-blocking too.
 ///
-/// With an ordinary `connect`, a listener that accepts no connection would block the caller forever once its backlog is
-/// full (connect(2), `EAGAIN`).
+/// An ordinary `connect` would block forever if the listener accepts no connections and its backlog is full
+/// (connect(2), `EAGAIN`).
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -40,8 +40,8 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
-/// Opens one end of a channel between host and guest without waiting: a socket, or a character device such as a
-/// virtio-serial port.
+/// Opens one end of a channel between host and guest without blocking. The end is a socket, or a character device such
+/// as a virtio-serial port.
 pub fn open_channel(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::FileTypeExt as _;
     let kind = std::fs::metadata(path)?.file_type();
@@ -55,12 +55,12 @@ pub fn open_channel(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
-/// The threads of a virtual machine's vCPUs.
+/// The vCPU threads of a virtual machine.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct VcpuThreads {
-    /// Process ID of the virtual machine.
+    /// Process ID of the virtual machine's process.
     pub pid: u32,
-    /// The thread of each vCPU, by the number of the vCPU.
+    /// The thread number of each vCPU, by the number of the vCPU.
     pub threads: BTreeMap<u16, u32>,
 }
 
@@ -92,8 +92,8 @@ impl VcpuThreads {
         Ok(Some(Self { pid, threads: threads.into_iter().filter(|(_, thread)| *thread != 0).collect() }))
     }
 
-    /// The vCPU threads of a QEMU process, found by their names, such as `CPU 0/KVM`. QEMU gives its threads these
-    /// names with `-name …,debug-threads=on`, which libvirt always sets. `None` if there is no such process.
+    /// The vCPU threads of a QEMU process, found by their names, such as `CPU 0/KVM`. QEMU names its threads only with
+    /// `-name …,debug-threads=on`, which libvirt always sets. `None` if there is no such process.
     pub fn of_process(access: &Access, pid: u32) -> Result<Option<Self>, Error> {
         let folder = format!("/proc/{pid}/task");
         if access.list(&folder)?.is_none() {
@@ -139,7 +139,7 @@ impl VcpuThreads {
     }
 }
 
-/// The number of a vCPU in the name of its thread: `CPU 3/KVM`, `CPU 3/TCG` (QEMU, accel/kvm/kvm-accel-ops.c and
+/// The number of the vCPU that a thread's name contains: `CPU 3/KVM`, `CPU 3/TCG` (QEMU, accel/kvm/kvm-accel-ops.c and
 /// accel/tcg/tcg-accel-ops-mttcg.c).
 fn vcpu_of(name: &str) -> Option<u16> {
     let (number, accelerator) = name.strip_prefix("CPU ")?.split_once('/')?;

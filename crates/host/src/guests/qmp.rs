@@ -1,4 +1,4 @@
-//! A client of QEMU's monitor (QMP): reads the threads of the vCPUs, and notices when the guest is reset.
+//! A client of QEMU's monitor (QMP): reads which threads run the vCPUs, and notices when the guest is reset.
 //!
 //! ```text
 //!   connect ──► greeting ──► qmp_capabilities ──► query-cpus-fast ──► … at each request
@@ -23,10 +23,10 @@ use super::VcpuThreads;
 /// Maximum length of a line from QEMU in bytes: about 200 bytes for each of 1024 vCPUs.
 const LONGEST: usize = 256 << 10;
 
-/// A message from QEMU.
+/// An event that a message from QEMU reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum QmpEvent {
-    /// The vCPU threads: the answer to [`Qmp::ask`].
+    /// QEMU's answer to [`Qmp::ask`]: the vCPU threads.
     Threads(VcpuThreads),
     /// The guest was reset, or is shutting down.
     Reset,
@@ -44,7 +44,8 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Connects to the monitor's UNIX socket at `path`. The process that listens there counts as the guest's process.
+    /// Connects to the monitor's UNIX socket at `path`. The process that listens on the socket counts as the guest's
+    /// process.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let stream = super::connect(path)?;
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
@@ -52,7 +53,8 @@ impl Qmp {
         Ok(Self { stream, pid, heard: Vec::new(), to_say: Vec::new(), is_greeted: false, is_asked: false })
     }
 
-    /// Queries the threads of the vCPUs, unless an answer is still pending.
+    /// Asks QEMU for the vCPU threads, unless QEMU has not sent its greeting yet or an earlier query is still
+    /// unanswered.
     pub fn ask(&mut self) {
         if self.is_greeted && !self.is_asked {
             self.is_asked = true;
@@ -60,13 +62,12 @@ impl Qmp {
         }
     }
 
-    /// Whether data for QEMU waits to be written.
+    /// Whether data is waiting to be written to QEMU.
     pub fn has_to_say(&self) -> bool {
         !self.to_say.is_empty()
     }
 
-    /// Writes and reads as much as is possible without blocking. After an error, the connection cannot be used any
-    /// more.
+    /// Writes and reads as much as is possible without blocking. After an error, the connection is no longer usable.
     pub fn step(&mut self) -> io::Result<Vec<QmpEvent>> {
         let mut events = Vec::new();
         let mut buffer = [0; 4096];

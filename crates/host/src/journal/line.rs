@@ -1,40 +1,41 @@
-//! Records as lines, each with its number and a checksum over it and all lines before it.
+//! Journal records as lines of text. Each line begins with a checksum over itself and all lines before it, and a
+//! number.
 //!
 //! ```text
 //! 5f2c9a10 0 {"record":"begin",…}
 //! 8e01b7d3 1 {"record":"intent",…}
 //! ```
 //!
-//! The checksum is the CRC-32 of IEEE 802.3 over the line's number and text. It starts from the checksum of the line
-//! before, so a line that is damaged, missing, duplicated or out of place does not match.
+//! The checksum is the CRC-32 of IEEE 802.3 over the line's number and text. It starts from the checksum of the
+//! previous line, so a line that is damaged, missing, duplicated or out of place does not match.
 
 use crate::journal::Record;
 
-/// The contents of a journal.
+/// The contents of a journal file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Read {
     /// The records that are intact.
     pub records: Vec<Record>,
-    /// Length of the intact records in bytes.
+    /// Length in bytes of the intact records at the start of the file.
     pub length: u64,
-    /// The checksum of the last intact record.
+    /// The checksum of the last of these records, from which the next record's checksum starts.
     pub chain: u32,
-    /// What follows the intact records.
+    /// What follows the intact records at the start of the file.
     pub rest: Rest,
 }
 
-/// What follows the intact records.
+/// What follows the intact records at the start of a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rest {
     /// Nothing: the journal is complete.
     Nothing,
-    /// An incomplete record. The process that wrote it was killed, so the change that the record announces was not
-    /// begun.
+    /// An incomplete record. The process that wrote the record was killed, so the change that the record announces was
+    /// not begun.
     Torn,
-    /// A line is not a record, or its checksum does not match. Later lines with a matching checksum are among the
+    /// A line is not a record, or its checksum does not match. Later lines with a matching checksum still count as
     /// intact records.
     Damaged {
-        /// Number of the first such line, counted from 1.
+        /// Number of the first damaged line, counted from 1.
         line: usize,
         /// What is wrong with the line.
         why: &'static str,
@@ -43,12 +44,12 @@ pub enum Rest {
     },
     /// Another user could have written the journal, so nothing in it is trusted.
     Untrusted {
-        /// The evidence for this.
+        /// Why another user could have written the journal, such as its owner or mode.
         why: String,
     },
 }
 
-/// Writes a record as a line after a line with the checksum `chain`. Also returns the new line's checksum.
+/// Formats a record as the line that follows a line with the checksum `chain`. Also returns the new line's checksum.
 pub fn write(record: &Record, sequence: u64, chain: u32) -> Result<(String, u32), serde_json::Error> {
     let body = format!("{sequence} {}", serde_json::to_string(record)?);
     let sum = checksum(chain, body.as_bytes());
@@ -57,9 +58,9 @@ pub fn write(record: &Record, sequence: u64, chain: u32) -> Result<(String, u32)
 
 /// Reads a journal.
 ///
-/// A line's checksum continues the checksum of the line before. After a bad line, the next line may continue either of
-/// two checksums: the one that the bad line states (if its text was damaged), or the one computed from its text (if its
-/// checksum was damaged). A line after a missing line matches neither; the line after that one matches again.
+/// A line's checksum continues the checksum of the previous line. After a bad line, the next line may continue either
+/// of two checksums: the one in the bad line (if the line's text was damaged), or the one computed from the bad line's
+/// text (if its checksum was damaged). After a missing line, the next line does not match, but the following lines do.
 pub fn read(octets: &[u8]) -> Read {
     let mut read = Read { records: Vec::new(), length: 0, chain: 0, rest: Rest::Nothing };
     let mut chains = vec![0];
@@ -96,7 +97,7 @@ pub fn read(octets: &[u8]) -> Read {
     read
 }
 
-/// The checksums that the line after a bad one may continue.
+/// The checksums that the line after a bad line may continue.
 fn claims(line: &[u8], chains: &[u32]) -> Vec<u32> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let (claimed, body) = line.split_at(line.len().min(8));

@@ -12,8 +12,8 @@ use crate::vault::Vault;
 
 const NAME: &str = "lock";
 
-/// The lock that a transaction holds while it changes or rolls back settings. The kernel releases it at the latest when
-/// the process ends (flock(2)).
+/// The lock that a transaction holds while it changes or rolls back settings. If the process does not release it, the
+/// kernel does so when the process ends (flock(2)).
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
@@ -24,7 +24,7 @@ pub struct Lock {
 pub struct Owner {
     /// Number of the process that holds the lock.
     pub pid: u32,
-    /// The command line of that process.
+    /// The command line of the process that holds the lock.
     pub command: String,
 }
 
@@ -35,9 +35,9 @@ impl fmt::Display for Owner {
 }
 
 impl Lock {
-    /// Takes the lock. Waits for at most `patience` if another process holds it.
+    /// Takes the lock. If another process holds it, waits for at most `patience`.
     pub fn take(vault: &Vault, command: &str, patience: Duration) -> Result<Self, Error> {
-        /// Time between attempts. A transaction takes milliseconds to seconds.
+        /// Time between attempts to take the lock. A transaction takes milliseconds to seconds.
         const PAUSE: Duration = Duration::from_millis(20);
         let what = || format!("take the lock {}", vault.show(NAME));
         let mut file = vault.ensure(NAME)?;
@@ -77,7 +77,8 @@ fn owner(file: &mut File) -> Option<Owner> {
     Some(Owner { pid: pid.parse().ok()?, command: command.to_owned() })
 }
 
-/// Start time of the running process `pid` on the running machine. `None` if there is none, or only a zombie.
+/// When process `pid` started on this machine, in clock ticks after boot. `None` if no such process runs; a zombie does
+/// not count.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     let access = crate::knob::Access::live().ok()?;
     crate::knob::process_started(&access, pid).ok()?

@@ -1,8 +1,8 @@
 //! The journal: the previous values, stored on disk before a setting is changed.
 //!
 //! Each transaction has one file in `/var/lib/apus/tune`, owned by root, with mode 0600 and one record per line
-//! ([`mod@line`]). A record is written and synced (the file, and its folder if the file is new) before the change that
-//! it announces. So after a crash, every change that was begun has a record; a record may also announce a change that
+//! ([`mod@line`]). A record is written and synced before the change that it announces; if the file is new, its folder
+//! is synced too. So after a crash, every change that was begun has a record, but a record may announce a change that
 //! was not begun.
 //!
 //! The folder also keeps the journals of transactions whose changes a reboot has undone. The boot ID in the first
@@ -49,10 +49,10 @@ pub struct Found {
     pub rest: Rest,
 }
 
-/// When a record must be on disk.
+/// When a record must be stored on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durable {
-    /// At once: the record is synced before the function returns.
+    /// Immediately: the record is synced before the function returns.
     Now,
     /// Later: when the next record with [`Durable::Now`] is synced.
     Soon,
@@ -74,7 +74,7 @@ pub fn ids(vault: &Vault) -> Result<Vec<u32>, Error> {
     Ok(ids)
 }
 
-/// Reads the journal of transaction `id`. `None` if there is none.
+/// Reads the journal of transaction `id`. `None` if there is no such journal.
 pub fn find(vault: &Vault, id: u32) -> Result<Option<Found>, Error> {
     let mut file = match vault.file(&name(id), OFlags::RDONLY) {
         Ok(Some(file)) => file,
@@ -89,7 +89,7 @@ pub fn find(vault: &Vault, id: u32) -> Result<Option<Found>, Error> {
     Ok(Some(Found { id, records: read.records, rest: read.rest }))
 }
 
-/// Removes the journal of transaction `id`, because there is nothing left to roll back.
+/// Removes the journal of transaction `id`. Call it when there is nothing left to roll back.
 pub fn close(vault: &Vault, id: u32) -> Result<(), Error> {
     moves::remove(vault, id)?;
     vault.remove(&name(id))?;
@@ -121,8 +121,8 @@ fn read(vault: &Vault, id: u32, file: &mut File) -> Result<line::Read, Error> {
 
 /// Why another user could have written the contents of a journal. `None` if only this user can.
 ///
-/// A checksum detects damage, not forgery. Values that root writes back must come from a file that only root can have
-/// written.
+/// A checksum detects damage, not forgery. When root restores values from a journal, only root may have written the
+/// journal.
 fn distrust(file: &File) -> io::Result<Option<String>> {
     let stat = rustix::fs::fstat(file)?;
     let me = rustix::process::geteuid().as_raw();
@@ -185,7 +185,7 @@ impl Journal {
         self.id
     }
 
-    /// Appends a record. If that fails (for example on a full disk), the journal does not change.
+    /// Appends a record. If that fails (for example on a full disk), the journal is restored to its previous length.
     pub fn append(&mut self, vault: &Vault, record: &Record, durable: Durable) -> Result<(), Error> {
         let access = vault.access();
         let path = path(vault, self.id);
@@ -216,7 +216,7 @@ impl Journal {
     }
 }
 
-/// The error for a journal that cannot be trusted as it is.
+/// The error for a journal that is damaged or not trusted.
 pub fn unreadable(vault: &Vault, id: u32, rest: &Rest) -> Error {
     let why = match rest {
         Rest::Untrusted { why } => format!(

@@ -1,8 +1,9 @@
 //! The values to which a controller has moved the settings of a transaction, in one file of fixed size next to the
 //! journal.
 //!
-//! A controller may move a setting several times per second, for days. If each move were a record of the journal, the
-//! journal would grow without limit. So each such setting has one slot, which every move overwrites:
+//! A controller may change ("move") a setting several times per second, for days. If each move were a record of the
+//! journal, the journal would grow without limit. So each setting of a controller has one slot, which every move
+//! overwrites:
 //!
 //! ```text
 //! slot 0:  5f2c9a10 {"number":0,"at":{"rx-usecs":"50",…}}   the setting has this value, and it is ours
@@ -11,8 +12,8 @@
 //! ```
 //!
 //! Before the setting is written, its slot is marked as moving. Afterwards, the slot gets the value that was read back.
-//! The file is not synced: it survives the end of the process, and a reboot resets the settings anyway. A slot that
-//! cannot be read counts as moving.
+//! The file is not synced: it survives the end of the process, and a reboot resets the settings anyway. If a slot
+//! cannot be read, its setting counts as moving.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -24,24 +25,25 @@ use super::line::checksum;
 use crate::knob::{Error, Value};
 use crate::vault::Vault;
 
-/// Size of a slot in bytes. The longest value that is moved, the 25 fields of a device's coalescing, takes about 700.
+/// Size of a slot in bytes. The longest value of a moved setting, all 25 coalescing fields of a device, takes about
+/// 700.
 const SLOT: usize = 4096;
 
-/// The content of a slot.
+/// The contents of a slot.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 struct Slot {
     /// The number of the intent whose setting is moved.
     number: u32,
-    /// The value that our last move left. `None` while a move is being made.
+    /// The value that Apus's last move left. `None` while a move is being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at: Option<Value>,
-    /// Whether the controller has given up the setting: somebody else changed it, or it is gone.
+    /// Whether the controller has given up the setting, because someone else changed it or it is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     over: bool,
 }
 
-/// The last state of a setting under a controller.
+/// The state of a setting when its controller last recorded it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Left {
     /// The value that the controller set last. The controller still controls the setting.
@@ -62,8 +64,8 @@ fn name(id: u32) -> String {
 }
 
 impl Moves {
-    /// Creates the file of transaction `id`. Replaces a file left behind by an earlier transaction with the same
-    /// number.
+    /// Creates the file of transaction `id`. A file that an earlier transaction with the same number left behind is
+    /// replaced.
     pub fn create(vault: &Vault, id: u32) -> Result<Self, Error> {
         vault.remove(&name(id))?;
         Ok(Self { file: vault.make(&name(id))?, path: vault.show(&name(id)) })
@@ -102,8 +104,8 @@ impl Moves {
     }
 }
 
-/// The value after the last completed move of each intent, by the intent's number. An intent that is missing here was
-/// just being moved when the process ended.
+/// The state of each intent's setting after the last completed move, by the intent's number. An intent is missing if
+/// its setting was just being moved when the process ended.
 pub fn last(vault: &Vault, id: u32) -> Result<Vec<(u32, Left)>, Error> {
     let file = match vault.file(&name(id), OFlags::RDONLY) {
         Ok(Some(file)) => file,

@@ -4,16 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::knob::{AnySetting, Value};
 
-/// The format version that this version of Apus writes. This version also reads older formats, and leaves journals in a
-/// newer format unchanged. Version 2 added the effects of a change on other settings, and refusals; version 3 added
-/// settings that a controller moves.
+/// The journal format that this version of Apus writes. This version also reads older formats, and leaves journals in a
+/// newer format unchanged. Format 2 added the side effects of a change on other settings, and rejected settings; format
+/// 3 added settings that a controller changes repeatedly.
 pub const FORMAT: u32 = 3;
 
 /// One record of a journal, which is one line of its file.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
-    /// A transaction begins. Always the first record, and only the first.
+    /// A transaction begins. This is always the first record of a journal, and occurs only once.
     Begin(Begin),
     /// A setting is about to be changed.
     Intent(Intent),
@@ -21,7 +21,7 @@ pub enum Record {
     Done {
         /// Number of the [`Intent`] record to which this record belongs.
         number: u32,
-        /// The value that was read back.
+        /// The value that was read back after the change.
         now: Value,
     },
     /// From now on, a controller changes the setting repeatedly. The file next to the journal contains the value that
@@ -30,13 +30,13 @@ pub enum Record {
         /// Number of the [`Intent`] record to which this record belongs.
         number: u32,
     },
-    /// The setting disappeared with the change that affects it, as a governor's tunables disappear with the governor.
+    /// The setting disappeared when another setting was changed, as a governor's tunables disappear with the governor.
     Vanished {
         /// Number of the [`Intent`] record to which this record belongs.
         number: u32,
     },
-    /// The change that had this setting as a side effect is about to be rolled back. From now on, the setting's value
-    /// does not show whether Apus or someone else set it.
+    /// The setting is a side effect of a change that is about to be rolled back. From now on, the setting's value does
+    /// not show whether Apus or someone else set it.
     InDoubt {
         /// Number of the [`Intent`] record to which this record belongs.
         number: u32,
@@ -47,7 +47,7 @@ pub enum Record {
         setting: AnySetting,
         /// The wanted value.
         wanted: Value,
-        /// Why the setting does not have the wanted value.
+        /// Why the setting does not have the wanted value now.
         why: String,
     },
     /// A setting already had the wanted value.
@@ -72,13 +72,13 @@ pub enum Record {
 pub struct Begin {
     /// The format version, at most [`FORMAT`].
     pub format: u32,
-    /// The version of Apus.
+    /// The version of Apus that wrote the journal.
     pub apus: String,
     /// The name of the transaction: the name of a profile or a command.
     pub name: String,
-    /// The command line that was typed.
+    /// The command line that started the transaction.
     pub command: String,
-    /// When the transaction began, in seconds since 1970-01-01 UTC. Only shown to users.
+    /// When the transaction began, in seconds since 1970-01-01 UTC. Used only for display.
     pub at_unix_s: u64,
     /// The ID of the boot in which the transaction began (`/proc/sys/kernel/random/boot_id`). `None` if the root
     /// directory is not `/` and lacks this file.
@@ -104,12 +104,12 @@ pub struct Begin {
 pub enum Lease {
     /// The changes stay until a user rolls them back.
     Open,
-    /// The changes last as long as a process. The process rolls the transaction back when it ends. If the process is
-    /// killed, the next transaction of any process rolls it back.
+    /// The changes last as long as a process runs. This process rolls the transaction back when it ends. If it is
+    /// killed, the next transaction rolls the changes back.
     Process {
-        /// The number of the process.
+        /// The number of the process that keeps the changes.
         pid: u32,
-        /// When the process started, in clock ticks after boot.
+        /// When this process started, in clock ticks after boot.
         started: u64,
     },
 }
@@ -122,16 +122,16 @@ pub struct Intent {
     pub number: u32,
     /// The setting to change.
     pub setting: AnySetting,
-    /// Identifies the device to which the setting belonged before the change, to detect another device that has the
-    /// same name now: `ifindex 3`, `diskseq 9`, the names of an interrupt's actions. `None` if nothing distinguishes
-    /// two such devices.
+    /// Identifies the device to which the setting belongs, to detect if another device has the same name later:
+    /// `ifindex 3`, `diskseq 9`, or the names of an interrupt's actions. `None` if nothing distinguishes two devices
+    /// with the same name.
     pub identity: Option<String>,
     /// The value before the change.
     pub before: Value,
-    /// The wanted value. For a setting that is only a side effect of another change, the value that the setting should
-    /// keep.
+    /// The wanted value. If the setting is only a side effect of another change, the value that it should keep.
     pub wanted: Value,
-    /// The number of the intent whose change affects this setting. `None` if the change of this setting was requested.
+    /// The number of the intent that affects this setting as a side effect. `None` if the setting's own change was
+    /// requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub along: Option<u32>,
 }

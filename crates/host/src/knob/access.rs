@@ -19,8 +19,8 @@ use crate::nic::{Client, Shared};
 /// No path leads out of the root, neither by `..` nor by a symbolic link (openat2(2), `RESOLVE_IN_ROOT`). Settings
 /// without a file (ethtool, netlink, threads, held requests) exist only on the running machine.
 ///
-/// Model-specific registers are in `/dev/cpu/N/msr` on the running machine (msr(4)). Below another root they are in
-/// `msr/0xADDRESS`, with a line `CPU 0xVALUE` per CPU.
+/// Model-specific registers are in `/dev/cpu/N/msr` on the running machine (msr(4)). Below another root folder, they
+/// are in `msr/0xADDRESS`, with a line `CPU 0xVALUE` for each CPU.
 #[derive(Clone)]
 pub struct Access {
     root: Arc<OwnedFd>,
@@ -33,9 +33,9 @@ pub struct Access {
 /// An operation that is about to change something.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Act {
-    /// The kind of operation: `write`, `fsync`, `rename`, `netlink`.
+    /// The kind of operation, such as `write`, `fsync`, `rename` or `netlink`.
     pub operation: &'static str,
-    /// The object that the operation changes.
+    /// Name of the object that the operation changes, such as a path.
     pub object: String,
 }
 
@@ -54,8 +54,8 @@ impl Gate for Open {
     fn before(&self, _: &Act) {}
 }
 
-/// File systems whose files belong to the kernel: one write is one change, and nothing can be truncated. Magic numbers
-/// of include/uapi/linux/magic.h.
+/// Magic numbers of the file systems whose files belong to the kernel (include/uapi/linux/magic.h). In these file
+/// systems, one write is one change, and files cannot be truncated.
 const KERNEL_FILE_SYSTEMS: [u64; 9] = [
     0x6265_6572, // sysfs
     0x9fa0,      // proc
@@ -68,7 +68,7 @@ const KERNEL_FILE_SYSTEMS: [u64; 9] = [
     0x0765_5821, // resctrl
 ];
 
-/// The size of the largest file that is read, in bytes. No file of settings is larger (the largest known,
+/// Maximum number of bytes that are read from a file. No file of settings is larger (the largest known,
 /// /proc/interrupts of a large server, has 3 MB).
 const LONGEST: u64 = 64 << 20;
 
@@ -105,12 +105,13 @@ impl Access {
         self.holder.as_deref()
     }
 
-    /// Calls `ask` with the netlink client of the calling thread's network namespace. The client's sockets stay open.
+    /// Calls `ask` with the netlink client of the calling thread's network namespace. The client keeps its sockets open
+    /// for later calls.
     pub(crate) fn nic<T>(&self, ask: impl FnOnce(&mut Client) -> T) -> T {
         self.nic.with(ask)
     }
 
-    /// Whether the machine is the running one, not a recording.
+    /// Whether the machine is the running one, and not a recorded, generated or mounted one.
     pub fn is_live(&self) -> bool {
         self.path == Path::new("/")
     }
@@ -120,13 +121,12 @@ impl Access {
         &self.path
     }
 
-    /// The path with the root folder before it, for messages.
+    /// Puts the root folder before a path, for messages.
     pub fn show(&self, path: &str) -> String {
         self.path.join(path.trim_start_matches('/')).display().to_string()
     }
 
-    /// Carries out `what`, which changes `object`, after announcing it to the [`Gate`], which can observe it but not
-    /// prevent it.
+    /// Announces an operation on `object` to the [`Gate`], and then carries it out by calling `what`.
     pub fn act<T, E>(
         &self,
         operation: &'static str,
@@ -144,7 +144,7 @@ impl Access {
         Ok(below::open(&self.root, path, flags | always, mode)?.into())
     }
 
-    /// The content of a file. `None` if it does not exist.
+    /// The contents of a file. `None` if the file does not exist.
     pub fn read(&self, path: &str) -> Result<Option<String>, Error> {
         let what = || format!("read {}", self.show(path));
         let mut text = Vec::new();
@@ -159,7 +159,7 @@ impl Access {
         }
     }
 
-    /// The content of a file without the final newline. `None` if it does not exist.
+    /// The contents of a file without the final newline. `None` if the file does not exist.
     pub fn line(&self, path: &str) -> Result<Option<String>, Error> {
         Ok(self.read(path)?.map(|text| text.trim_end_matches('\n').to_owned()))
     }
@@ -176,7 +176,7 @@ impl Access {
         self.open(path, OFlags::PATH, Mode::empty()).is_ok()
     }
 
-    /// Whether this process may write to the file at `path`. Checked without writing.
+    /// Whether this process may write to the file at `path`. This is checked without writing.
     pub fn writable(&self, path: &str) -> bool {
         self.open(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).is_ok()
     }
@@ -205,7 +205,7 @@ impl Access {
         Ok(Some(names))
     }
 
-    /// The target of a symbolic link as it is stored. `None` if there is no link.
+    /// The target of a symbolic link as it is stored. `None` if there is no such link.
     pub(crate) fn link(&self, path: &str) -> Result<Option<String>, Error> {
         let link = self.open(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty());
         match link.and_then(|link| Ok(rustix::fs::readlinkat(link, "", Vec::new())?)) {
@@ -217,7 +217,7 @@ impl Access {
         }
     }
 
-    /// The permissions of a file. `None` if it does not exist.
+    /// The permissions of a file. `None` if the file does not exist.
     pub(crate) fn mode(&self, path: &str) -> Result<Option<u32>, Error> {
         use std::os::unix::fs::PermissionsExt as _;
         let mode = |file: File| Ok(file.metadata()?.permissions().mode());
@@ -230,7 +230,7 @@ impl Access {
         }
     }
 
-    /// The numbers `N` of the entries `prefixN` of a folder, ascending. Empty if the folder does not exist.
+    /// The numbers `N` of a folder's entries that are called `prefixN`, sorted. Empty if the folder does not exist.
     pub fn numbered(&self, path: &str, prefix: &str) -> Result<Vec<u32>, Error> {
         let names = self.list(path)?.unwrap_or_default();
         let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect();
@@ -240,8 +240,8 @@ impl Access {
 
     /// Sets the content of an existing file to `text` and a newline.
     ///
-    /// A kernel file gets a single write. An ordinary file (of a recorded host) is replaced in one step, so that no
-    /// reader sees half of it. The new file ends with a newline only if the old one did.
+    /// A kernel file is changed by a single write. An ordinary file (of a recorded host) is replaced in one step, so
+    /// that no reader sees a partial file; the new file ends with a newline only if the old one did.
     pub fn write(&self, path: &str, text: &str) -> Result<(), Error> {
         let what = || format!("write {text} to {}", self.show(path));
         let failed = |e: io::Error| Error::of(what(), &e);
@@ -261,7 +261,8 @@ impl Access {
         self.replace(path, &format!("{}{newline}", recorded(&before, text)))
     }
 
-    /// Replaces an ordinary file of a recorded host in one step. The result is no more durable than a kernel setting.
+    /// Replaces an ordinary file of a recorded host in one step. The new file is not synced: it need not be more
+    /// durable than a kernel setting.
     pub(crate) fn replace(&self, path: &str, whole: &str) -> Result<(), Error> {
         if self.is_live() {
             let what = format!("write to {}", self.show(path));
@@ -276,8 +277,8 @@ impl Access {
     }
 }
 
-/// The temporary name of an ordinary file of a recorded host while it is written. Only one file at a time uses it,
-/// under the transactions' lock.
+/// The temporary name of a recorded host's file while it is written. Only one file at a time has this name, because the
+/// transaction holds the lock.
 const DRAFT: &str = "/.apus-new";
 
 impl fmt::Debug for Access {
@@ -286,7 +287,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Whether the file belongs to the kernel, as opposed to an ordinary file.
+/// Whether the file belongs to the kernel. Otherwise it is an ordinary file.
 fn is_kernels(file: &File) -> io::Result<bool> {
     if !file.metadata()?.is_file() {
         return Ok(true); // a device
@@ -295,8 +296,8 @@ fn is_kernels(file: &File) -> io::Result<bool> {
     Ok(KERNEL_FILE_SYSTEMS.contains(&(kind as u64)))
 }
 
-/// The new content of a file that contained `before`, after `text` was written to it. The kernel shows a choice as all
-/// possible words, with brackets around the current one.
+/// The contents that a recorded file with the contents `before` has after `text` was written to it. If the file shows
+/// several words with the selected one in brackets, the brackets move.
 fn recorded(before: &str, text: &str) -> String {
     let words: Vec<&str> = before.split_whitespace().collect();
     let bare = |word: &&str| word.trim_matches(['[', ']']) == text;

@@ -1,8 +1,8 @@
 //! Side effects of a change: other settings that the kernel resets, limits or forgets when a setting is written.
 //!
-//! Before the change, a transaction also records the settings that the change may affect. A rollback first restores the
+//! Before a change, the transaction also records the settings that the change may affect. A rollback first restores the
 //! changed setting and then the affected settings, in the order listed here. The order matters: the governor comes
-//! before the governor's tunables. Settings that did not change are not written.
+//! before the governor's tunables. Affected settings that did not change are not written.
 //!
 //! Each rule cites the kernel code that causes the side effect (6.18, and 6.1 if that differs).
 
@@ -27,7 +27,7 @@ pub(crate) fn along_when_steered(access: &Access, setting: &AnySetting) -> Resul
     }
 }
 
-/// The settings that a change of `setting` may affect on this machine.
+/// The settings that may change on this machine as a side effect of changing `setting`.
 pub(crate) fn along(access: &Access, setting: &AnySetting) -> Result<Vec<AnySetting>, Error> {
     match setting {
         AnySetting::Governor(it) => of_path(access, &of_policy(it.policy, "scaling_governor")),
@@ -51,7 +51,7 @@ pub(crate) fn along(access: &Access, setting: &AnySetting) -> Result<Vec<AnySett
     }
 }
 
-/// The rules for settings that are files.
+/// The side effects of settings that are files.
 fn of_path(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
     if let Some(name) = path.strip_prefix("/proc/sys/") {
         return sysctl(access, name);
@@ -112,7 +112,7 @@ fn of_path(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
     }
 }
 
-/// The policy and the file name in a path below `cpufreq/policyN` or `cpuN/cpufreq`.
+/// The policy number and the file name in a path below `cpufreq/policyN` or `cpuN/cpufreq`.
 fn policy_of(access: &Access, path: &str) -> Result<Option<(u32, String)>, Error> {
     let Some(rest) = path.strip_prefix(CPUS) else { return Ok(None) };
     let parts: Vec<&str> = rest.split('/').skip(1).collect();
@@ -133,16 +133,17 @@ fn policy_of(access: &Access, path: &str) -> Result<Option<(u32, String)>, Error
     }
 }
 
-/// The writable files of a folder: the tunables of a governor or of an I/O scheduler.
+/// The writable files in the folder of a governor or an I/O scheduler, which are its tunables.
 fn tunables(access: &Access, folder: &str) -> Result<Vec<File>, Error> {
     let names = access.list(folder)?.unwrap_or_default();
     let paths = names.into_iter().map(|name| format!("{folder}/{name}")).filter(|path| access.writable(path));
     Ok(paths.map(File::new).collect())
 }
 
-/// drivers/cpufreq/cpufreq_governor.c and cpufreq_schedutil.c: when the last policy leaves a governor, the governor's
-/// tunables are lost, whether they belong to one policy (`have_governor_per_policy`) or to all. intel_pstate and
-/// amd-pstate also set the energy-performance preference (intel_pstate_hwp_set, amd_pstate_epp_update_limit).
+/// The settings that may change with a policy's governor. When no policy uses a governor any more, its tunables are
+/// lost, whether there is one set per policy (`have_governor_per_policy`) or one for all
+/// (drivers/cpufreq/cpufreq_governor.c, cpufreq_schedutil.c). intel_pstate and amd-pstate also set the
+/// energy-performance preference (intel_pstate_hwp_set, amd_pstate_epp_update_limit).
 fn governor(access: &Access, policy: u32) -> Result<Vec<AnySetting>, Error> {
     let mut along = Vec::new();
     if let Some(now) = access.line(&of_policy(policy, "scaling_governor"))?.filter(|now| is_name(now)) {
@@ -159,17 +160,17 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }
 
-/// The energy-performance bias of each CPU, which intel_pstate sets if the CPU has no HWP preference
-/// (intel_pstate_set_epb), and the HWP request register.
+/// The energy-performance bias of each CPU of a policy, which intel_pstate sets if the CPU has no HWP preference
+/// (intel_pstate_set_epb), and the HWP request registers.
 fn registers(access: &Access, policy: u32) -> Result<Vec<AnySetting>, Error> {
     let hint = |cpu| File::new(format!("{CPUS}/cpu{cpu}/power/energy_perf_bias"));
     let hints = policy_cpus(access, policy)?.iter().map(|cpu| hint(cpu).into()).collect::<Vec<_>>();
     Ok([hints, hwp(access, policy)?].concat())
 }
 
-/// In active mode intel_pstate writes IA32_HWP_REQUEST anew whenever a policy changes (intel_pstate_hwp_set): a value
-/// that someone wrote to the register is lost. In passive mode, and with dynamic boost, intel_pstate writes the
-/// register all the time.
+/// The HWP request registers of a policy's CPUs. In active mode, intel_pstate overwrites them whenever a policy changes
+/// (intel_pstate_hwp_set). Empty in passive mode and with dynamic boost, in which intel_pstate writes the registers all
+/// the time.
 fn hwp(access: &Access, policy: u32) -> Result<Vec<AnySetting>, Error> {
     let says = |name: &str| access.line(&format!("{CPUS}/intel_pstate/{name}"));
     if says("status")?.as_deref() != Some("active") || says("hwp_dynamic_boost")?.as_deref() == Some("1") {
@@ -178,8 +179,9 @@ fn hwp(access: &Access, policy: u32) -> Result<Vec<AnySetting>, Error> {
     Ok(policy_cpus(access, policy)?.iter().map(|cpu| HwpRequest::new(cpu).into()).collect())
 }
 
-/// drivers/cpufreq/freq_table.c and cpufreq.c, cpufreq_boost_set_sw: the upper limit becomes the new maximum; the
-/// global switch does this for each policy. intel_pstate.c, store_no_turbo: min_perf_pct is limited to the new range.
+/// The settings that may change when turbo is switched. The upper frequency limit becomes the new maximum
+/// (drivers/cpufreq/freq_table.c and cpufreq.c, cpufreq_boost_set_sw); the global switch does this for each policy.
+/// intel_pstate limits min_perf_pct to the new range (intel_pstate.c, store_no_turbo).
 fn turbo(access: &Access) -> Result<Vec<AnySetting>, Error> {
     let mut along: Vec<AnySetting> = vec![File::new(format!("{CPUS}/intel_pstate/min_perf_pct")).into()];
     for policy in policies(access)? {
@@ -190,7 +192,8 @@ fn turbo(access: &Access) -> Result<Vec<AnySetting>, Error> {
     Ok(along)
 }
 
-/// intel_pstate.c, intel_pstate_update_status, and amd-pstate.c: another driver starts with new policies.
+/// The settings that may change with the frequency driver: another driver starts with new policies (intel_pstate.c,
+/// intel_pstate_update_status, and amd-pstate.c).
 fn driver(access: &Access) -> Result<Vec<AnySetting>, Error> {
     let mut along: Vec<AnySetting> = ["no_turbo", "max_perf_pct", "min_perf_pct", "hwp_dynamic_boost"]
         .map(|name| File::new(format!("{CPUS}/intel_pstate/{name}")).into())
@@ -204,8 +207,8 @@ fn driver(access: &Access) -> Result<Vec<AnySetting>, Error> {
     Ok(along)
 }
 
-/// When a CPU goes offline, settings that refer to the CPU change. An interrupt that could use only this CPU gets other
-/// CPUs (kernel/irq/cpuhotplug.c), and so does a thread (kernel/sched/core.c, select_fallback_rq). A version 1 cpuset
+/// The settings that may change when a CPU goes offline. An interrupt that could use only this CPU is moved to other
+/// CPUs (kernel/irq/cpuhotplug.c), and so is a thread (kernel/sched/core.c, select_fallback_rq). A version 1 cpuset
 /// loses the CPU (kernel/cgroup/cpuset.c). The governor stops (drivers/cpufreq/cpufreq.c). Writing `smt/control` also
 /// brings CPUs online that someone had taken offline.
 fn hotplug(access: &Access) -> Result<Vec<AnySetting>, Error> {
@@ -230,21 +233,22 @@ fn hotplug(access: &Access) -> Result<Vec<AnySetting>, Error> {
     Ok(along)
 }
 
-/// kernel/cgroup/cpuset.c: before Linux 6.2 (`user_cpus_ptr`), a cpuset that is created or changed overwrites the
-/// affinity that its threads had chosen (cpuset_attach, update_tasks_cpumask).
+/// The affinities of pinned threads, which may change when a cpuset is created or changed: before Linux 6.2
+/// (`user_cpus_ptr`), the cpuset overwrites the affinity that a thread had chosen (kernel/cgroup/cpuset.c,
+/// cpuset_attach, update_tasks_cpumask).
 fn pinned_threads(access: &Access) -> Result<Vec<AnySetting>, Error> {
     Ok(thread::pinned(access)?.into_iter().map(|thread| ThreadAffinity { thread }.into()).collect())
 }
 
-/// mm/hugetlb.c, set_max_huge_pages: pages are added to and removed from all nodes in turn, whatever each node had
-/// before.
+/// The number of huge pages on each NUMA node, which may change with the total number: the kernel adds and removes
+/// pages on all nodes in turn, regardless of the previous numbers (mm/hugetlb.c, set_max_huge_pages).
 fn nodes(access: &Access, size_kb: u64) -> Result<Vec<AnySetting>, Error> {
     let nodes = access.numbered("/sys/devices/system/node", "node")?;
     Ok(nodes.into_iter().map(|node| HugePages::new(size_kb, Some(node)).into()).collect())
 }
 
-/// drivers/platform/x86/intel/uncore-frequency/uncore-frequency-tpmi.c: the driver writes a package's limits to all
-/// clusters of the package.
+/// The limits of the uncore clusters of a package: the driver writes a package's limits to all its clusters
+/// (drivers/platform/x86/intel/uncore-frequency/uncore-frequency-tpmi.c).
 fn clusters(access: &Access, domain: &str) -> Result<Vec<AnySetting>, Error> {
     let package = |domain: &str| domain.strip_prefix("package_")?.split('_').next()?.parse::<u64>().ok();
     let Some(package) = package(domain) else { return Ok(Vec::new()) };
@@ -302,7 +306,7 @@ fn sysctl(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
     }
 }
 
-/// The parameter `key` of every interface, and the default for new interfaces.
+/// The parameter `key` of every interface, and its default for new interfaces.
 fn of_interfaces(access: &Access, family: &str, key: &str) -> Result<Vec<AnySetting>, Error> {
     let folder = format!("net/{family}/conf");
     let names = access.list(&format!("/proc/sys/{folder}"))?.unwrap_or_default();
@@ -310,9 +314,9 @@ fn of_interfaces(access: &Access, family: &str, key: &str) -> Result<Vec<AnySett
     Ok(names.map(|name| Sysctl::at(&format!("{folder}/{name}/{key}")).into()).collect())
 }
 
-/// Settings that may change when a device is closed and opened again: the kernel creates new queues
-/// (net/core/net-sysfs.c, net_rx_queue_update_kobjects) and NAPI instances, the driver frees its interrupts and
-/// requests them again, and it may start with its default moderation.
+/// Settings that may change when a network device is closed and opened again. The kernel creates new queues
+/// (net/core/net-sysfs.c, net_rx_queue_update_kobjects) and NAPI instances. The driver frees its interrupts, requests
+/// them again, and may reset its interrupt moderation.
 fn reopened(access: &Access, interface: &str) -> Result<Vec<AnySetting>, Error> {
     let mut along: Vec<AnySetting> = vec![super::Coalesce::new(interface).into()];
     along.extend(coalesced_queues(access, interface)?);
@@ -337,7 +341,8 @@ fn napis(access: &Access, interface: &str) -> Result<Vec<AnySetting>, Error> {
     Ok(queues.into_iter().map(|queue| super::Napi::new(interface, queue).into()).collect())
 }
 
-/// net/ethtool/coalesce.c: drivers write the device's values to each queue.
+/// The coalescing of each queue, which may change with that of the device: drivers write the device's values to each
+/// queue (net/ethtool/coalesce.c).
 fn coalesced_queues(access: &Access, interface: &str) -> Result<Vec<AnySetting>, Error> {
     let queues = access.numbered(&format!("/sys/class/net/{interface}/queues"), "rx-")?;
     Ok(queues.into_iter().map(|queue| CoalesceQueue::new(interface, queue).into()).collect())

@@ -11,7 +11,7 @@ use super::{
     ThreadClass, Turbo, UncoreLimits, UncoreMsr,
 };
 
-/// Makes the enum of all kinds.
+/// Defines [`AnySetting`] with a variant for each kind of setting.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident,)*) => {
         /// A setting of any kind. In JSON, the field `kind` contains the variant's name in snake case, and the other
@@ -22,7 +22,7 @@ macro_rules! kinds {
             $($(#[$doc])* $kind($kind),)*
         }
 
-        /// Gives access to the setting in the variant.
+        /// Gives access to the setting that the variant holds.
         impl Deref for AnySetting {
             type Target = dyn Setting;
             fn deref(&self) -> &Self::Target {
@@ -53,11 +53,11 @@ kinds! {
     IrqDefaultAffinity,
     /// A file that holds a mask of CPUs.
     CpuMask,
-    /// The exit latency allowed for a CPU.
+    /// The exit latency allowed for one CPU.
     CpuLatency,
     /// Whether an idle state of a CPU is disabled.
     IdleState,
-    /// A frequency governor, with the fixed speed if the governor is `userspace`.
+    /// A frequency governor, and the fixed speed if the governor is `userspace`.
     Governor,
     /// The frequency limits of a policy.
     Limits,
@@ -67,9 +67,9 @@ kinds! {
     Turbo,
     /// The HWP request register.
     HwpRequest,
-    /// Uncore frequency limits in sysfs.
+    /// Uncore frequency limits, set through sysfs.
     UncoreLimits,
-    /// Uncore ratio limits in the register.
+    /// Uncore ratio limits, set through a model-specific register.
     UncoreMsr,
     /// The CPUs on which a thread may run.
     ThreadAffinity,
@@ -85,7 +85,7 @@ kinds! {
     Channels,
     /// Offloads of an interface.
     Features,
-    /// Flags that a driver defines.
+    /// Flags that a network driver defines.
     PrivateFlags,
     /// Ethernet flow control.
     Pause,

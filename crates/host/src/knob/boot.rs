@@ -1,4 +1,4 @@
-//! Arguments of the kernel's command line, as a fragment for the bootloader.
+//! Arguments for the kernel's command line, in a configuration fragment for the boot loader.
 //!
 //! Source: GRUB manual, "Simple configuration handling"; Debian's grub-mkconfig, which reads
 //! /etc/default/grub.d/*.cfg.
@@ -33,7 +33,7 @@ impl BootFragment {
         format!("{HEAD}{BEFORE}{arguments}{AFTER}")
     }
 
-    /// The words of `arguments` that the running kernel's command line lacks. `None` if the command line is not known.
+    /// The arguments that the running kernel's command line lacks. `None` if the command line is not known.
     pub fn missing(access: &Access, arguments: &str) -> Result<Option<Vec<String>>, Error> {
         let Some(line) = access.line("/proc/cmdline")? else { return Ok(None) };
         let running: Vec<&str> = line.split_whitespace().collect();

@@ -10,7 +10,8 @@ use super::file::text;
 use super::irq::same_list;
 use super::{Access, Error, Setting, Value};
 
-/// A control group: `present` or `absent`. A group can be removed only if it has no tasks and no children.
+/// Whether a control group exists: `present` or `absent`. A group can be removed only if it has no tasks and no
+/// children.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CgroupFolder {
@@ -22,15 +23,16 @@ pub struct CgroupFolder {
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CgroupController {
-    /// The group's folder.
+    /// Path of the control group's folder.
     pub path: String,
     /// Name of the controller, for example `cpuset`.
     pub controller: String,
 }
 
-/// A file of a control group: `cpuset.cpus`, `cpuset.mems`, `cpuset.cpus.partition`, `cpuset.sched_load_balance`.
+/// A file of a control group: `cpuset.cpus`, `cpuset.mems`, `cpuset.cpus.partition` or `cpuset.sched_load_balance`.
 ///
-/// If a partition is not possible, the file shows `isolated invalid (reason)`, which is not the wanted value.
+/// If the kernel cannot make a partition, `cpuset.cpus.partition` shows `isolated invalid (reason)` instead of the
+/// wanted value.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CgroupFile {
@@ -41,13 +43,13 @@ pub struct CgroupFile {
 /// A mounted control group hierarchy with the controller cpuset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CpusetMount {
-    /// Where the hierarchy is mounted.
+    /// The hierarchy's mount point.
     pub path: String,
-    /// Whether the hierarchy is of cgroup version 2.
+    /// Whether this is a version 2 hierarchy.
     pub v2: bool,
 }
 
-/// Finds the mounted hierarchy with the controller cpuset. `None` if there is none.
+/// Finds the mounted hierarchy that has the controller cpuset. `None` if there is none.
 pub fn cpuset_mount(access: &Access) -> Result<Option<CpusetMount>, Error> {
     let mounts = access.read("/proc/mounts")?.unwrap_or_default();
     let mut v2 = None;
@@ -79,7 +81,7 @@ impl Setting for CgroupFolder {
         format!("control group {}", self.path)
     }
 
-    /// The setting does not exist if even the parent of the group does not exist.
+    /// `present` or `absent`. `None` if the group's parent does not exist either.
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
         let parent = self.path.rsplit_once('/').map_or("/", |(parent, _)| parent);
         if access.exists(&self.path) {
@@ -174,7 +176,7 @@ impl Setting for CgroupController {
 }
 
 impl CgroupFile {
-    /// The file `name` of the group at `folder`.
+    /// Makes the setting for the file `name` of the group at `folder`.
     pub fn new(folder: &str, name: &str) -> Self {
         Self { path: format!("{folder}/{name}") }
     }

@@ -1,4 +1,4 @@
-//! Configuration files below /etc. Each file is replaced in one step, so that no reader sees half of it.
+//! Configuration files below /etc. Each file is replaced in one step, so that no reader sees a partial file.
 
 use std::io::{self, Write as _};
 
@@ -6,13 +6,13 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 
 use super::{Access, Error};
 
-/// Replaces the file at `path` with `text`, or creates it. `None` removes it.
+/// Replaces or creates the file at `path` with the contents `text`. If `text` is `None`, removes the file.
 pub(crate) fn replace(access: &Access, path: &str, text: Option<&str>) -> Result<(), Error> {
     replace_by(access, path, &draft(path), text, true)
 }
 
-/// Replaces the file by writing a new one under the temporary name `draft` and renaming it. With `durable`, the new
-/// file is on disk before anything else happens.
+/// Replaces a file by writing a new one under the temporary name `draft` and renaming it. If `durable` is true, the new
+/// file is synced to disk first.
 pub(super) fn replace_by(
     access: &Access,
     path: &str,
@@ -63,8 +63,8 @@ pub(crate) fn settle(access: &Access, path: &str) -> Result<(), Error> {
     if access.exists(&draft) { replace(access, &draft, None) } else { Ok(()) }
 }
 
-/// The temporary name of a file before it replaces `path`. The temporary name does not match the shell pattern `*.cfg`,
-/// so that programs that read such files ignore it.
+/// The temporary name under which a file is written before it replaces `path`. It does not match the shell pattern
+/// `*.cfg`, so programs that read all such files ignore it.
 fn draft(path: &str) -> String {
     format!("{path}.apus-new")
 }

@@ -19,7 +19,7 @@ const FOLDER: &str = "/sys/devices/system/cpu/cpufreq";
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Governor {
-    /// The number N of the policy's folder, `policyN`: the number of the policy's first CPU.
+    /// The number of the policy, N in `policyN`. The kernel uses the number of the policy's first CPU.
     pub policy: u32,
 }
 
@@ -47,11 +47,11 @@ pub fn policy_cpus(access: &Access, policy: u32) -> Result<CpuSet, Error> {
 /// The frequencies that a policy can have, in kHz.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Speeds {
-    /// The lowest frequency of the hardware (`cpuinfo_min_freq`).
+    /// The hardware's minimum frequency (`cpuinfo_min_freq`).
     pub least: u64,
-    /// The highest frequency of the hardware (`cpuinfo_max_freq`).
+    /// The hardware's maximum frequency (`cpuinfo_max_freq`).
     pub most: u64,
-    /// The frequencies that the hardware supports, the lowest first (`scaling_available_frequencies`). Empty if the
+    /// The frequencies that the hardware supports, in ascending order (`scaling_available_frequencies`). Empty if the
     /// driver lists none and accepts any frequency.
     pub available: Vec<u64>,
     /// The highest frequency without turbo. `None` if there is no turbo, or if the driver does not report it.
@@ -79,18 +79,19 @@ pub fn speeds(access: &Access, policy: u32) -> Result<Option<Speeds>, Error> {
     Ok(Some(Speeds { least, most, available, nominal: above.or(base) }))
 }
 
-/// The policy's current frequency in kHz, or the last requested one, depending on the driver (`scaling_cur_freq`).
-/// `None` if it is not known.
+/// The policy's current frequency or the frequency last requested, in kHz (`scaling_cur_freq`; the driver determines
+/// which one). `None` if it is not known.
 pub fn current_speed(access: &Access, policy: u32) -> Result<Option<u64>, Error> {
     access.number(&file(policy, "scaling_cur_freq"))
 }
 
-/// The firmware's limit of a policy in kHz (`bios_limit`, from ACPI's _PPC). `None` if the driver shows none.
+/// The firmware's frequency limit for a policy, in kHz (`bios_limit`, from ACPI's _PPC). `None` if the driver reports
+/// none.
 pub fn firmware_limit(access: &Access, policy: u32) -> Result<Option<u64>, Error> {
     access.number(&file(policy, "bios_limit"))
 }
 
-/// A frequency policy: its CPUs, driver, frequencies, limits and controls.
+/// A frequency policy: its CPUs, its driver, and its frequencies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Domain {
     /// The number of the policy.
@@ -102,7 +103,7 @@ pub struct Domain {
     /// The frequencies that the driver lists, in ascending order. Empty if the driver lists none and accepts any
     /// frequency between the limits.
     pub frequencies: Vec<Hertz>,
-    /// The hardware's lowest and highest frequency. `None` if they are not known.
+    /// The hardware's minimum and maximum frequency. `None` if they are not known.
     pub hardware: Option<(Hertz, Hertz)>,
     /// The highest frequency without turbo. `None` if there is no turbo, or if the driver does not report it.
     pub nominal: Option<Hertz>,
@@ -235,14 +236,15 @@ impl Setting for Governor {
         limited(access, self.policy)
     }
 
-    /// The kernel sets a governor or refuses it; it never sets a different one instead. Speeds are rounded.
+    /// Whether someone else changed the governor. The kernel never sets a governor other than the requested one. A
+    /// different speed does not count, because the kernel rounds speeds.
     fn is_taken(&self, wanted: &Value, now: &Value) -> bool {
         let governor = |value: &Value| value.as_text().and_then(|text| text.split(' ').next()).map(str::to_owned);
         governor(wanted) != governor(now)
     }
 
-    /// The governor `performance` requests the highest frequency, and `userspace` the fixed speed. If the firmware's
-    /// limit is lower, the CPU runs at the firmware's limit, and the governor's name does not show this.
+    /// Reports a firmware limit below the requested frequency: `performance` requests the highest frequency,
+    /// `userspace` the fixed speed. The CPU then runs at the firmware's limit, although the governor is set as wanted.
     fn overruled(&self, access: &Access, wanted: &Value, _: &Value) -> Result<Option<String>, Error> {
         let Some(limit) = access.number(&file(self.policy, "bios_limit"))? else { return Ok(None) };
         let words: Vec<&str> = wanted.as_text().unwrap_or_default().split(' ').collect();
@@ -259,8 +261,8 @@ impl Setting for Governor {
         Ok(asked.filter(|asked| *asked > limit).and_then(|_| limited(access, self.policy)))
     }
 
-    /// If the policy's upper limit falls below the fixed speed of the governor `userspace`, `scaling_setspeed` shows
-    /// the limit. The governor returns to the fixed speed by itself when the limit rises
+    /// Whether the policy's upper limit is below the fixed speed of the governor `userspace`. If so, `scaling_setspeed`
+    /// shows the limit. The governor returns to the fixed speed by itself when the limit rises
     /// (drivers/cpufreq/cpufreq_userspace.c, `cpufreq_userspace_policy_limits`).
     fn held_back(&self, access: &Access, ours: &Value, now: &Value) -> Result<bool, Error> {
         let speed = |value: &Value| value.as_text()?.strip_prefix("userspace ")?.parse::<u64>().ok();
@@ -326,13 +328,14 @@ impl Setting for Limits {
         Ok(())
     }
 
-    /// The write is only a request: a work item changes the policy later (drivers/cpufreq/cpufreq.c,
-    /// `cpufreq_notifier_max`).
+    /// Allows time for the change, because a write is only a request: a work item changes the policy later
+    /// (drivers/cpufreq/cpufreq.c, `cpufreq_notifier_max`).
     fn shows_within(&self) -> Duration {
         Duration::from_millis(500)
     }
 
-    /// A lower limit above the firmware's limit has no effect: the frequency only looks fixed.
+    /// Reports a lower limit above the firmware's limit. Such a lower limit has no effect: the frequency only looks
+    /// fixed.
     fn overruled(&self, access: &Access, wanted: &Value, _: &Value) -> Result<Option<String>, Error> {
         let Some(limit) = access.number(&file(self.policy, "bios_limit"))? else { return Ok(None) };
         let least = wanted.field("min").and_then(|text| text.parse::<u64>().ok());
@@ -343,7 +346,8 @@ impl Setting for Limits {
         limited(access, self.policy)
     }
 
-    /// The kernel never shows limits above the firmware's limit (drivers/cpufreq/cpufreq.c, `cpufreq_set_policy`).
+    /// Whether the limits are lower only because of the firmware's limit. The kernel never shows limits above it
+    /// (drivers/cpufreq/cpufreq.c, `cpufreq_set_policy`).
     fn held_back(&self, access: &Access, ours: &Value, now: &Value) -> Result<bool, Error> {
         let Some(limit) = access.number(&file(self.policy, "bios_limit"))? else { return Ok(false) };
         let (Some(ours), Some(now)) = (ours.as_fields(), now.as_fields()) else { return Ok(false) };
@@ -364,15 +368,15 @@ impl Setting for Limits {
     }
 }
 
-/// The highest frequency that a policy allows now, in kHz: the lower one of `scaling_max_freq` and the firmware's
-/// limit. `None` if neither is known.
+/// The maximum frequency that a policy allows now, in kHz: the lower of `scaling_max_freq` and the firmware's limit.
+/// `None` if neither is known.
 fn highest(access: &Access, policy: u32) -> Result<Option<u64>, Error> {
     let most = access.number(&file(policy, "scaling_max_freq"))?;
     let limit = access.number(&file(policy, "bios_limit"))?;
     Ok(most.into_iter().chain(limit).min())
 }
 
-/// The firmware's limit: `bios_limit`, in kHz, from ACPI's _PPC.
+/// A sentence about the firmware's limit (`bios_limit`, from ACPI's _PPC), if it is below the hardware's maximum.
 fn limited(access: &Access, policy: u32) -> Option<String> {
     let limit = access.number(&file(policy, "bios_limit")).ok()??;
     let most = access.number(&file(policy, "cpuinfo_max_freq")).ok()??;
@@ -385,8 +389,8 @@ pub(super) fn read_limits(access: &Access, min: &str, max: &str) -> Result<Optio
     Ok(limits.map(|(least, most)| Value::fields([("min", least), ("max", most)])))
 }
 
-/// Writes a lower and an upper limit, in the order in which the lower one never exceeds the upper one. In the other
-/// order the kernel rejects or changes them.
+/// Writes a lower and an upper limit, in the order in which the lower limit never exceeds the upper one. In the
+/// opposite order, the kernel would reject or change the limits.
 pub(super) fn write_limits(access: &Access, value: &Value, min: &str, max: &str) -> Result<(), Error> {
     let (least, most) = (value.field("min"), value.field("max"));
     let upper_now = access.number(max)?;
@@ -402,8 +406,8 @@ pub(super) fn write_limits(access: &Access, value: &Value, min: &str, max: &str)
     }
 }
 
-/// The files to write, and their contents, for a program that does not know the present limits. The upper limit is
-/// written first and again at the end, so that the kernel always accepts the lower limit.
+/// The files that a program must write, with their contents, if it does not know the current limits. The upper limit is
+/// written both first and last, so that the kernel always accepts the lower limit.
 pub(super) fn limit_files(wanted: &Value, min: String, max: String) -> Vec<(String, String)> {
     let upper = wanted.field("max").map(|most| (max, most.to_owned()));
     let lower = wanted.field("min").map(|least| (min, least.to_owned()));

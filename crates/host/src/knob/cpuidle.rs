@@ -20,22 +20,22 @@ const CPUS: &str = "/sys/devices/system/cpu";
 pub struct IdleState {
     /// The number of the CPU.
     pub cpu: u32,
-    /// The number of the state on that CPU.
+    /// The number of the state on its CPU, N in `stateN`.
     pub state: u32,
 }
 
 /// An idle state as the kernel describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
-    /// Number of the state, N in `stateN`. Higher numbers are deeper states.
+    /// Number of the state, N in `stateN`. The deeper the state, the higher the number.
     pub number: u32,
     /// Name of the state: POLL, C1, C6. `None` if the driver gives none.
     pub name: Option<String>,
     /// The exit latency that the kernel assumes. `None` if the driver gives none.
     pub latency: Option<Nanos>,
-    /// Number of times that the kernel requested the state since boot. `None` if the kernel does not report it.
+    /// How often the kernel has requested the state since boot. `None` if the kernel does not report it.
     pub usage: Option<u64>,
-    /// Time since boot for which the kernel requested the state. The hardware may have spent less time in it. `None` if
+    /// How long the kernel has requested the state since boot. The hardware may have spent less time in it. `None` if
     /// the kernel does not report it.
     pub time: Option<Nanos>,
     /// Whether the state is disabled. `None` if that is not known.
@@ -66,7 +66,7 @@ impl IdleState {
         Self { cpu, state }
     }
 
-    /// The value that disables the state, or enables it if `disabled` is false.
+    /// The value that disables the state (`disabled` is true) or enables it (`disabled` is false).
     pub fn disabled(disabled: bool) -> Value {
         Value::text(u8::from(disabled))
     }

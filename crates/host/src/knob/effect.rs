@@ -1,7 +1,7 @@
-//! Checks whether a setting has an effect. Reading it back only shows that the value was stored.
+//! Checks whether a setting has an effect. Reading the setting back would only show that its value was stored.
 //!
-//! Effects show in counters, between two observations. [`look`] makes an observation; [`judge`] compares two of them
-//! and does no I/O.
+//! An effect shows in counters that change between two observations. [`look`] makes an observation; [`judge`] compares
+//! two of them without I/O.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,19 @@ pub struct Look {
 /// The effect of a setting, judged by two observations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// The effect was seen; the text says how.
+    /// The effect was seen; the string describes what was seen.
     Seen(String),
-    /// The host behaves differently from the setting; the text says how.
+    /// The host behaves differently from the setting; the string describes how.
     NotSeen(String),
-    /// Nothing happened that would show the effect.
+    /// Nothing happened that would show the effect; the string says why.
     Unknown(String),
 }
 
-/// A frequency this close to its limit counts as being at it: the threshold of mlnx_tune (Mellanox/mlnx-tools).
+/// A frequency counts as being at its limit if the difference is at most this. The threshold is that of mlnx_tune
+/// (Mellanox/mlnx-tools).
 const FREQUENCY_SLACK_KHZ: u64 = 100_000;
 
-/// Observes the counters in which a setting's effect would show. `None` if its effect cannot be observed.
+/// Reads the counters that would show a setting's effect. `None` if the setting's effect cannot be observed.
 pub fn look(access: &Access, setting: &AnySetting, wanted: &Value) -> Result<Option<Look>, Error> {
     let mut look = Look::default();
     match setting {
@@ -140,7 +141,8 @@ fn frequency(setting: &AnySetting, wanted: &Value, look: &Look) -> Effect {
     Effect::Seen(format!("it runs at {now} kHz"))
 }
 
-/// If `rx-usecs` delays interrupts, each interrupt occurs at most once per that time.
+/// Judges whether `rx-usecs` limits the interrupt rate: each interrupt should occur at most once in `rx-usecs`
+/// microseconds.
 fn coalescing(wanted: &Value, first: &Look, second: &Look, span: Nanos) -> Effect {
     let Some(usecs) = wanted.field("rx-usecs").and_then(|text| text.parse::<u64>().ok()).filter(|n| *n > 0) else {
         return Effect::Unknown("without rx-usecs the interrupt rate has no limit".into());
@@ -198,7 +200,7 @@ impl Look {
         Ok(())
     }
 
-    /// Reads the counters of /proc/interrupts (proc(5)), with names of the form `IRQ CPU`. The file's first line names
+    /// Reads the counters of /proc/interrupts (proc(5)) under names of the form `IRQ CPU`. The file's first line names
     /// the CPU of each column.
     fn interrupts(&mut self, access: &Access, irqs: &[u32]) -> Result<(), Error> {
         let text = access.read("/proc/interrupts")?.unwrap_or_default();

@@ -9,8 +9,8 @@ use super::cpufreq::file;
 use super::file::text;
 use super::{Access, Error, Setting, Value};
 
-/// The preference of a policy: a word of `energy_performance_available_preferences`, or a number from 0 (performance)
-/// to 255 (power saving).
+/// The energy-performance preference of a policy: a word from `energy_performance_available_preferences`, or a number
+/// from 0 (performance) to 255 (power saving).
 ///
 /// In intel_pstate's active mode, the governor `performance` overrides the preference, and the kernel rejects writes
 /// with EBUSY.

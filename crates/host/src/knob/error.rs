@@ -7,7 +7,7 @@ use crate::nic;
 /// A setting could not be read or changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// The process lacks the permission.
+    /// The process does not have permission.
     #[error("{what}: not permitted ({why})\nfix: {fix}")]
     NotPermitted {
         /// The operation that failed, with its value: "write 0 to /proc/sys/kernel/nmi_watchdog".
@@ -43,20 +43,20 @@ pub enum Error {
         /// What the user can do about it.
         fix: String,
     },
-    /// The setting has no such value.
+    /// The value is not allowed for the setting.
     #[error("{what}: {why}")]
     Invalid {
-        /// The setting's name.
+        /// The name of the setting.
         what: String,
         /// What is wrong with the value, and which values are allowed.
         why: String,
     },
-    /// The value that was read is not in the format that the kernel documents.
+    /// The value that was read does not have the format that the kernel documents.
     #[error("{what}: cannot parse {text:?}; expected {expected}")]
     Unreadable {
         /// The file or setting that was read.
         what: String,
-        /// The text that was read, shortened.
+        /// The string that was read, shortened.
         text: String,
         /// The documented format.
         expected: String,
@@ -104,7 +104,8 @@ impl Error {
         }
     }
 
-    /// Converts the kernel's answer about an interface into an error of this type, with the kernel's explanation.
+    /// Converts the kernel's answer to a request about an interface into an error of this type. Keeps the kernel's
+    /// explanation.
     pub(crate) fn nic(what: impl Into<String>, error: &nic::Error) -> Self {
         let number = if matches!(error, nic::Error::Unsupported(_)) { libc::EOPNOTSUPP } else { error.said().number };
         let mut meant = match (error, Self::of(what, &io::Error::from_raw_os_error(number))) {
@@ -136,8 +137,8 @@ impl Error {
         Self::Invalid { what: what.into(), why: why.into() }
     }
 
-    /// Returns true if this machine or process lacks something (exit status 3), false if the request was wrong (exit
-    /// status 2).
+    /// Whether the operation failed because this machine or process lacks something (exit status 3), rather than
+    /// because the value is not allowed (exit status 2).
     pub fn lacks(&self) -> bool {
         !matches!(self, Self::Invalid { .. })
     }
@@ -148,7 +149,7 @@ impl Error {
     }
 }
 
-/// What to do about a missing permission. If root lacks it, the user ID is not the cause.
+/// What to do about a missing permission. The advice depends on whether the process already runs as root.
 fn permission() -> &'static str {
     if rustix::process::geteuid().is_root() {
         "even root may not: the firmware, kernel lockdown, a security module or a missing capability forbids it; \

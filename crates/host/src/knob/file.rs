@@ -7,17 +7,17 @@ use super::{Access, Error, Setting, Value};
 
 /// A file below `/sys` or `/proc` with one value.
 ///
-/// Some files show all words of a choice, with the one in force in brackets (`always [madvise] never`: transparent huge
-/// pages, KSM's advisor, I/O schedulers). For these the value is the word in brackets.
+/// Some files show all possible words, with the selected one in brackets, such as `always [madvise] never` (transparent
+/// huge pages, KSM's advisor, I/O schedulers). The value of such a file is the word in brackets.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct File {
-    /// Path of the file on the machine.
+    /// Path of the file.
     pub path: String,
 }
 
 impl File {
-    /// The file at `path`.
+    /// Makes the setting for the file at `path`.
     pub fn new(path: impl Into<String>) -> Self {
         Self { path: path.into() }
     }
@@ -85,7 +85,7 @@ impl Setting for File {
     }
 }
 
-/// The text of a value. An error if the value consists of fields.
+/// The value as a single line. Returns an error if it consists of fields or of several lines.
 pub(super) fn text<'a>(what: &str, value: &'a Value) -> Result<&'a str, Error> {
     let text = value.as_text().ok_or_else(|| Error::invalid(what, "it takes one value, not fields"))?;
     if text.contains(['\n', '\0']) {
@@ -94,7 +94,8 @@ pub(super) fn text<'a>(what: &str, value: &'a Value) -> Result<&'a str, Error> {
     Ok(text)
 }
 
-/// The bracketed word of a choice.
+/// The selected word, in brackets, of a line such as `always [madvise] never`. `None` unless exactly one word is in
+/// brackets.
 fn chosen(line: &str) -> Option<&str> {
     let mut bracketed = line.split_whitespace().filter_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
     let word = bracketed.next()?;

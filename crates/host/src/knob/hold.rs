@@ -1,4 +1,4 @@
-//! The exit latency allowed for all CPUs: a request that lasts as long as a process keeps a file open.
+//! The exit latency allowed for all CPUs. A request for it lasts as long as a process keeps a file open.
 //!
 //! Source: kernel documentation, power/pm_qos_interface, `/dev/cpu_dma_latency`.
 
@@ -17,21 +17,21 @@ use super::file::text;
 use super::{Access, Error, Lasts, Setting, Thread, Value};
 use crate::vault::Vault;
 
-/// The exit latency that Apus requests for all CPUs: `none`, or whole microseconds. Among the requests of all
-/// processes, the smallest takes effect.
+/// The exit latency that Apus requests for all CPUs: `none`, or a whole number of microseconds. The smallest request of
+/// all processes takes effect.
 ///
-/// The kernel drops a request when its file is closed, so a small process keeps the file open: [`hold`]. The small
-/// process also keeps a file in Apus's state folder locked, so that other processes can find it.
+/// The kernel drops a request when its file is closed, so a small process keeps the file open ([`hold`]). It also keeps
+/// a file in Apus's state folder locked, by which other processes can find it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct DmaLatency {}
 
-/// How to start the process that holds a request. The value in microseconds is added as the last argument.
+/// How to start the process that holds a request. The requested microseconds are its last argument.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
     /// Path of the program.
     pub program: PathBuf,
-    /// First arguments of the program; the value follows them.
+    /// First arguments of the program; the requested microseconds follow them.
     pub arguments: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ const LOCK: &str = "dma_latency.hold";
 const NONE: &str = "none";
 /// The word that a holding process prints once the request is in force.
 const READY: &str = "held";
-/// How long to wait for a holding process to end.
+/// Maximum time to wait for a holding process to end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl DmaLatency {
@@ -49,7 +49,7 @@ impl DmaLatency {
         Value::text(limit.as_micros_floor())
     }
 
-    /// The smallest of all processes' requests, which is in force. `None` if the kernel has no PM QoS.
+    /// The request that is in force: the smallest one of all processes. `None` if the kernel has no PM QoS.
     pub fn effective(access: &Access) -> Result<Option<Nanos>, Error> {
         let mut octets = [0; 4];
         match access.open(DEVICE, OFlags::RDONLY, Mode::empty()).and_then(|mut file| file.read_exact(&mut octets)) {

@@ -14,14 +14,14 @@ const PM_ENABLE: u32 = 0x770;
 const CAPABILITIES: u32 = 0x771;
 const REQUEST: u32 = 0x774;
 
-/// Fields of IA32_HWP_REQUEST, with their first and last bit.
+/// Fields of IA32_HWP_REQUEST, with their lowest and highest bit.
 const FIELDS: [(&str, u32, u32); 4] = [("min", 0, 7), ("max", 8, 15), ("desired", 16, 23), ("epp", 24, 31)];
 
-/// The request of one CPU: fields `min`, `max` and `desired` (performance levels, see [`ratio`]; `desired` 0 means that
-/// the hardware chooses), and `epp`, from 0 (performance) to 255 (power saving). All other bits of the register stay as
-/// they are.
+/// The HWP request of one CPU. Fields: `min`, `max` and `desired`, which are performance levels (see [`ratio`];
+/// `desired` 0 means that the hardware chooses), and `epp`, from 0 (performance) to 255 (power saving). A change keeps
+/// all other bits of the register.
 ///
-/// The intel_pstate driver in active mode writes the same register whenever a policy changes.
+/// In active mode, the intel_pstate driver writes the same register whenever a policy changes.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct HwpRequest {
@@ -29,9 +29,9 @@ pub struct HwpRequest {
     pub cpu: u32,
 }
 
-/// The performance level of a frequency. On Xeon processors a level is a multiple of 100 MHz (Intel P-state guide;
-/// client parts with two kinds of cores differ). `None` if the frequency is not a multiple of 100 MHz, or if the level
-/// would be above 255.
+/// The performance level of a frequency. On Xeon processors, the level is the frequency divided by 100 MHz (Intel
+/// P-state guide; client processors with two kinds of cores differ). `None` if the frequency is not a multiple of 100
+/// MHz, or if the level would be above 255.
 pub fn ratio(frequency: Hertz) -> Option<u8> {
     const STEP: u64 = 100_000_000;
     let hertz = frequency.as_hertz();

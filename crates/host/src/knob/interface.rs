@@ -1,5 +1,5 @@
-//! Finds the network interface to which a setting belongs, even if the interface was renamed or another interface has
-//! its old name now.
+//! Finds the network interface to which a setting belongs, even if the interface was renamed or another interface now
+//! has its old name.
 
 use super::ethtool::index;
 use super::{Access, AnySetting, CpuMask, Error, File, Setting as _, Sysctl};
@@ -22,12 +22,12 @@ pub fn interface_name(access: &Access, index: u32) -> Option<String> {
     access.nic(|client| client.interface_numbered(index)).ok().map(|interface| interface.name().to_owned())
 }
 
-/// Where a setting is now.
+/// Where a setting is found now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// The setting, with the interface's present name. Reading the setting shows whether the interface still exists.
+    /// The setting, with the interface's current name. Reading the setting shows whether the interface still exists.
     Here(AnySetting),
-    /// Another interface has the name now, and the interface to which the setting belonged is gone.
+    /// The interface to which the setting belonged is gone, and another interface now has its name.
     Another,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn find(access: &Access, setting: &AnySetting, identity: Option<&str>
     Ok(if now.is_some() { Place::Another } else { Place::Here(setting.clone()) })
 }
 
-/// The name of the interface with this index. It is read from the same source as the setting: sysfs or netlink.
+/// The name of the interface with this index, read from the same source as the setting: sysfs or netlink.
 fn called(access: &Access, setting: &AnySetting, index: u32) -> Result<Option<String>, Error> {
     if access.is_live() && !matches!(setting, AnySetting::File(_) | AnySetting::CpuMask(_)) {
         return Ok(access.nic(|client| client.interface_numbered(index)).ok().map(|other| other.name().to_owned()));
@@ -60,8 +60,8 @@ fn called(access: &Access, setting: &AnySetting, index: u32) -> Result<Option<St
     Ok(None)
 }
 
-/// The device to which a file belongs, if another device could be mistaken for it: an interface by its index, a disk by
-/// its sequence number (Documentation/ABI/testing/sysfs-block, `diskseq`).
+/// Identifies the device to which a file belongs, if another device can get the same name: an interface by its index, a
+/// disk by its sequence number (Documentation/ABI/testing/sysfs-block, `diskseq`).
 pub(super) fn identity_of_path(access: &Access, path: &str) -> Result<Option<String>, Error> {
     if let Some(name) = interface_in(path) {
         if access.is_live() && path.starts_with("/proc/") {
@@ -92,7 +92,7 @@ fn interface_in(path: &str) -> Option<&str> {
     (!matches!(name, "all" | "default")).then_some(name)
 }
 
-/// Rebuilds a setting of any kind for an interface with another name.
+/// Makes the same setting for an interface with another name, for each kind of setting that has an interface name.
 macro_rules! by_name {
     ($setting:expr, $it:ident => $of_kind:expr, $path:ident => $of_path:expr) => {
         match $setting {
@@ -119,7 +119,7 @@ fn interface_of(setting: &AnySetting) -> Option<String> {
     name
 }
 
-/// The setting for interface `to` instead of interface `from`.
+/// Makes the same setting for the interface `to` instead of the interface `from`.
 fn of_interface(setting: &AnySetting, from: &str, to: &str) -> AnySetting {
     let moved = |path: &str| path.replacen(&format!("/{from}/"), &format!("/{to}/"), 1);
     if let AnySetting::Sysctl(it) = setting {

@@ -23,7 +23,7 @@ pub struct IrqAffinity {
     pub irq: u32,
 }
 
-/// The CPU that handles interrupt `irq` now. It depends on the current mask and on the previous one.
+/// The CPU that handles interrupt `irq` now. It depends on the current affinity mask and on the previous one.
 ///
 /// When a wider mask includes the current CPU, the kernel leaves the interrupt there (arch/x86/kernel/apic/vector.c,
 /// `assign_vector_locked`). So restoring a mask does not move the interrupt back.
@@ -45,12 +45,13 @@ pub fn irqs(access: &Access) -> Result<Vec<u32>, Error> {
 }
 
 impl IrqAffinity {
-    /// The mask, once it has stayed the same for a while. For a short time, a pending move is no longer marked as
-    /// pending although the new mask is not in force yet (kernel/irq/migration.c, `irq_move_masked_irq`), and the file
-    /// is read without the lock (kernel/irq/proc.c, `show_irq_affinity`): during that time, it shows the previous mask.
+    /// Reads the mask repeatedly until it has stayed the same for a while. While a move is pending, the file can
+    /// briefly show the previous mask: the kernel clears the pending mark before the new mask is in force
+    /// (kernel/irq/migration.c, `irq_move_masked_irq`), and reads the mask without the lock (kernel/irq/proc.c,
+    /// `show_irq_affinity`).
     fn settled(&self, access: &Access) -> Result<Option<Value>, Error> {
-        /// Number of equal readings, a millisecond apart, after which a mask counts as settled. This is longer than a
-        /// hypervisor usually stops a virtual CPU.
+        /// Number of equal readings, one millisecond apart, after which a mask counts as settled. Hypervisors usually
+        /// stop a virtual CPU for less than this time.
         const EQUAL: u32 = 25;
         const PATIENCE: Duration = Duration::from_millis(200);
         let (mut mask, mut equal) = (self.read(access)?, 0);
@@ -79,12 +80,12 @@ impl IrqAffinity {
         Ok(access.line(&self.file("effective_affinity_list"))?.and_then(|list| list.parse().ok()))
     }
 
-    /// Why the interrupt cannot be moved, if that is known before a write is tried. `None` otherwise.
+    /// Why the interrupt cannot be moved. `None` if it can be moved, or if only a write would show that it cannot.
     ///
-    /// From Linux 6.11 on, the files of such interrupts are read-only (kernel/irq/proc.c, `register_irq_proc`). Before
-    /// that, two interrupts of every PC are known by number and name: the timer (arch/x86/kernel/time.c,
-    /// `IRQF_NOBALANCING`), and the cascade interrupt of the second interrupt controller (arch/x86/kernel/i8259.c),
-    /// which never fires.
+    /// From Linux 6.11 on, the files of an interrupt that cannot be moved are read-only (kernel/irq/proc.c,
+    /// `register_irq_proc`). Before that, two interrupts of every PC are known by number and name: the timer
+    /// (arch/x86/kernel/time.c, `IRQF_NOBALANCING`), and the cascade interrupt of the second interrupt controller
+    /// (arch/x86/kernel/i8259.c), which never fires.
     pub fn fixed(&self, access: &Access) -> Result<Option<&'static str>, Error> {
         let of_kernel = |name: &str| access.line(&format!("/sys/kernel/irq/{}/{name}", self.irq));
         let platform = match self.irq {
@@ -100,7 +101,7 @@ impl IrqAffinity {
         Ok(read_only.then_some("it is a managed interrupt, whose CPUs its driver chooses, or a platform interrupt"))
     }
 
-    /// Whether only CPUs in `cpus` handle the interrupt.
+    /// Whether the interrupt is handled only by CPUs in `cpus`.
     pub fn is_within(&self, access: &Access, cpus: &CpuSet) -> Result<bool, Error> {
         Ok(self.effective(access)?.is_some_and(|effective| effective.is_subset(cpus)))
     }
@@ -152,8 +153,8 @@ impl Setting for IrqAffinity {
         same_list(a, b)
     }
 
-    /// Identifies an interrupt by its name, because a device that comes back may get the number of another device's
-    /// interrupt.
+    /// Identifies an interrupt by the names of its actions, because a device that comes back may get the interrupt
+    /// number that another device had.
     fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
         actions(access, self.irq)
     }
@@ -176,9 +177,9 @@ impl Setting for IrqEffective {
         Ok(list.filter(|list| !list.is_empty()).map(Value::Text))
     }
 
-    /// Writes a mask with only the wanted CPU, waits until the interrupt has moved there, and then restores the mask.
-    /// Without interrupt remapping the interrupt moves when it next occurs (kernel/irq/migration.c); the function does
-    /// not wait for an interrupt that does not occur.
+    /// Writes a mask with only the wanted CPU, waits until the interrupt has moved to this CPU, and then restores the
+    /// mask. Without interrupt remapping, the interrupt moves when it next occurs (kernel/irq/migration.c); the
+    /// function does not wait for an interrupt that does not occur.
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         const PATIENCE: Duration = Duration::from_millis(20);
         let mask = IrqAffinity::new(self.irq);
@@ -261,7 +262,7 @@ pub(super) fn check_mask(what: &str, value: &Value) -> Result<(), Error> {
     }
 }
 
-/// A mask in the form that the kernel accepts: hexadecimal words of 32 bits, without a prefix (lib/bitmap-str.c,
+/// Parses a mask in the form that the kernel accepts: hexadecimal words of 32 bits, without a prefix (lib/bitmap-str.c,
 /// `bitmap_parse`).
 pub(super) fn mask(text: &str) -> Option<CpuSet> {
     let is_word = |word: &str| word.len() <= 8 && word.bytes().all(|digit| digit.is_ascii_hexdigit());

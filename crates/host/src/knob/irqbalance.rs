@@ -12,13 +12,13 @@ use crate::facts::CpuSet;
 /// `IRQBALANCE_BANNED_CPULIST` in the daemon's configuration: `unset`, or a list of CPUs.
 ///
 /// If the variable is unset, irqbalance avoids the CPUs of `isolcpus=` and `nohz_full=`. **If the variable is set,
-/// irqbalance does not avoid them**, so the list must contain all banned CPUs. An empty list bans none. A change takes
-/// effect when the daemon is restarted.
+/// irqbalance does not avoid them**, so the list must contain all banned CPUs. An empty list bans no CPU. A change
+/// takes effect when the daemon is restarted.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct IrqbalanceBans {}
 
-/// The configuration file of Debian, and the one of Red Hat.
+/// Paths of the configuration file on Debian and on Red Hat.
 const FILES: [&str; 2] = ["/etc/default/irqbalance", "/etc/sysconfig/irqbalance"];
 const KEY: &str = "IRQBALANCE_BANNED_CPULIST=";
 const UNSET: &str = "unset";
@@ -83,7 +83,7 @@ impl Setting for IrqbalanceBans {
     }
 }
 
-/// Removes the shell's quotes.
+/// Removes the quotes around a shell word.
 fn bare(text: &str) -> &str {
     text.trim().trim_matches(['"', '\''])
 }

@@ -1,4 +1,4 @@
-//! Memory settings: huge pages, transparent huge pages, merging of equal pages.
+//! Memory settings: huge pages, transparent huge pages, and merging of identical pages.
 //!
 //! Source: kernel documentation, admin-guide/mm/hugetlbpage, admin-guide/mm/transhuge, admin-guide/mm/ksm.
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::file::text;
 use super::{Access, Error, File, Setting, Value};
 
-/// Number of huge pages of one size, on one NUMA node or on all.
+/// Number of huge pages of one size, on one NUMA node or on all nodes.
 ///
-/// The kernel reserves as many as it can, and does not report if it reserves fewer, for example because memory is
-/// fragmented. Pages of 1 GB usually must be reserved at boot.
+/// If the kernel cannot reserve the requested number, for example because memory is fragmented, it reserves fewer pages
+/// without reporting an error. Pages of 1 GB usually must be reserved at boot.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct HugePages {
@@ -65,7 +65,8 @@ pub fn transparent_huge_pages(file: &str) -> File {
     File::new(format!("/sys/kernel/mm/transparent_hugepage/{file}"))
 }
 
-/// The setting for merging equal pages: `0` stops merging, `1` starts it, `2` stops it and separates all merged pages.
+/// The setting for merging identical pages: `0` stops merging, `1` starts it, `2` stops it and separates all merged
+/// pages.
 pub fn kernel_same_page_merging() -> File {
     File::new("/sys/kernel/mm/ksm/run")
 }

@@ -1,4 +1,4 @@
-//! Knobs: the machine's settings, all read, changed, verified and restored by the same code.
+//! Knobs: the machine's settings. The same code reads, changes, verifies and restores all of them.
 //!
 //! A kind of setting is a type that implements [`Setting`]. The type defines where the setting is, and how to read and
 //! write it. [`Knob`] is the code that all kinds share. [`AnySetting`] is a setting of any kind, as used in a plan and
@@ -72,7 +72,7 @@ use rustix::thread::CapabilitySet;
 
 /// The CPUs that are online.
 ///
-/// If the kernel's list was not recorded, all CPUs count as online unless their file `online` contains `0`.
+/// If the kernel's list was not recorded, a CPU counts as online unless its own file `online` contains `0`.
 pub fn online(access: &Access) -> Result<CpuSet, Error> {
     const FOLDER: &str = "/sys/devices/system/cpu";
     if let Some(list) = access.line(&format!("{FOLDER}/online"))? {
@@ -98,7 +98,8 @@ pub trait Setting {
     fn label(&self) -> String;
 
     /// Path of the file that contains the setting as one line. `None` if there is no such file. The default
-    /// [`Self::read`], [`Self::write`] and [`Self::files`] use this file; a setting without one must implement them.
+    /// [`Self::read`], [`Self::write`] and [`Self::files`] use this file; a setting without such a file must implement
+    /// them.
     fn line_file(&self) -> Option<String> {
         None
     }
@@ -108,19 +109,20 @@ pub trait Setting {
         Ok(access.line(&line_file(self)?)?.map(Value::Text))
     }
 
-    /// Sets the setting to `value`. A value of several fields may contain only some of them; the others do not change.
+    /// Sets the setting to `value`. If the setting consists of fields, `value` may contain only some of them; the
+    /// others do not change.
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         access.write(&line_file(self)?, file::text(&self.label(), value)?)
     }
 
     /// Returns an error if the setting's name refers to something other than this kind of setting. Names can also come
-    /// from a journal, so this check is made before every write, also during a rollback.
+    /// from a journal, so every write is preceded by this check, even during a rollback.
     fn admit(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Returns an error if the value could not be restored, because no machine accepts it. Called before the change,
-    /// and before a rollback writes the value. This is not an error for a value that only this machine rejects now.
+    /// Returns an error if `before` could not be restored because no machine accepts it. Called before the change, and
+    /// again before a rollback writes the value. A value that only this machine rejects now is not an error.
     fn check_back(&self, access: &Access, before: &Value) -> Result<(), Error> {
         match self.check(access, before) {
             Err(error @ Error::Invalid { .. }) => Err(error),
@@ -128,8 +130,8 @@ pub trait Setting {
         }
     }
 
-    /// Whether the setting is only a side effect of another setting. If it cannot be restored, this is reported and not
-    /// tried again.
+    /// Whether the setting is only a side effect of another setting. If such a setting cannot be restored, the failure
+    /// is reported, and the rollback is not tried again.
     fn is_effect(&self) -> bool {
         false
     }
@@ -139,54 +141,54 @@ pub trait Setting {
         false
     }
 
-    /// Returns an error if no machine accepts the value, or if this machine reports that it does not accept it. Called
+    /// Returns an error if no machine accepts the value, or if this machine reports that it rejects the value. Called
     /// before anything changes.
     fn check(&self, _access: &Access, _value: &Value) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Whether two texts of the setting (or of its field `field`) mean the same.
+    /// Whether two strings are the same value of the setting (or of its field `field`).
     fn same(&self, _field: Option<&str>, a: &str, b: &str) -> bool {
         a.split_whitespace().eq(b.split_whitespace())
     }
 
-    /// The value that a field has while the driver does not show it. Some drivers show a field only if it is not zero.
-    /// `None` if such a value is not known.
+    /// The value that a field has while the driver does not show the field: some drivers show a field only if it is not
+    /// zero. `None` if this value is not known.
     fn unshown(&self, _field: &str) -> Option<&'static str> {
         None
     }
 
-    /// The group of fields to which `field` belongs, if its fields act together. If someone else has changed one field
-    /// of a group after Apus did, no field of the group is restored, because a mixture would be a setting that nobody
+    /// The group of fields to which `field` belongs, if its fields act together. If someone else changed one field of a
+    /// group after Apus did, no field of the group is restored, because the result would be a mixture that nobody
     /// chose. `None` if the field acts alone.
     fn group(&self, _field: &str) -> Option<&'static str> {
         None
     }
 
-    /// The value without fields that the kernel or the driver changes by itself.
+    /// Removes the fields that the kernel or the driver changes by itself from a value.
     fn steady(&self, value: Value) -> Value {
         value
     }
 
-    /// Reads the setting, together with the ID of its instance. A NAPI instance, for example, may be replaced by a new
-    /// one with the kernel's default values and another ID. The ID is `None` for settings without instances. The result
-    /// is `None` if the machine has no such setting.
+    /// Reads the setting and the ID of its instance. For example, a NAPI instance may be replaced by a new one, which
+    /// has another ID and the kernel's default values. The ID is `None` for settings without instances. The result is
+    /// `None` if the machine has no such setting.
     fn read_instance(&self, access: &Access) -> Result<Option<(Value, Option<u64>)>, Error> {
         Ok(self.read(access)?.map(|value| (value, None)))
     }
 
-    /// How long a change lasts.
+    /// How long a change of the setting lasts.
     fn lasts(&self) -> Lasts {
         Lasts::UntilReboot
     }
 
-    /// The network interface to which the setting belongs. `None` if it belongs to none. The defaults of the next three
-    /// methods depend on this one.
+    /// The network interface to which the setting belongs. `None` if it belongs to none. The default
+    /// [`Self::capability`], [`Self::is_of_network`] and [`Self::identity`] depend on it.
     fn interface(&self) -> Option<&str> {
         None
     }
 
-    /// The capabilities that a process with user ID 0 needs to change the setting. The process can drop all others.
+    /// The capabilities that a process with user ID 0 needs to change the setting. It can drop all other capabilities.
     fn capability(&self) -> CapabilitySet {
         if self.interface().is_some() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() }
     }
@@ -196,8 +198,8 @@ pub trait Setting {
         self.interface().is_some()
     }
 
-    /// Identifies the device to which the setting belongs, to detect another device with the same name. `None` if no
-    /// other device can get the name.
+    /// Identifies the device to which the setting belongs, so that another device with the same name can be detected.
+    /// `None` if no other device can get the name.
     fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
         Ok(self.interface().and_then(|interface| ethtool::identity(access, interface)))
     }
@@ -220,21 +222,21 @@ pub trait Setting {
     }
 
     /// Whether the machine shows `now` only because it limits `ours`, the value that Apus requested, for example after
-    /// the firmware lowered its limit. Such a value was not set by someone else.
+    /// the firmware lowered its limit. If so, nobody else set the value.
     fn held_back(&self, _access: &Access, _ours: &Value, _now: &Value) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// The files that another program would write to set `wanted`, with their contents, in this order. Empty if the
-    /// setting has no files.
+    /// The files that another program would write to set `wanted`, with their contents, in the order in which to write
+    /// them. Empty if the setting has no files.
     fn files(&self, _access: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
         let Some(path) = self.line_file() else { return Ok(Vec::new()) };
         let text = file::text(&path, wanted)?.to_owned();
         Ok(vec![(path, text)])
     }
 
-    /// The longest time until the machine shows a change that it accepted. Some changes are carried out after the write
-    /// has returned.
+    /// Maximum time until the machine shows a change that it accepted. Some changes are carried out only after the
+    /// write has returned.
     fn shows_within(&self) -> Duration {
         Duration::ZERO
     }
@@ -245,7 +247,7 @@ pub trait Setting {
     }
 }
 
-/// [`AnySetting`] and references to settings implement [`Setting`] through the setting to which they refer.
+/// [`AnySetting`] and references to settings implement [`Setting`] by forwarding to the setting that they contain.
 impl<P: Deref<Target: Setting>> Setting for P {
     fn label(&self) -> String {
         (**self).label()
@@ -324,15 +326,15 @@ impl<P: Deref<Target: Setting>> Setting for P {
 /// How long a change lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lasts {
-    /// The setting lasts until the next boot.
+    /// The change lasts until the next boot.
     UntilReboot,
-    /// The change is stored on disk.
+    /// The change is stored on disk and lasts across reboots.
     AcrossReboots,
     /// The change lasts as long as a process keeps it in force.
     WhileHeld,
 }
 
-/// The common code for using a setting.
+/// A setting, with the methods that are common to all kinds of settings.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Knob<S>(pub S);
 
@@ -345,18 +347,18 @@ pub enum Verdict {
         now: Value,
     },
     /// The kernel, the driver or the firmware set another value: rounded, limited, or changed together with another
-    /// setting. Or the value reads as wanted but has no effect.
+    /// setting. This variant also stands for a value that reads as wanted but has no effect.
     Otherwise {
         /// The value that was read.
         now: Value,
-        /// The reason. `None` if the machine does not report it.
+        /// The reason for the other value or the missing effect. `None` if the machine does not report it.
         why: Option<String>,
     },
     /// The write was accepted but changed nothing.
     Unmoved {
         /// The value that was read.
         now: Value,
-        /// The reason. `None` if the machine does not report it.
+        /// The reason why nothing changed. `None` if the machine does not report it.
         why: Option<String>,
     },
     /// The setting no longer exists.
@@ -385,27 +387,27 @@ pub enum Restored {
     Restored,
     /// The setting already had its previous value.
     Already,
-    /// Someone else has changed the setting since Apus set it. Their value was kept.
+    /// Someone else has changed the setting since Apus set it. The other user's value was kept.
     Theirs {
         /// The current value.
         now: Value,
     },
     /// The device, CPU or thread to which the setting belonged is gone.
     Gone,
-    /// The previous value was written, but the machine shows another one.
+    /// The previous value was written, but the machine shows another value.
     Failed {
         /// The value that was read.
         now: Value,
     },
 }
 
-/// What to do with values that someone else has set after Apus.
+/// What to do with values that someone else set after Apus.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Theirs {
-    /// Keep the values that someone else has set, and report them.
+    /// Keep the values that someone else set, and report them.
     #[default]
     Keep,
-    /// Overwrite the values that someone else has set with the values from before the transaction.
+    /// Overwrite the values that someone else set with the values from before the transaction.
     Overwrite,
 }
 
@@ -417,15 +419,15 @@ impl<S: Setting> Knob<S> {
 
     /// Changes the setting from `before` to `wanted`, and reads it back.
     ///
-    /// The caller must be able to roll back; outside this crate the journal does that.
+    /// The caller must be able to roll the change back; outside this crate, the journal does so.
     pub(crate) fn change(&self, access: &Access, wanted: &Value, before: &Value) -> Result<Verdict, Error> {
         self.0.write(access, wanted)?;
         self.read_written(access, wanted)?;
         self.verify(access, wanted, Some(before))
     }
 
-    /// Reads the value that was just written, repeatedly until the machine shows it or [`Setting::shows_within`] has
-    /// passed.
+    /// Reads a setting that was just written until the machine shows the wanted value, or until
+    /// [`Setting::shows_within`] has passed.
     fn read_written(&self, access: &Access, wanted: &Value) -> Result<Option<Value>, Error> {
         let until = Instant::now() + self.0.shows_within();
         loop {
@@ -437,8 +439,8 @@ impl<S: Setting> Knob<S> {
         }
     }
 
-    /// Compares the current value with the wanted one. If `before` is given, a write that changed nothing is
-    /// distinguished from a write that led to another value.
+    /// Compares the current value with the wanted value. With `before`, the previous value, the result distinguishes a
+    /// write that changed nothing from a write that led to another value.
     pub fn verify(&self, access: &Access, wanted: &Value, before: Option<&Value>) -> Result<Verdict, Error> {
         let Some(now) = self.read(access)? else { return Ok(Verdict::Gone) };
         if self.holds(&now, wanted) {
@@ -471,7 +473,7 @@ impl<S: Setting> Knob<S> {
         Ok(self.holds(now, ours) || self.0.held_back(access, ours, now)?)
     }
 
-    /// The error for a setting that has the wanted value but no effect. `None` if it has an effect.
+    /// The error for a setting that has the wanted value but no effect. `None` if the setting has an effect.
     pub(crate) fn vain(&self, access: &Access, wanted: &Value, now: &Value) -> Result<Option<Error>, Error> {
         let why = self.0.overruled(access, wanted, now)?;
         Ok(why.map(|why| Error::Refused {
@@ -481,11 +483,11 @@ impl<S: Setting> Knob<S> {
         }))
     }
 
-    /// Restores `before`, unless someone else has changed the value since it was `ours`.
+    /// Restores `before`, unless someone else has changed the setting since it had the value `ours`.
     ///
-    /// `ours` is the value that was read after the change by Apus. `None` if it is not known, because the process was
-    /// killed at that moment; then every value other than `before` counts as set by Apus. A field that is missing in
-    /// `before` is restored to the value that it has while the driver does not show it ([`Setting::unshown`]).
+    /// `ours` is the value that was read after Apus's change. It is `None` if the process was killed before it could
+    /// read the value; then every value other than `before` counts as set by Apus. A field that is missing in `before`
+    /// is restored to the value that it has while the driver does not show it ([`Setting::unshown`]).
     pub fn restore(
         &self,
         access: &Access,
@@ -496,7 +498,7 @@ impl<S: Setting> Knob<S> {
         self.restore_as(access, before, ours, theirs, &|now| now.clone())
     }
 
-    /// Same as [`Self::restore`], but ignores fields that are missing in `before`.
+    /// Does the same as [`Self::restore`], but ignores fields that are missing in `before`.
     pub fn restore_fields(
         &self,
         access: &Access,
@@ -546,7 +548,8 @@ impl<S: Setting> Knob<S> {
         Error::NotThere { what: self.0.label(), why: "this host has no such setting".into() }
     }
 
-    /// Determines what a rollback writes, from three values: before the change, after the change, and now.
+    /// Determines what a rollback writes, from three values of the setting: before the change, after the change, and
+    /// now.
     pub(in crate::knob) fn way_back(&self, before: &Value, ours: Option<&Value>, now: &Value) -> WayBack {
         match (before, now) {
             (Value::Fields(before), Value::Fields(now)) => {
@@ -579,7 +582,7 @@ impl<S: Setting> Knob<S> {
     }
 }
 
-/// The result of a change: the value before it, and the outcome.
+/// The result of a change: the previous value, and the outcome.
 #[cfg(test)]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Change {

@@ -1,7 +1,7 @@
 //! Model-specific registers.
 //!
 //! On the running machine they are in `/dev/cpu/N/msr`: eight bytes at the register's address (msr(4)). Below another
-//! root they are in the file `msr/0xADDRESS`, with a line `CPU 0xVALUE` for each CPU, as in recorded hosts.
+//! root folder, as in recorded hosts, they are in the file `msr/0xADDRESS`, with a line `CPU 0xVALUE` for each CPU.
 
 use std::os::unix::fs::FileExt as _;
 
@@ -31,7 +31,7 @@ pub(super) fn read(access: &Access, cpu: u32, address: u32) -> Result<Option<u64
 }
 
 /// Sets a register that the CPUs `cpus` share (one CPU, or all CPUs of a die). On the running machine, it is written
-/// once, on the first of the CPUs. Below another root, the line of each of the CPUs is changed.
+/// once, on the first of these CPUs. Below another root folder, the line of each of these CPUs is changed.
 pub(super) fn write(access: &Access, cpus: &CpuSet, address: u32, to: u64) -> Result<(), Error> {
     let cpu = cpus.iter().next().ok_or_else(|| Error::invalid(format!("register {address:#x}"), "names no CPU"))?;
     let what = || format!("write {to:#x} to register {address:#x} of CPU {cpu}");
@@ -80,7 +80,7 @@ struct Line<'a> {
     whole: &'a str,
 }
 
-/// The lines of a recorded register. A line of another form belongs to no CPU.
+/// The lines of a recorded register. A line that does not begin with a CPU number belongs to no CPU.
 fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     text.split_inclusive('\n').map(|whole| {
         let bare = whole.trim_end_matches('\n');
@@ -94,12 +94,12 @@ fn value(access: &Access, address: u32, line: &Line<'_>) -> Result<u64, Error> {
     number.ok_or_else(|| Error::unreadable(access.show(&recorded(address)), line.whole, "lines such as 21 0x80002308"))
 }
 
-/// The bits `first` to `last` of a register.
+/// The bits `first` to `last` of a register's value, shifted down to bit 0.
 pub(super) const fn bits(register: u64, first: u32, last: u32) -> u64 {
     register >> first & (u64::MAX >> (63 - (last - first)))
 }
 
-/// The register with its bits `first` to `last` replaced by `value`. Higher bits of `value` are ignored.
+/// A register's value with its bits `first` to `last` replaced by `value`. Higher bits of `value` are ignored.
 pub(super) const fn with_bits(register: u64, first: u32, last: u32, value: u64) -> u64 {
     let mask = (u64::MAX >> (63 - (last - first))) << first;
     register & !mask | value << first & mask

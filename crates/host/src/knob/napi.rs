@@ -1,4 +1,4 @@
-//! NAPI settings, per instance.
+//! NAPI settings of single instances.
 //!
 //! Source: kernel documentation, networking/napi, "Software IRQ coalescing", "IRQ suspension", "Threaded NAPI";
 //! Documentation/netlink/specs/netdev.yaml, napi-get, napi-set, queue-get.
@@ -11,12 +11,13 @@ use super::{Access, Error, File, Setting, Value};
 use crate::nic::{Client, Direction, Error as NicError, Interface, Napi as Instance, NapiSettings, Numbers as _};
 
 /// The NAPI instance of a receive queue: fields `defer-hard-irqs` (polls), `gro-flush-timeout`, `irq-suspend-timeout`
-/// (ns), `threaded` (0, 1; 2 for busy polling from Linux 6.19 on). Fields that the kernel does not support are missing
-/// (`defer-hard-irqs` and `gro-flush-timeout` came with Linux 6.13).
+/// (ns), `threaded` (0 or 1; from Linux 6.19 on, 2 means busy polling). Fields that the kernel does not support are
+/// missing (`defer-hard-irqs` and `gro-flush-timeout` came with Linux 6.13).
 ///
 /// `defer-hard-irqs` and `gro-flush-timeout` act as a pair: a count without a timeout defers nothing. NAPI instances
-/// get new IDs whenever the interface goes up, so a setting names the receive queue instead. If the driver does not
-/// report which instance belongs to which queue (veth), the instances are numbered in their order.
+/// get new IDs whenever the interface goes up, so the setting names the receive queue instead. If the driver does not
+/// report which instance belongs to which queue (veth), the setting's queue number is the instance's index in the
+/// kernel's list.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Napi {
@@ -26,7 +27,7 @@ pub struct Napi {
     pub queue: u32,
 }
 
-/// The two settings of software interrupt moderation, which act as a pair.
+/// The two settings of software interrupt coalescing, which act as a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NapiDeferral {
     /// Number of empty polls before the interrupt is enabled again.
@@ -50,7 +51,7 @@ impl NapiDeferral {
         Ok(())
     }
 
-    /// The deferral as the value of a [`Napi`] setting.
+    /// This deferral as the value of a [`Napi`] setting.
     pub fn value(&self) -> Value {
         Napi::deferral(self.defer_hard_irqs, self.gro_flush_timeout)
     }
@@ -58,34 +59,34 @@ impl NapiDeferral {
 
 /// The NAPI instances of the receive queues `queues` of an interface, each with the kernel's ID. If the driver does not
 /// report which instance belongs to which queue (veth), the result contains all instances of the interface. Empty if
-/// the interface is down or has none.
+/// the interface is down or has no instances.
 pub fn napis_of(access: &Access, interface: &str, queues: &[u32]) -> Result<Vec<(Napi, u32)>, Error> {
     let found = asked(access, interface)?;
     let ours = found.instances.into_iter().filter(|(queue, _)| !found.named || queues.contains(queue));
     Ok(ours.map(|(queue, instance)| (Napi::new(interface, queue), instance.id)).collect())
 }
 
-/// The receive queues of an interface that have a NAPI instance. Empty if it is down or has none.
+/// The receive queues of an interface that have a NAPI instance. Empty if the interface is down or has no instances.
 pub fn napi_queues(access: &Access, interface: &str) -> Result<Vec<u32>, Error> {
     Ok(asked(access, interface)?.instances.into_iter().map(|(queue, _)| queue).collect())
 }
 
-/// Whether the kernel lists NAPI instances over netlink, as Linux does from 6.8 on.
+/// Whether the kernel lists NAPI instances over netlink, which it does from Linux 6.8 on.
 pub fn lists_napis(access: &Access) -> bool {
     // No NAPI instance has the ID 0 (include/linux/netdevice.h, MIN_NAPI_ID). A kernel that supports the request
     // returns another error than an unknown command.
     access.is_live() && !matches!(access.nic(|client| client.napi(0)), Err(NicError::UnknownToKernel { .. }))
 }
 
-/// Whether the kernel defers the interrupts of each NAPI instance separately, as Linux does from 6.13 on. If `found`, the
-/// instances of an interface, is empty, the answer is whether the kernel lists instances at all.
+/// Whether the kernel defers the interrupts of each NAPI instance separately, as Linux does from 6.13 on. `found` are
+/// the instances of an interface. If it is empty, returns whether the kernel lists instances at all.
 pub(crate) fn defers_each(access: &Access, found: &[(Napi, u32)]) -> Result<bool, Error> {
     let Some((napi, _)) = found.first() else { return Ok(lists_napis(access)) };
     Ok(napi.read(access)?.is_some_and(|value| value.field("gro-flush-timeout").is_some()))
 }
 
-/// The interrupt deferral in force for a receive queue: from Linux 6.13 on, the deferral of the queue's NAPI instance;
-/// before, the deferral of the whole device ([`DeviceDeferral`]). `None` if there is none.
+/// The interrupt deferral in force for a receive queue. From Linux 6.13 on, it is that of the queue's NAPI instance, on
+/// older kernels that of the whole device ([`DeviceDeferral`]). `None` if the kernel reports neither.
 pub fn deferral_of(access: &Access, interface: &str, queue: u32) -> Result<Option<Value>, Error> {
     if let Some(own) = Napi::new(interface, queue).read(access)?
         && own.field("gro-flush-timeout").is_some()
@@ -103,14 +104,14 @@ pub fn deferral_of(access: &Access, interface: &str, queue: u32) -> Result<Optio
 /// networking/napi, "Software IRQ coalescing").
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceDeferral {
-    /// The number of empty polls before the interrupt is enabled again.
+    /// The file with the number of empty polls before the interrupt is enabled again.
     pub empty_polls: File,
-    /// The time between two polls while the interrupt is off, in ns.
+    /// The file with the time between two polls while the interrupt is off, in ns.
     pub timeout: File,
 }
 
 impl DeviceDeferral {
-    /// The two files of the interface `interface`, each with its value for `deferral`.
+    /// The two files of an interface, each with its value for `deferral`.
     pub(crate) fn values(interface: &str, deferral: NapiDeferral) -> [(File, Value); 2] {
         let Self { empty_polls, timeout } = Self::new(interface);
         let NapiDeferral { defer_hard_irqs, gro_flush_timeout } = deferral;
@@ -120,17 +121,18 @@ impl DeviceDeferral {
         ]
     }
 
-    /// The two files of the interface `interface`.
+    /// The two files of an interface.
     pub fn new(interface: &str) -> Self {
         let file = |name: &str| File::new(format!("/sys/class/net/{interface}/{name}"));
         Self { empty_polls: file("napi_defer_hard_irqs"), timeout: file("gro_flush_timeout") }
     }
 }
 
-/// The instances of an interface.
+/// The NAPI instances of an interface.
 #[derive(Default)]
 struct Instances {
-    /// Whether the driver reports which instance belongs to which queue. If not, the instances are numbered.
+    /// Whether the driver reports which instance belongs to which queue. If not, the index of an instance counts as the
+    /// number of its queue.
     named: bool,
     /// The NAPI instances, each with the number of its receive queue.
     instances: Vec<(u32, Instance)>,
@@ -154,7 +156,8 @@ impl Instances {
     }
 }
 
-/// Queries the instances of an interface. Empty if there is no such interface, or if the kernel does not report them.
+/// Queries the NAPI instances of an interface. Empty if there is no such interface, or if the kernel does not report
+/// them.
 fn asked(access: &Access, interface: &str) -> Result<Instances, Error> {
     Ok(ask(access, interface, "NAPI settings", Instances::of)?.unwrap_or_default())
 }
@@ -165,7 +168,7 @@ impl Napi {
         Self { interface: interface.into(), queue }
     }
 
-    /// The value for a deferral: this many empty polls, and this time between polls.
+    /// The setting's value for this number of empty polls and this time between polls.
     pub fn deferral(defer_hard_irqs: u32, gro_flush_timeout: Nanos) -> Value {
         Value::fields([
             ("defer-hard-irqs", u64::from(defer_hard_irqs)),
@@ -216,7 +219,7 @@ impl Setting for Napi {
         Ok(())
     }
 
-    /// The two fields of the interrupt deferral form a group.
+    /// The two fields of interrupt deferral form a group; every other field acts alone.
     fn group(&self, field: &str) -> Option<&'static str> {
         ["defer-hard-irqs", "gro-flush-timeout"].contains(&field).then_some("deferral")
     }

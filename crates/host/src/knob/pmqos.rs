@@ -1,4 +1,4 @@
-//! PM QoS: the longest allowed wake-up time.
+//! PM QoS: the exit latency allowed for idle CPUs.
 //!
 //! Source: kernel documentation, power/pm_qos_interface and ABI/testing/sysfs-devices-power,
 //! `pm_qos_resume_latency_us`.
@@ -12,10 +12,10 @@ use units::Nanos;
 use super::file::text;
 use super::{Access, Error, Setting, Value};
 
-/// The exit latency allowed for one CPU: a single request that all users share.
+/// The exit latency allowed for one CPU. The file holds a single request that all users share.
 ///
-/// **A zero in the file is inverted:** `0` means no limit, and `n/a` means a limit of zero. [`ResumeLatency`] converts
-/// it.
+/// **A zero in the file is inverted:** `0` means no limit, and `n/a` means a limit of zero. [`ResumeLatency`] does the
+/// conversion.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CpuLatency {
@@ -23,20 +23,20 @@ pub struct CpuLatency {
     pub cpu: u32,
 }
 
-/// The meaning of `pm_qos_resume_latency_us`.
+/// The latency limit in the file `pm_qos_resume_latency_us`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResumeLatency {
-    /// Any idle state is allowed (the file says `0`).
+    /// Any idle state is allowed (the file contains `0`).
     NoLimit,
-    /// No wake-up time is allowed, so the idle CPU polls (the file says `n/a`).
+    /// No exit latency is allowed, so the idle CPU polls (the file contains `n/a`).
     Zero,
-    /// At most this latency, in whole microseconds.
+    /// At most this exit latency is allowed, in whole microseconds.
     AtMost(Nanos),
 }
 
 impl ResumeLatency {
-    /// The text to write to the file. The latency is rounded down to microseconds, so that the limit is never exceeded.
-    /// Less than one microsecond becomes [`ResumeLatency::Zero`].
+    /// The string to write to the file. The latency is rounded down to microseconds, so that the limit is never
+    /// exceeded. Less than one microsecond becomes [`ResumeLatency::Zero`].
     pub fn value(self) -> Value {
         Value::text(match self {
             Self::NoLimit => "0".into(),
@@ -45,7 +45,7 @@ impl ResumeLatency {
         })
     }
 
-    /// Parses the text of the file. `None` if the text is not valid.
+    /// Parses the contents of the file. `None` if they are not valid.
     pub fn of_file(text: &str) -> Option<Self> {
         match text.trim() {
             "0" => Some(Self::NoLimit),
@@ -56,7 +56,7 @@ impl ResumeLatency {
     }
 }
 
-/// Parses `none`, `0us` or `20us`.
+/// Parses `none`, `0us`, or a time such as `20us`.
 impl FromStr for ResumeLatency {
     type Err = units::ParseError;
     fn from_str(text: &str) -> Result<Self, units::ParseError> {

@@ -8,8 +8,8 @@ use super::{Access, Error, Setting, Value};
 
 /// A kernel parameter, such as `net.core.busy_poll`.
 ///
-/// Dots separate the parts. A slash stands for a dot inside a part (`net.ipv4.conf.eth0/100.rp_filter`), as in
-/// sysctl(8). Parameters below `net` belong to the network namespace of the calling thread.
+/// Dots separate the parts of the name. A slash stands for a dot inside a part (`net.ipv4.conf.eth0/100.rp_filter`), as
+/// in sysctl(8). Parameters below `net` belong to the network namespace of the calling thread.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Sysctl {
@@ -23,7 +23,7 @@ impl Sysctl {
         Self { name: name.into() }
     }
 
-    /// The parameter at `path` below /proc/sys: `net/ipv4/conf/eth0.100/rp_filter`.
+    /// Makes the setting for the parameter at `path` below /proc/sys, such as `net/ipv4/conf/eth0.100/rp_filter`.
     pub(super) fn at(path: &str) -> Self {
         Self { name: swapped(path) }
     }
@@ -34,7 +34,7 @@ impl Sysctl {
     }
 }
 
-/// The text with dots and slashes exchanged.
+/// Exchanges the dots and slashes of a string.
 fn swapped(text: &str) -> String {
     let swapped = text.chars().map(|c| match c {
         '.' => '/',

@@ -1,4 +1,4 @@
-//! Turbo: frequencies above the nominal one.
+//! Turbo: frequencies above the nominal frequency.
 //!
 //! Source: kernel documentation, admin-guide/pm/intel_pstate, `no_turbo`; admin-guide/pm/cpufreq,
 //! "The boost File in sysfs".
@@ -11,7 +11,8 @@ use super::{Access, Error, Setting, Value};
 const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
 const BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
 
-/// Turbo on all CPUs: `on` or `off`, through `intel_pstate/no_turbo`, which is inverted, or `cpufreq/boost`.
+/// Whether turbo is allowed on all CPUs: `on` or `off`. Set through `intel_pstate/no_turbo`, whose value is inverted,
+/// or `cpufreq/boost`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Turbo {}

@@ -1,7 +1,8 @@
-//! The frequency of the uncore: mesh, last-level cache and memory controller.
+//! The frequency of the uncore, that is, of the mesh, the last-level cache and the memory controller.
 //!
-//! Source: kernel documentation, admin-guide/pm/intel_uncore_frequency_scaling; MSR_UNCORE_RATIO_LIMIT (0x620):
-//! the upper ratio in bits 6:0, the lower in 14:8, in units of 100 MHz (drivers/platform/x86/intel/uncore-frequency).
+//! Source: kernel documentation, admin-guide/pm/intel_uncore_frequency_scaling; MSR_UNCORE_RATIO_LIMIT (0x620): the
+//! upper limit is in bits 6:0, the lower limit in bits 14:8, both in units of 100 MHz
+//! (drivers/platform/x86/intel/uncore-frequency).
 
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
@@ -19,12 +20,12 @@ const RATIO_LIMIT: u32 = 0x620;
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct UncoreLimits {
-    /// The folder of the domain: `package_00_die_00`, `uncore03`.
+    /// Name of the domain's folder, such as `package_00_die_00` or `uncore03`.
     pub domain: String,
 }
 
-/// The limits of a die's uncore in MSR 0x620: fields `min` and `max`, in multiples of 100 MHz. All other bits of the
-/// register stay as they are. All CPUs of a die share one such register.
+/// The limits of a die's uncore in MSR 0x620: fields `min` and `max`, in units of 100 MHz. A change keeps all other
+/// bits of the register. All CPUs of a die share one such register.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct UncoreMsr {
@@ -51,7 +52,7 @@ pub fn uncore_dies(access: &Access) -> Result<Vec<CpuSet>, Error> {
 
 /// The online CPUs that share a die with `cpu`.
 ///
-/// If the topology is not in sysfs (as in a recorded host), the sockets of /proc/cpuinfo are used as dies.
+/// If the topology is not in sysfs (as in a recorded host), each socket in /proc/cpuinfo counts as one die.
 fn die_of(access: &Access, cpu: u32) -> Result<CpuSet, Error> {
     for name in ["die_cpus_list", "package_cpus_list", "core_siblings_list"] {
         let list = access.line(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/{name}"))?;
@@ -80,8 +81,8 @@ impl UncoreLimits {
         Self { domain: domain.into() }
     }
 
-    /// The value that fixes the domain at the lowest frequency that the firmware allows. `None` if the driver does not
-    /// report it.
+    /// The value that fixes the domain at the minimum frequency that was allowed at boot. `None` if the driver does not
+    /// report this frequency.
     pub fn lowest(&self, access: &Access) -> Result<Option<Value>, Error> {
         let least = access.number(&self.file("initial_min_freq_khz"))?;
         Ok(least.map(|khz| Value::fields([("min", khz), ("max", khz)])))
@@ -175,7 +176,7 @@ impl Setting for UncoreMsr {
         Err(Error::invalid(self.label(), format!("{value}: ratios are 1 to 127")))
     }
 
-    /// Accepts 0 too, because a limit that was never set reads 0.
+    /// Also accepts 0, because a limit that was never set reads as 0.
     fn check_back(&self, _: &Access, before: &Value) -> Result<(), Error> {
         let fits = |(field, text): (&String, &String)| {
             ["min", "max"].contains(&field.as_str()) && text.parse::<u64>().is_ok_and(|n| n < 128)

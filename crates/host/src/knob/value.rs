@@ -1,23 +1,23 @@
-//! The value of a setting: one text, or several fields that belong together.
+//! The value of a setting: one string, or several fields that belong together.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The value of a setting. Functions return `None` for a setting that does not exist, never a special value.
+/// The value of a setting. No special value stands for a setting that does not exist: functions return `None` instead.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(untagged)]
 pub enum Value {
-    /// One text as the kernel shows and accepts it, without the newline.
+    /// One string as the kernel shows and accepts it, without the newline.
     Text(String),
-    /// Fields that are read together and depend on each other, such as the lowest and the highest frequency. A wanted
+    /// Fields that are read together and depend on each other, such as the minimum and maximum frequency. A wanted
     /// value may contain only some of the fields; the others do not change.
     Fields(BTreeMap<String, String>),
 }
 
 impl Value {
-    /// Makes a value that is one text.
+    /// Makes a value that is one string.
     pub fn text(text: impl fmt::Display) -> Self {
         Self::Text(text.to_string())
     }
@@ -27,7 +27,7 @@ impl Value {
         Self::Fields(fields.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect())
     }
 
-    /// The text. `None` if the value consists of fields.
+    /// The value as one string. `None` if it consists of fields.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -35,7 +35,7 @@ impl Value {
         }
     }
 
-    /// The fields. `None` if the value is one text.
+    /// The fields of the value. `None` if it is one string.
     pub fn as_fields(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Self::Fields(fields) => Some(fields),
@@ -43,7 +43,7 @@ impl Value {
         }
     }
 
-    /// This value, reduced to the fields that `other` has.
+    /// This value without the fields that `other` does not have.
     #[must_use]
     pub fn fields_of(&self, other: &Self) -> Self {
         match (self, other) {
@@ -55,13 +55,13 @@ impl Value {
         }
     }
 
-    /// The text of the field `name`. `None` if there is no such field.
+    /// The string in the field `name`. `None` if there is no such field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.as_fields()?.get(name).map(String::as_str)
     }
 }
 
-/// Writes `performance`, or `max=3500000 min=800000`.
+/// Formats the value as `performance` or `max=3500000 min=800000`.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -11,7 +11,7 @@ use super::irq::{check_mask, mask, same_mask};
 use super::{Access, Error, Setting, Value, is_file_of_network};
 use crate::facts::CpuSet;
 
-/// A file of sysfs that contains a mask of CPUs.
+/// A file in sysfs that contains a mask of CPUs.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CpuMask {
@@ -25,17 +25,19 @@ impl CpuMask {
         Self { path: path.into() }
     }
 
-    /// The setting for the CPUs that run work not bound to a CPU (`/sys/devices/virtual/workqueue/cpumask`).
+    /// Makes the setting for the CPUs on which work that is not bound to a CPU may run
+    /// (`/sys/devices/virtual/workqueue/cpumask`).
     pub fn workqueues() -> Self {
         Self::new("/sys/devices/virtual/workqueue/cpumask")
     }
 
-    /// The setting for the CPUs that run the work of workqueue `name`, such as `writeback` or `efi_runtime`.
+    /// Makes the setting for the CPUs on which the work of workqueue `name` may run, such as `writeback` or
+    /// `efi_runtime`.
     pub fn workqueue(name: &str) -> Self {
         Self::new(format!("/sys/devices/virtual/workqueue/{name}/cpumask"))
     }
 
-    /// The mask of `cpus` as a value.
+    /// The setting's value for the CPUs `cpus`, as a mask.
     pub fn value(cpus: &CpuSet) -> Value {
         Value::Text(cpus.to_mask())
     }
@@ -66,7 +68,8 @@ impl Setting for CpuMask {
         Err(Error::invalid(&self.path, "expected the mask of a workqueue, or rps_cpus or xps_cpus of a queue"))
     }
 
-    /// RPS and XPS may have an empty mask, which turns them off. For a workqueue, the kernel rejects an empty mask.
+    /// Accepts an empty mask only for RPS and XPS, where it turns steering off. For a workqueue, the kernel rejects an
+    /// empty mask.
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
         self.admit()?;
         if self.path.contains("/queues/") && text(&self.path, value).is_ok_and(|text| mask(text).is_some()) {

@@ -1,10 +1,10 @@
-//! The energy that meters counted between two readings.
+//! The energy that the meters counted between two readings.
 
 use units::{Microwatts, Nanojoules, Nanos};
 
 use super::Tally;
 
-/// The energy that one meter, or several together, counted between two readings.
+/// The energy that one meter, or the sum of several meters, counted between two readings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
     /// The energy.
@@ -20,8 +20,8 @@ impl Share {
     }
 }
 
-/// The state of all meters at one time; or, from [`super::Meters::since`], the energy that they counted between two
-/// times.
+/// The state of all meters at one time. If it comes from [`super::Meters::since`], it also has the energy that the
+/// meters counted between two times.
 #[derive(Clone, Debug)]
 pub struct Account {
     at: Vec<Tally>,
@@ -39,17 +39,17 @@ impl Account {
         Self { at: later.to_vec(), shares: later.iter().zip(&self.at).map(share).collect() }
     }
 
-    /// The energy that the meters counted from this state to a later one.
+    /// The energy that the meters counted between this state and a later one.
     pub fn between(&self, later: &Self) -> Self {
         self.until(&later.at)
     }
 
-    /// The energy of each meter, or why it is unknown; in the order of [`super::Meters::list`].
+    /// The energy of each meter, or why it is unknown, in the order of [`super::Meters::list`].
     pub fn shares(&self) -> &[Result<Share, String>] {
         &self.shares
     }
 
-    /// The sum over the meters at the indexes `places`. An error if the energy of one of them is unknown.
+    /// The sum over the meters with the indexes `places`. Returns an error if the energy of one of them is unknown.
     pub(super) fn sum(&self, places: &[usize]) -> Result<Share, String> {
         let nothing = Share { energy: Nanojoules::default(), span: Nanos::ZERO };
         places.iter().try_fold(nothing, |sum, place| {

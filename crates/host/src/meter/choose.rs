@@ -5,13 +5,13 @@
 //!                              ⊇ uncore
 //!                       dram
 //! ```
-//! The sum includes the packages and their memory, because a packet-processing program changes these, and because their
-//! meters are the most exact. If no package can be read, the platform alone counts; if that cannot be read either, the
-//! machine alone. Cores count only if there is no wider meter.
+//! The sum includes the packages and their memory, because a packet-processing program affects their power, and because
+//! their meters are the most exact. If no package can be read, only the platform counts; if the platform cannot be read
+//! either, only the machine counts. Cores count only if there is no wider meter.
 
 use super::Part;
 
-/// Indexes of the meters whose sum counts no energy twice.
+/// Indexes of the meters to add up. Their sum counts no energy twice.
 pub(super) fn counted(parts: &[&Part]) -> Vec<usize> {
     let places = |wanted: fn(&Part) -> bool| -> Vec<usize> {
         let mut places: Vec<usize> = (0..parts.len()).filter(|place| wanted(parts[*place])).collect();

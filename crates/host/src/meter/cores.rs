@@ -1,10 +1,11 @@
-//! The frequency and the idle states of each core between two readings, and what limits the idle states.
+//! The frequency and the idle states of each core between two readings, and the limits of the idle states.
 //!
 //! The frequency comes from APERF and MPERF where they can be read: MPERF counts at a fixed rate while the core runs,
-//! APERF at the core's current frequency (Intel SDM, volume 3, 15.2; AMD APM, volume 2, 17.4). Their ratio gives the
-//! frequency while the core ran, and MPERF relative to the TSC gives the share of time for which it ran. Reading them
-//! interrupts the CPU, so isolated CPUs are only read on request. Without them, the frequency comes from
-//! `scaling_cur_freq`: the last request or a measurement, depending on the driver.
+//! APERF at the core's current frequency (Intel SDM, volume 3, 15.2; AMD APM, volume 2, 17.4). The ratio of APERF to
+//! MPERF gives the frequency while the core ran. The ratio of MPERF to the TSC gives the share of time for which the
+//! core ran. Reading these registers interrupts the CPU, so those of isolated CPUs are read only on request. Without
+//! these registers, the frequency comes from `scaling_cur_freq`, which is the last request or a measurement, depending
+//! on the driver.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,7 +19,7 @@ use crate::facts::{CpuSet, Fact, Kind, ResumeLatency, Root, Why, dma_latency, ho
 
 const CPUS: &str = "sys/devices/system/cpu";
 const PMU: &str = "sys/bus/event_source/devices/msr";
-/// IA32_MPERF, IA32_APERF, IA32_TIME_STAMP_COUNTER.
+/// Addresses of IA32_MPERF, IA32_APERF and IA32_TIME_STAMP_COUNTER.
 const REGISTERS: [u64; 3] = [0xE7, 0xE8, 0x10];
 
 units::named! {
@@ -29,12 +30,12 @@ units::named! {
         PerfMsr = "perf_aperf_mperf",
         /// APERF and MPERF through `/dev/cpu/N/msr`.
         Msr = "msr_aperf_mperf",
-        /// `scaling_cur_freq` at the time of reading: requested or measured, depending on the driver.
+        /// `scaling_cur_freq` at the time of reading: the requested or the measured frequency, depending on the driver.
         Scaling = "scaling_cur_freq",
     }
 }
 
-/// The cores of a machine, open for reading.
+/// The cores of a machine, with open files of their counters.
 #[derive(Debug)]
 pub struct Cores {
     cores: Vec<Core>,
@@ -56,7 +57,7 @@ struct State {
 
 #[derive(Debug)]
 enum Clock {
-    /// MPERF, APERF, TSC.
+    /// perf events of MPERF, APERF and TSC.
     Perf([OwnedFd; 3]),
     Msr(File),
     Scaling(File),
@@ -72,14 +73,14 @@ pub struct Counts {
 /// The counters of a core.
 #[derive(Clone, Debug)]
 struct CoreCounts {
-    /// Number of entries and time in us of each idle state.
+    /// Number of entries and total time in microseconds, for each idle state.
     states: Vec<Result<(u64, u64), Why>>,
     ticks: Result<Ticks, Why>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Ticks {
-    /// MPERF, APERF, TSC.
+    /// Counts of MPERF, APERF and TSC.
     Counted([u64; 3]),
     Now(Hertz),
 }
@@ -89,39 +90,40 @@ enum Ticks {
 pub struct CoreUse {
     /// Number of the CPU.
     pub cpu: u32,
-    /// Mean frequency while the core ran, or why it is unknown.
+    /// Mean frequency while the core ran, or why the frequency is unknown.
     pub frequency: Result<Hertz, String>,
     /// Source of the frequency. `None` if the frequency is unknown.
     pub frequency_by: Option<FrequencySource>,
-    /// Share of the time for which the core ran (C0), in ppm, from MPERF and TSC. `None` if they cannot be read.
+    /// Share of time for which the core ran (C0), in ppm, from MPERF and TSC. `None` if these registers cannot be read.
     pub running_ppm: Option<u32>,
     /// The idle states, from shallow to deep, or why they are unknown.
     pub states: Result<Vec<StateUse>, String>,
 }
 
-/// The use of an idle state between two readings. The kernel counts its own requests; the hardware may have chosen a
-/// shallower state.
+/// The use of an idle state between two readings. The kernel counts the states that it requests; the hardware may have
+/// chosen a shallower state.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StateUse {
     /// Name of the idle state: `POLL`, `C1`, `C6`, …
     pub name: String,
-    /// Number of times that the state was entered. `None` if the counter could not be read.
+    /// How often the kernel requested the state. `None` if the counter could not be read.
     pub entries: Option<u64>,
-    /// Total time in the state. `None` if the counter could not be read.
+    /// Total time for which the kernel requested the state. `None` if the counter could not be read.
     pub residency: Option<Nanos>,
-    /// `residency` as a share of the time between the two readings, in ppm. The share may be slightly above 1,000,000,
-    /// because the kernel's clocks differ.
+    /// `residency` as a share of the time between the two readings, in ppm. It may be slightly above 1,000,000, because
+    /// the kernel's clocks differ. `None` if the counter could not be read.
     pub residency_ppm: Option<u32>,
 }
 
-/// The driver and governor of the idle states, and the latency limits that restrict them.
+/// The idle driver and governor, and the latency limits that restrict the idle states.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Asked {
     /// The cpuidle driver, such as `intel_idle`.
     pub driver: Fact<String>,
     /// The cpuidle governor, such as `menu`.
     pub governor: Fact<String>,
-    /// The longest exit latency allowed by the limits of all processes together (`/dev/cpu_dma_latency`).
+    /// The exit latency that the kernel currently allows: the strictest request of all processes
+    /// (`/dev/cpu_dma_latency`).
     pub dma_latency: Fact<Nanos>,
     /// Processes that hold `/dev/cpu_dma_latency` open, as `comm (pid)`.
     pub holders: Fact<Vec<String>>,
@@ -131,7 +133,7 @@ pub struct Asked {
 
 impl Cores {
     /// Opens the counters of the online CPUs. If `isolated` is true, APERF and MPERF of isolated CPUs are read too, and
-    /// each reading interrupts these CPUs.
+    /// each reading interrupts the isolated CPUs.
     pub fn open(root: &Root, isolated: bool) -> Self {
         let online = root.cpu_list(&format!("{CPUS}/online")).into_value();
         let online = online.unwrap_or_else(|| root.numbered(CPUS, "cpu").into_iter().collect());
@@ -148,7 +150,7 @@ impl Cores {
         Self { cores: online.iter().map(core).collect() }
     }
 
-    /// Reads all counters. `now` is the time since an arbitrary fixed moment.
+    /// Reads all counters. `now` is the current time, measured from an arbitrary fixed moment.
     pub fn read(&self, now: Nanos) -> Counts {
         let read = |core: &Core| {
             let states = core.states.as_ref().map_or(Vec::new(), |states| {
@@ -193,7 +195,7 @@ impl State {
     }
 }
 
-/// The frequency while the core ran, and the share of time in which it ran, in ppm.
+/// The frequency while the core ran, and the share of time for which it ran, in ppm.
 fn frequency(earlier: Ticks, later: Ticks, span: Nanos) -> (Result<Hertz, String>, Option<u32>) {
     let (earlier, later) = match (earlier, later) {
         (Ticks::Counted(earlier), Ticks::Counted(later)) => (earlier, later),
@@ -254,13 +256,13 @@ impl Clock {
     }
 }
 
-/// Type of perf's PMU `msr`, and the numbers of its events `mperf`, `aperf` and `tsc`.
+/// Type number of perf's PMU `msr`, and the numbers of its events `mperf`, `aperf` and `tsc`.
 fn events(root: &Root) -> Option<(u32, [u64; 3])> {
     let event = |name: &str| perf::config(root.text(&format!("{PMU}/events/{name}")).value()?);
     Some((root.number(&format!("{PMU}/type")).get()?, [event("mperf")?, event("aperf")?, event("tsc")?]))
 }
 
-/// The best readable source of a CPU's frequency. If there is none, the reason why the last one failed.
+/// The best readable source of a CPU's frequency. If there is none, the error says why the last source failed.
 fn clock(root: &Root, cpu: u32, quiet: bool, events: &Option<(u32, [u64; 3])>) -> Result<Clock, Why> {
     let live = root.kind() == Kind::Live;
     if live && !quiet {
@@ -308,7 +310,7 @@ fn number(file: &File) -> Result<u64, Why> {
 }
 
 impl Asked {
-    /// Reads what limits the idle states. Searches all processes for those that hold a limit.
+    /// Reads the idle driver, the governor and the latency limits. Searches all processes for those that hold a limit.
     pub fn read(root: &Root) -> Self {
         let live = root.kind() == Kind::Live;
         let text = |name: &str| root.text(&format!("{CPUS}/cpuidle/{name}"));

@@ -1,8 +1,8 @@
-//! Sensors: ACPI's power meter, and the class hwmon (Linux, Documentation/hwmon/acpi_power_meter.rst and
-//! sysfs-interface.rst). Values are in microwatts and microjoules.
+//! Sensors of power and energy: ACPI's power meter, and the class hwmon (Linux,
+//! Documentation/hwmon/acpi_power_meter.rst and sysfs-interface.rst). Values are in microwatts and microjoules.
 //!
-//! The attributes of the power meter belong to the ACPI device in older kernels, and to its hwmon device in newer ones.
-//! Both are checked, and each device counts once.
+//! In old kernels, the files of the power meter are in the folder of the ACPI device; in new kernels, they are in that
+//! of its hwmon device. Both folders are searched, and each device counts once.
 
 use units::{Nanojoules, Nanos};
 
@@ -15,7 +15,7 @@ const HWMON: &str = "sys/class/hwmon";
 /// Hardware ID of a power meter (ACPI Specification 6.5, 10.4).
 const POWER_METER: &str = "ACPI000D";
 
-/// ACPI power meters.
+/// Finds ACPI power meters.
 pub(super) fn acpi(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
     let mut devices: Vec<(String, String)> = Vec::new();
     for name in root.list(ACPI).into_value().unwrap_or_default() {
@@ -67,7 +67,7 @@ pub(super) fn acpi(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
     }
 }
 
-/// Other sensors of power and energy.
+/// Finds all other sensors of power and energy.
 pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
     let lack = |place: String, why: Why| Lack { by: Interface::Hwmon, place, why };
     let names = root.list(HWMON);
@@ -118,7 +118,7 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
     }
 }
 
-/// The files with values: for a power sensor its average or, if there is none, its present value.
+/// The files with values of sensors. For a power sensor this is its average or, if there is none, its current value.
 fn sensors(files: &[String]) -> Vec<String> {
     let number = |file: &str, prefix: &str, suffix: &str| -> Option<u32> {
         file.strip_prefix(prefix)?.strip_suffix(suffix)?.parse().ok()
@@ -135,8 +135,8 @@ fn sensors(files: &[String]) -> Vec<String> {
     sensors
 }
 
-/// The part that a sensor measures, if its driver reports it: amd_energy uses the labels `Esocket0` and `Ecore012`
-/// (drivers/hwmon/amd_energy.c, up to Linux 5.12).
+/// The part of the machine that a sensor measures, if its driver reports it. amd_energy uses the labels `Esocket0` and
+/// `Ecore012` (drivers/hwmon/amd_energy.c, up to Linux 5.12).
 fn part(driver: &str, device: &str, label: &str) -> Part {
     let number = |prefix: &str| label.strip_prefix(prefix).and_then(|number| number.parse::<u32>().ok());
     match (driver, number("Esocket")) {

@@ -1,4 +1,5 @@
-//! The energy meters of this machine: the interface through which each is read, and the components that it includes.
+//! The energy meters of this machine. For each meter: the interface through which it is read, and the parts of the
+//! machine that it includes.
 //!
 //! ```text
 //!  powercap ─┐
@@ -8,8 +9,8 @@
 //!  hwmon    ─┘                                                            └─► Account: a run's energy
 //! ```
 //! Several interfaces may show the same counter (RAPL: powercap, perf and registers), and some counters include others:
-//! a package includes its cores, the platform its packages. [`Meters::counted`] is the largest set whose sum counts
-//! nothing twice.
+//! a package includes its cores, and the platform includes its packages. [`Meters::counted`] is the largest set of
+//! meters whose sum counts no energy twice.
 //!
 //! A missing meter never counts as zero: [`Meters::lacks`] gives the reason for each interface.
 //!

@@ -1,13 +1,13 @@
-//! RAPL's registers, for machines whose kernel offers RAPL neither through powercap nor through perf.
+//! RAPL's registers. They are used if the kernel offers RAPL neither through powercap nor through perf.
 //!
 //! Intel SDM, volume 3, 16.10: unit 0x606 (bits 12:8: 2^-n J), package 0x611, memory 0x619, cores 0x639, graphics
-//! 0x641, platform 0x64D. AMD PPR for family 17h, 2.1.14: unit 0xC0010299, one core 0xC001029A, package 0xC001029B.
-//! Server memory has the fixed unit 2^-16 J, and the platform of Sapphire Rapids 1 J (Linux, arch/x86/events/rapl.c,
-//! `rapl_hw_unit`).
+//! 0x641, platform 0x64D. AMD PPR for family 17h, 2.1.14: unit 0xC0010299, one core 0xC001029A, package 0xC001029B. The
+//! memory counter of servers has the fixed unit 2^-16 J, and the platform counter of Sapphire Rapids the fixed unit 1 J
+//! (Linux, arch/x86/events/rapl.c, `rapl_hw_unit`).
 //!
-//! A reading interrupts the CPU on which it is made, so it is made on a CPU of the package that is not isolated. AMD's
-//! register for single cores is read only for the core of that CPU, because other readings would interrupt the other
-//! cores.
+//! Reading a register interrupts a CPU, so the registers of a package are read on a CPU that is not isolated, if there
+//! is one. AMD's register of a single core is read only on this CPU, because reading it for other cores would interrupt
+//! them.
 
 use units::Nanojoules;
 
@@ -18,16 +18,17 @@ use crate::facts::{CpuSet, Kind, Root, Vendor, Why, bits};
 const INTEL_UNIT: u32 = 0x606;
 const AMD_UNIT: u32 = 0xC001_0299;
 
-/// Register, part, and the exponent of its unit if it is fixed.
+/// A counter: the register's address, the part of the machine that it counts, and the exponent of its unit if that is
+/// fixed.
 type Counter = (u32, fn(Place) -> Part, Option<u32>);
 
 const AMD: &[Counter] = &[(0xC001_029B, Part::Package, None), (0xC001_029A, Part::Core, None)];
 
-/// Server models whose memory counter has the unit 2^-16 J, whatever the unit register says: Haswell, Broadwell,
+/// Server models whose memory counter has the unit 2^-16 J, regardless of the unit register: Haswell, Broadwell,
 /// Skylake and Cascade Lake, Ice Lake, Sapphire and Emerald Rapids, Knights Landing and Mill (arch/x86/events/rapl.c,
 /// `rapl_model_match`).
 const FIXED_MEMORY: [u32; 10] = [0x3F, 0x4F, 0x56, 0x55, 0x6A, 0x6C, 0x8F, 0xCF, 0x57, 0x85];
-/// Sapphire and Emerald Rapids, whose platform counter has the unit 1 J.
+/// Server models whose platform counter has the unit 1 J: Sapphire and Emerald Rapids.
 const FIXED_PLATFORM: [u32; 2] = [0x8F, 0xCF];
 
 fn intel(model: Option<u32>) -> Vec<Counter> {
@@ -104,7 +105,7 @@ fn step(unit: Unit) -> Nanojoules {
     unit.step()
 }
 
-/// One CPU of each package, or of each die if a package has several. Prefers a CPU that is not isolated.
+/// One online CPU of each package, or of each die if a package has several. CPUs that are not isolated are preferred.
 fn one_per_package(root: &Root) -> Vec<(u32, Place)> {
     const CPUS: &str = "sys/devices/system/cpu";
     let online = root.cpu_list(&format!("{CPUS}/online")).into_value().unwrap_or_else(|| CpuSet::from([0]));
@@ -137,7 +138,7 @@ fn open(root: &Root, cpu: u32, address: u32) -> Result<From, Why> {
     }
 }
 
-/// The value of a CPU in a recorded register: lines `CPU 0xVALUE`.
+/// The value of a recorded register on a CPU, from lines `CPU 0xVALUE`.
 pub(super) fn line(text: &str, cpu: u32) -> Result<u64, Why> {
     let line = text.lines().find_map(|line| line.split_once(' ').filter(|(at, _)| at.parse() == Ok(cpu)));
     let (_, value) = line.ok_or(Why::NotRecorded)?;
@@ -155,7 +156,7 @@ pub(super) fn vendor(root: &Root) -> Option<Vendor> {
     })
 }
 
-/// A field of /proc/cpuinfo's first processor.
+/// A field of the first processor in /proc/cpuinfo.
 fn field(root: &Root, name: &str) -> Option<String> {
     let text = root.text("proc/cpuinfo").into_value()?;
     text.lines().find_map(|line| {

@@ -1,7 +1,7 @@
 //! RAPL through perf: the PMU `power` below `/sys/bus/event_source/devices` (Linux, arch/x86/events/rapl.c).
 //!
-//! Each event counts on one CPU of each package (`cpumask`); its value times `events/*.scale` is in joules. The kernel
-//! extends the register to 64 bits, so that it never wraps around.
+//! Each event counts on one CPU of each package (`cpumask`); its count times `events/*.scale` is the energy in joules.
+//! The kernel extends the register to 64 bits, so that it never wraps around.
 
 use super::tally::{Quantity, Unit};
 use super::{Found, From, Interface, Lack, Meter, Part, Place, powercap, sys};
@@ -9,10 +9,10 @@ use crate::facts::{CpuSet, Kind, Root, Why};
 
 const PMU: &str = "sys/bus/event_source/devices/power";
 
-/// Name of an event, and the part of the package that it counts.
+/// Name of an event, and the part of the machine that it counts.
 type Named = (&'static str, fn(Place) -> Part);
 
-/// The events.
+/// The events of the PMU `power`.
 const EVENTS: [Named; 5] = [
     ("energy-pkg", Part::Package),
     ("energy-ram", Part::Dram),
@@ -47,7 +47,7 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
     }
 }
 
-/// One event on the CPU that represents its package.
+/// One event, on the CPU that represents its package.
 #[derive(Debug)]
 struct Event {
     part: Part,
@@ -58,7 +58,7 @@ struct Event {
     unit: Unit,
 }
 
-/// The events that sysfs lists. If there are none, the error contains the path and the reason.
+/// The events that sysfs lists. If there are none, the error contains the missing path and the reason.
 fn events(root: &Root) -> Result<Vec<Event>, (String, Why)> {
     let kind = root.number::<u32>(&format!("{PMU}/type"));
     let Some(kind) = kind.get() else {
@@ -92,7 +92,7 @@ pub(super) fn config(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("event=0x")?, 16).ok().filter(|config| *config <= 0xff)
 }
 
-/// The package of a CPU, and its die if the mask has several CPUs of the package.
+/// The package of a CPU, and its die if `all` has several CPUs of this package.
 pub(super) fn place(root: &Root, cpu: u32, all: &CpuSet) -> Place {
     let topology =
         |cpu: u32, name: &str| root.number(&format!("sys/devices/system/cpu/cpu{cpu}/topology/{name}")).get();

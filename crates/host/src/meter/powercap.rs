@@ -1,6 +1,6 @@
 //! RAPL through powercap: `/sys/class/powercap/*/energy_uj` (Linux, Documentation/power/powercap/powercap.rst).
 //!
-//! Zones are named by drivers/powercap/intel_rapl_common.c: `package-0`, `package-0-die-1`, `psys`, and below a package
+//! drivers/powercap/intel_rapl_common.c names the zones: `package-0`, `package-0-die-1`, `psys`, and below a package
 //! `core`, `uncore`, `dram`. The control types `intel-rapl` and `intel-rapl-mmio` may show the same package twice.
 
 use units::{Nanojoules, Nanos};
@@ -11,10 +11,10 @@ use crate::facts::{Root, Vendor, Why};
 
 const FOLDER: &str = "sys/class/powercap";
 
-/// RAPL's counters are updated about once a millisecond (Intel SDM, volume 3, 16.10.3).
+/// Time after which RAPL updates its counters, about one millisecond (Intel SDM, volume 3, 16.10.3).
 pub(super) const UPDATE: Nanos = Nanos::from_millis(1);
 
-/// Largest count of RAPL's 32-bit counters. `max_energy_range_uj` is this count times the unit (intel_rapl_common.c,
+/// Maximum count of RAPL's 32-bit counters. `max_energy_range_uj` is this count times the unit (intel_rapl_common.c,
 /// `ENERGY_STATUS_MASK` and `rapl_unit_xlate`).
 const COUNTS: u64 = u32::MAX as u64;
 
@@ -66,16 +66,16 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
 }
 
 struct Zone {
-    /// Identifier of the zone: `intel-rapl:0:1`.
+    /// Identifier of the zone, such as `intel-rapl:0:1`.
     id: String,
     path: String,
     name: String,
-    /// `max_energy_range_uj`; `None` if it is missing or invalid.
+    /// Maximum of the counter in microjoules (`max_energy_range_uj`). `None` if it is missing or invalid.
     range_uj: Option<u64>,
 }
 
-/// Collects the zone at `path` and the zones below it. The class has a link to every zone; in a copy of the folder they
-/// may only be nested.
+/// Collects the zone at `path` and the zones below it. The live class has a link to every zone; in a recorded copy, the
+/// zones below another one may appear only in its folder.
 fn collect(root: &Root, path: &str, depth: usize, zones: &mut Vec<Zone>) {
     const DEEPEST: usize = 4;
     let id = path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -95,7 +95,7 @@ fn collect(root: &Root, path: &str, depth: usize, zones: &mut Vec<Zone>) {
     }
 }
 
-/// The numbers of `intel-rapl:10:2`, so that zone 10 comes after zone 9.
+/// The numbers in a zone's identifier such as `intel-rapl:10:2`, to sort zone 10 after zone 9.
 fn numbers(id: &str) -> Vec<u32> {
     id.split(':').skip(1).map(|number| number.parse().unwrap_or(u32::MAX)).collect()
 }
@@ -127,7 +127,8 @@ fn package(name: &str) -> Option<Place> {
     }
 }
 
-/// The file shows whole microjoules. The counter's own step is its range divided by its largest count.
+/// The quantity that `energy_uj` shows, in whole microjoules. The counter's own step is its range divided by its
+/// maximum count.
 fn quantity(range_uj: Option<u64>) -> Quantity {
     // The kernel rounds the range down to a microjoule.
     let step = range_uj.map(|range| (u128::from(range) * 1_000).div_ceil(u128::from(COUNTS)));

@@ -1,10 +1,10 @@
-//! Counting events of perf: perf_event_open(2), and reading the count.
+//! Opens perf's counting events (perf_event_open(2)) and reads their counts.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 
-/// `struct perf_event_attr` up to `PERF_ATTR_SIZE_VER0` (include/uapi/linux/perf_event.h).
+/// `struct perf_event_attr` in its first version, `PERF_ATTR_SIZE_VER0` (include/uapi/linux/perf_event.h).
 #[repr(C)]
 #[derive(Default)]
 struct PerfEventAttr {
@@ -24,12 +24,13 @@ const _: () = assert!(size_of::<PerfEventAttr>() == 64);
 
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
-/// Opens a counter of all threads on a CPU.
+/// Opens a counter that counts all threads on a CPU.
 pub(super) fn open(kind: u32, config: u64, cpu: u32) -> io::Result<OwnedFd> {
     open_in(kind, config, cpu, None, 0)
 }
 
-/// Opens a counter of all threads on a CPU, in the group of another counter. `format` is the group's read format.
+/// Opens a counter that counts all threads on a CPU, in the group of another counter. `format` is the group's read
+/// format.
 pub(crate) fn open_in(
     kind: u32,
     config: u64,
@@ -59,7 +60,7 @@ pub(crate) fn open_in(
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// The count of an event without groups and times: eight bytes.
+/// The count of an event that was opened without a group and without times (eight bytes).
 pub(super) fn count(event: &OwnedFd) -> io::Result<u64> {
     let mut octets = [0; 8];
     match rustix::io::read(event, &mut octets)? {

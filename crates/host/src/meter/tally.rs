@@ -1,13 +1,13 @@
-//! The arithmetic of meters: units, wrap-around, differences, and integrals of power. It reads nothing.
+//! The arithmetic of meters: units, wrap-around, differences, and integrals of power. It does no I/O.
 
 use units::{Microwatts, Nanojoules, Nanos};
 
-/// Highest power that one meter is assumed to measure: twice the power of the largest packages with their memory (500 W
+/// Maximum power that one meter is assumed to measure: twice the power of the largest packages with their memory (500 W
 /// in 2025). It is only used to compute how soon a counter may wrap around.
 pub(super) const LARGEST_POWER: Microwatts = Microwatts::new(1_000_000_000);
 
-/// The energy of one count, stored exactly in units of 2^-32 nJ. RAPL's units are powers of two of a joule; those of
-/// sysfs are microjoules.
+/// The energy of one count, stored exactly in units of 2^-32 nJ. RAPL counts in powers of two of a joule, sysfs in
+/// microjoules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unit(u128);
 
@@ -20,19 +20,19 @@ impl Unit {
         Self((1_000_000_000 << 32) >> exponent)
     }
 
-    /// A unit in joules, as in perf's files `*.scale`. `None` unless it is positive and below 2^32 J.
+    /// Converts a unit in joules, as in perf's files `*.scale`. `None` unless it is positive and below 2^32 J.
     pub fn of_joules(joules: f64) -> Option<Self> {
         let scaled = joules * 1e9 * f64::from(2u32).powi(32);
         (scaled >= 1.0 && joules < f64::from(u32::MAX)).then_some(Self(scaled.round() as u128))
     }
 
-    /// The energy of `counts`, rounded down; saturates.
+    /// The energy of `counts` counts, rounded down. Saturates.
     pub fn energy(self, counts: u128) -> Nanojoules {
         let wide = counts.saturating_mul(self.0) >> 32;
         Nanojoules::new(u64::try_from(wide).unwrap_or(u64::MAX))
     }
 
-    /// The energy of one count, rounded up, so that a resolution is never 0.
+    /// The energy of one count in nanojoules, rounded up, so that it is never 0.
     pub fn step(self) -> Nanojoules {
         Nanojoules::new(u64::try_from(self.0.div_ceil(1 << 32)).unwrap_or(u64::MAX))
     }
@@ -41,13 +41,14 @@ impl Unit {
 /// The quantity that a meter shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Quantity {
-    /// A counter of energy.
+    /// An energy that the meter counts.
     Energy {
         /// Energy of one count.
         unit: Unit,
-        /// The counter wraps around from `modulus` - 1 to 0. `None` if it never wraps around.
+        /// The number after which the counter starts again at 0, one above its maximum. `None` if it never wraps
+        /// around.
         modulus: Option<u64>,
-        /// The smallest possible difference between two readings; it may be many counts.
+        /// The minimum difference between two different readings, which may be many counts.
         step: Nanojoules,
     },
     /// The average power over the last `interval`, in microwatts.
@@ -60,7 +61,8 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// The longest allowed time between two readings. `power` is this time for a meter that shows power.
+    /// Maximum time that may pass between two readings. For a meter that shows power, it is at most `power`. `None` if
+    /// the counter never wraps around.
     pub(super) fn poll_within(&self, power: Nanos) -> Option<Nanos> {
         match self {
             Self::Energy { unit, modulus, .. } => {
@@ -89,11 +91,11 @@ pub struct Tally {
     quantity: Quantity,
     /// Time and value of the last reading.
     last: Option<(Nanos, u64)>,
-    /// Time from the first reading to the last.
+    /// Time from the first to the last reading.
     span: Nanos,
-    /// Sum of the counts of an energy meter; of microwatts times nanoseconds for a power meter.
+    /// For an energy meter, the sum of its counts; for a power meter, the sum of microwatts times nanoseconds.
     sum: u128,
-    /// The number of problems, and the first one.
+    /// The number of problems, and the reason of the first. `None` if there was no problem.
     doubt: Option<(u64, String)>,
 }
 
@@ -103,7 +105,7 @@ impl Tally {
         Self { quantity, last: None, span: Nanos::ZERO, sum: 0, doubt: None }
     }
 
-    /// Adds a reading made at `now`, which must not be earlier than the last one.
+    /// Adds a reading made at `now`, which must not be earlier than the previous reading.
     pub fn feed(&mut self, now: Nanos, value: u64) {
         let before = self.last.replace((now, value));
         let Some((then, before)) = before else { return };
@@ -137,7 +139,7 @@ impl Tally {
         }
     }
 
-    /// Energy and time since an earlier state of the same tally.
+    /// The energy and the time since `earlier`, an earlier state of this tally.
     pub(super) fn since(&self, earlier: &Self) -> Result<(Nanojoules, Nanos), String> {
         let number = |tally: &Self| tally.doubt.as_ref().map_or(0, |(number, _)| *number);
         if number(self) != number(earlier) {
@@ -158,7 +160,7 @@ impl Tally {
     }
 }
 
-/// The difference from `before` to `after`, if the counter wrapped around at most once.
+/// The increase from `before` to `after`, if the counter wrapped around at most once.
 fn difference(before: u64, after: u64, modulus: Option<u64>) -> Result<u64, String> {
     match modulus {
         Some(modulus) if after >= modulus || before >= modulus => {

@@ -1,11 +1,11 @@
-//! Tests the meters of generated file trees, and of this machine.
+//! Tests the meters on generated file trees and on this machine.
 
 use std::time::Instant;
 
 use super::*;
 use crate::testing::Folder;
 
-/// Two packages, of which the first has cores and memory, and the platform. The first package also appears through
+/// A machine with two packages and a platform meter. The first package has cores and memory, and also appears through
 /// memory-mapped registers.
 fn powercap() -> Folder {
     let folder = Folder::new(&[("proc/cpuinfo", "vendor_id\t: GenuineIntel\nmodel\t: 106\n")]);
@@ -183,7 +183,7 @@ fn a_machine_without_meters_says_where_it_looked() {
     assert!(meters.sum(&meters.since(&meters.account())).unwrap_err().starts_with("no energy meter here"));
 }
 
-/// On any machine, the result is a figure or a reason, and polling is cheap.
+/// On any machine, the result is a power or a reason why there is none, and polling is cheap.
 #[test]
 fn this_machine_has_a_figure_or_a_reason() {
     let mut meters = Meters::find(&Root::live());

@@ -4,9 +4,9 @@ use super::message::{Attributes, Message};
 use super::socket::{Socket, Wants};
 use super::{Client, Direction, Error, IFI_INDEX, IFINFOMSG, Interface, RTM_GETLINK};
 
-/// `IFLA_STATS64` (include/uapi/linux/if_link.h).
+/// Number of the attribute `IFLA_STATS64` (include/uapi/linux/if_link.h).
 const IFLA_STATS64: u16 = 23;
-/// Indexes in `struct rtnl_link_stats64` (same header), counted in 64-bit numbers.
+/// Index of the counter in `struct rtnl_link_stats64` (include/uapi/linux/if_link.h), in 64-bit numbers.
 const RX_PACKETS: usize = 0;
 const RX_DROPPED: usize = 6;
 const RX_OVER_ERRORS: usize = 11;
@@ -23,7 +23,7 @@ pub struct Counted {
 
 impl Counted {
     /// Opens the counters of the interface with this name in the calling thread's network namespace. If `queue` is
-    /// given, only the counters of that receive queue are read; this needs a driver that counts per queue
+    /// given, only the counters of that receive queue are read. This needs a driver that counts per queue
     /// ([`Client::queue_statistics`]).
     pub fn new(name: &str, queue: Option<u32>) -> Result<Self, Error> {
         let mut client = Client::new();
@@ -55,8 +55,8 @@ impl Counted {
 }
 
 impl Client {
-    /// Number of packets that an interface has received, and number of packets that it dropped because no buffer or
-    /// descriptor was free.
+    /// Number of packets that an interface received, and number of packets that it dropped because no buffer or
+    /// descriptor was free, both since the interface was created.
     pub fn received(&mut self, interface: &Interface) -> Result<(u64, u64), Error> {
         let mut own = [0; IFINFOMSG];
         own[IFI_INDEX..IFI_INDEX + 4].copy_from_slice(&interface.index().to_ne_bytes());

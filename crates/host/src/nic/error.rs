@@ -1,20 +1,19 @@
-//! Why the kernel or a driver did not carry out a request.
+//! Reasons why the kernel or a driver did not carry out a request.
 
 use std::fmt;
 use std::io;
 
-/// A failed request. The variants differ in what the user can do about it.
+/// A failed request. Each variant calls for a different remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such interface, queue or NAPI instance in the calling thread's network namespace (`ENODEV`, `ENXIO`,
     /// `ENOENT`).
     #[error("{0}")]
     NoDevice(Said),
-    /// The process lacks a capability, CAP_NET_ADMIN for every change (`EPERM`, `EACCES`).
+    /// The process lacks a capability (`EPERM`, `EACCES`). Every change needs CAP_NET_ADMIN.
     #[error("{0}")]
     NotPermitted(Said),
-    /// The driver does not support the request or one of its fields (`EOPNOTSUPP`; for a field of the coalescing,
-    /// `EINVAL`).
+    /// The driver does not support the request or one of its fields (`EOPNOTSUPP`; for a coalescing field, `EINVAL`).
     #[error("{0}")]
     Unsupported(Said),
     /// The kernel does not know the netlink family, the command or the attribute. A newer kernel may know it.
@@ -28,7 +27,7 @@ pub enum Error {
     /// The kernel or the driver rejects this value, or cannot apply it now (`EINVAL`, `ERANGE`, `EBUSY`, …).
     #[error("{0}")]
     Refused(Said),
-    /// The system cannot carry out any request: no memory, no file descriptors, a truncated reply.
+    /// The system cannot carry out any request: it has no memory or file descriptors left, or a reply was truncated.
     #[error("{0}")]
     System(Said),
 }
@@ -45,11 +44,12 @@ pub struct Said {
     pub field: Option<String>,
     /// The required field that is missing (`NLMSGERR_ATTR_MISS_TYPE`).
     pub missing: Option<String>,
-    /// The smallest and the largest value that the kernel accepts for the field (`NLMSGERR_ATTR_POLICY`).
+    /// The minimum and maximum value that the kernel accepts for the field (`NLMSGERR_ATTR_POLICY`).
     pub range: Option<(i128, i128)>,
 }
 
-/// `Numerical result out of range (os error 34): integer out of range: threaded, 0 to 1`.
+/// Formats the answer, for example as `Numerical result out of range (os error 34): integer out of range: threaded, 0
+/// to 1`.
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         io::Error::from_raw_os_error(self.number).fmt(f)?;
@@ -75,13 +75,14 @@ impl Said {
     }
 }
 
-/// lib/nlattr.c, `__nla_validate_parse`.
+/// The kernel's explanation if it does not know an attribute (lib/nlattr.c, `__nla_validate_parse`).
 const UNKNOWN_ATTRIBUTE: &str = "Unknown attribute type";
-/// net/ethtool/coalesce.c, `ethnl_set_coalesce_validate`.
+/// The kernel's explanation if the driver does not support a coalescing field (net/ethtool/coalesce.c,
+/// `ethnl_set_coalesce_validate`).
 const UNSUPPORTED_FIELD: &str = "cannot modify an unsupported parameter";
 
 impl Error {
-    /// Makes an error of the variant that fits the kernel's answer.
+    /// Chooses the variant that fits the kernel's answer.
     pub(super) fn of(said: Said) -> Self {
         match said.number {
             libc::ENODEV | libc::ENXIO | libc::ENOENT => Self::NoDevice(said),
@@ -99,12 +100,12 @@ impl Error {
         }
     }
 
-    /// An error for a reply that contradicts the kernel's documentation.
+    /// The error for a reply that contradicts the kernel's documentation.
     pub(super) fn torn(message: impl Into<String>) -> Self {
         Self::System(Said { message: Some(message.into()), ..Said::of(libc::EBADMSG) })
     }
 
-    /// An error for a requested property that the driver does not report because it does not support it.
+    /// The error for a property that the driver does not report because it does not support it.
     pub(super) fn unsaid() -> Self {
         Self::Unsupported(Said::of(libc::EOPNOTSUPP))
     }
@@ -118,7 +119,7 @@ impl Error {
         Self::UnknownToKernel { what, said: Said::of(libc::EOPNOTSUPP) }
     }
 
-    /// An error for a name or a number that no interface or queue can have, or for a field that does not fit into the
+    /// The error for a name or a number that no interface or queue can have, or for a field that does not fit into the
     /// request.
     pub(super) fn refused(message: impl Into<String>) -> Self {
         Self::Refused(Said { message: Some(message.into()), ..Said::of(libc::EINVAL) })
@@ -136,7 +137,7 @@ impl Error {
         }
     }
 
-    /// Converts the error to an `io::Error` with the kind that belongs to its error number.
+    /// Converts the error to an `io::Error` whose kind corresponds to the error number.
     pub(crate) fn as_io(&self) -> io::Error {
         let plain = io::Error::from_raw_os_error(self.said().number);
         if self.to_string() == plain.to_string() { plain } else { io::Error::new(plain.kind(), self.to_string()) }

@@ -1,4 +1,4 @@
-//! The family `ethtool` (Documentation/netlink/specs/ethtool.yaml), and the ioctl.
+//! The netlink family `ethtool` (Documentation/netlink/specs/ethtool.yaml), and the ethtool ioctl.
 
 use super::message::{Attributes, Message};
 use super::numbers::{Channels, Coalescing, Field, Numbers, Pause, Rings, of_words, push, read, to_words};
@@ -7,7 +7,7 @@ use super::{Client, Error, Interface, sys};
 
 const FAMILY: &str = "ethtool";
 
-/// Commands (include/uapi/linux/ethtool_netlink.h, `ETHTOOL_MSG_*`).
+/// Numbers of the netlink commands (include/uapi/linux/ethtool_netlink.h, `ETHTOOL_MSG_*`).
 const LINKMODES_GET: u8 = 4;
 const FEATURES_SET: u8 = 12;
 const PRIVFLAGS_SET: u8 = 14;
@@ -15,11 +15,11 @@ const EEE_GET: u8 = 23;
 const TSINFO_GET: u8 = 25;
 const FEC_GET: u8 = 29;
 
-/// The header that is attribute 1 of every message (`ETHTOOL_A_HEADER_*`).
+/// Number of the attribute that is the header of every message (`ETHTOOL_A_HEADER_*`).
 const HEADER: u16 = 1;
 const HEADER_DEV_INDEX: u16 = 1;
 const HEADER_FLAGS: u16 = 3;
-/// Requests bitsets as words, not as lists of names.
+/// Flag that requests bitsets as words, not as lists of names.
 const FLAG_COMPACT_BITSETS: u32 = 1;
 
 const LINKMODES_AUTONEG: u16 = 2;
@@ -34,26 +34,26 @@ const MODERATION_PKTS: u16 = 2;
 const FEATURES_WANTED: u16 = 3;
 const PRIVFLAGS_FLAGS: u16 = 2;
 
-/// A bitset (Documentation/networking/ethtool-netlink.rst, "Bit sets").
+/// Attributes of a bitset (Documentation/networking/ethtool-netlink.rst, "Bit sets").
 const BITSET_BITS: u16 = 3;
 const BITSET_VALUE: u16 = 4;
 const BITS_BIT: u16 = 1;
 const BIT_NAME: u16 = 2;
 const BIT_VALUE: u16 = 3;
 
-/// Bits of `SOF_TIMESTAMPING_*` (include/uapi/linux/net_tstamp.h).
+/// Bit of `SOF_TIMESTAMPING_TX_HARDWARE` (include/uapi/linux/net_tstamp.h).
 const TX_HARDWARE: u32 = 1 << 0;
 const RX_HARDWARE: u32 = 1 << 2;
-/// Numbers of link modes that stand for error correction (include/uapi/linux/ethtool.h,
+/// Link mode numbers that stand for forward error correction, with its name (include/uapi/linux/ethtool.h,
 /// `ETHTOOL_LINK_MODE_FEC_*_BIT`).
 const FEC_MODES: [(u64, &str); 4] = [(49, "Off"), (50, "RS"), (51, "BaseR"), (74, "LLRS")];
 
-/// A group of the family `ethtool` that the ioctl also supports.
+/// A group of settings that both the netlink family `ethtool` and the ioctl can read.
 pub trait EthtoolGroup: Numbers {
     /// The netlink commands that read and set the group.
     #[doc(hidden)]
     const COMMANDS: (u8, u8);
-    /// The ioctl command that reads the group, and the number of 32-bit words of its structure.
+    /// The ioctl command that reads the group, and the size of its structure in 32-bit words.
     #[doc(hidden)]
     const IOCTL: (u32, usize);
 }
@@ -78,8 +78,8 @@ impl EthtoolGroup for Pause {
     const IOCTL: (u32, usize) = (sys::ETHTOOL_GPAUSEPARAM, 4);
 }
 
-/// The driver of an interface (`ethtool -i`), as the driver reports itself. Fields that the driver does not report are
-/// empty or `N/A`.
+/// The driver of an interface, as the driver describes itself (`ethtool -i`). Fields that it does not report are empty
+/// or `N/A`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Driver {
@@ -94,8 +94,8 @@ pub struct Driver {
 pub struct Feature {
     /// Whether the feature is on.
     pub on: bool,
-    /// Whether the feature is requested. A requested feature is on as soon as the features that it depends on allow it.
-    /// For a fixed feature, same as `on`.
+    /// Whether someone requested the feature. A requested feature is on as soon as the features that it depends on
+    /// allow it. For a fixed feature, this is the same as `on`.
     pub wanted: bool,
     /// Whether the feature cannot be changed.
     pub fixed: bool,
@@ -104,24 +104,24 @@ pub struct Feature {
 /// One level of dynamic interrupt moderation (Documentation/networking/net_dim.rst).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DimLevel {
-    /// Time from a packet's arrival until the interrupt, in microseconds.
+    /// Delay from a packet's arrival to the interrupt, in microseconds.
     pub usecs: u32,
-    /// Number of frames that raise an interrupt earlier. `None` if the driver has no such limit.
+    /// Number of frames after which the interrupt is raised earlier. `None` if the driver has no such limit.
     pub frames: Option<u32>,
 }
 
-/// The kinds of time stamps that an interface supports.
+/// The timestamps that an interface can take.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TimeStamping {
-    /// Whether hardware timestamps sent packets.
+    /// Whether the hardware can timestamp sent packets.
     pub hardware_tx: bool,
-    /// Whether hardware timestamps received packets.
+    /// Whether the hardware can timestamp received packets.
     pub hardware_rx: bool,
-    /// Number N of the interface's PTP clock `/dev/ptpN`. `None` if it has no PTP clock.
+    /// Number N of the interface's PTP clock `/dev/ptpN`. `None` if the interface has no PTP clock.
     pub phc: Option<u32>,
 }
 
-/// A request on an interface.
+/// Makes a request about an interface.
 fn about(command: u8, interface: &Interface, flags: u32) -> Message {
     let mut message = Message::command(command);
     message.nest(HEADER, |header| {
@@ -131,7 +131,7 @@ fn about(command: u8, interface: &Interface, flags: u32) -> Message {
     message
 }
 
-/// A bitset that changes these bits and no others.
+/// Adds a bitset that changes the bits `bits` and no others.
 fn push_bits<'a>(message: &mut Message, attribute: u16, bits: impl IntoIterator<Item = (&'a str, bool)>) {
     message.nest(attribute, |set| {
         set.nest(BITSET_BITS, |list| {
@@ -148,8 +148,8 @@ fn push_bits<'a>(message: &mut Message, attribute: u16, bits: impl IntoIterator<
 }
 
 impl Client {
-    /// Reads a group: `client.get::<Coalescing>(&interface)`. Kernels before 5.6 lack the netlink command, so the ioctl
-    /// is used; then a field that the driver does not support is 0 or `None`.
+    /// Reads a group of settings: `client.get::<Coalescing>(&interface)`. On kernels before 5.6, which lack the netlink
+    /// command, the ioctl is used; then a field that the driver does not support is 0 or `None`.
     pub fn get<G: EthtoolGroup>(&mut self, interface: &Interface) -> Result<G, Error> {
         let mut group = G::default();
         let message = about(G::COMMANDS.0, interface, FLAG_COMPACT_BITSETS);
@@ -162,21 +162,21 @@ impl Client {
         }
     }
 
-    /// Sets the fields of a group that have a value: all of them or, on error, none. The driver may round the values,
-    /// so the caller should read them back.
+    /// Sets those fields of a group that have a value. On error, no field changes. The driver may round the values, so
+    /// the caller should read them back.
     pub fn set<G: EthtoolGroup>(&mut self, interface: &Interface, group: &G) -> Result<(), Error> {
         let mut message = about(G::COMMANDS.1, interface, 0).named(G::FIELDS);
         push(group, &mut message);
         self.ask(FAMILY, message, Wants::Done, |_| {})
     }
 
-    /// Reads the interrupt moderation of one queue. Needs a driver with moderation per queue.
+    /// Reads the interrupt moderation of one queue. The driver must support interrupt moderation per queue.
     pub fn queue_coalescing(&mut self, interface: &Interface, queue: u32) -> Result<Coalescing, Error> {
         let words = self.queue_words(interface, queue)?;
         Ok(of_words(&words))
     }
 
-    /// Reads the interrupt moderation of the first `queues` queues, in the order of their numbers.
+    /// Reads the interrupt moderation of the first `queues` queues, in the order of the queue numbers.
     pub fn queues_coalescing(&mut self, interface: &Interface, queues: u32) -> Result<Vec<Coalescing>, Error> {
         let mut all = vec![[0; sys::COALESCE]; queues.min(sys::MAX_QUEUES) as usize];
         let numbers = 0..all.len() as u32;
@@ -184,8 +184,8 @@ impl Client {
         Ok(all.iter().map(|words| of_words(words)).collect())
     }
 
-    /// Sets the interrupt moderation of one queue; only fields with a value are changed. This takes two requests,
-    /// because the kernel sets all fields of a queue together.
+    /// Sets the interrupt moderation of one queue. Only fields with a value change. This takes two requests, because
+    /// the kernel can only set all fields of a queue together.
     pub fn set_queue_coalescing(
         &mut self,
         interface: &Interface,
@@ -220,7 +220,7 @@ impl Client {
         Ok(levels)
     }
 
-    /// Reads which time stamps the interface supports.
+    /// Reads which timestamps the interface can take.
     pub fn time_stamping(&mut self, interface: &Interface) -> Result<TimeStamping, Error> {
         let mut stamps = TimeStamping::default();
         self.ask(FAMILY, about(TSINFO_GET, interface, FLAG_COMPACT_BITSETS), Wants::One, |said| {
@@ -261,7 +261,7 @@ impl Client {
         Ok(number)
     }
 
-    /// Switches offloads on or off. An offload that depends on another one may stay as it is; then only
+    /// Switches offloads on or off. If an offload depends on another one, its state may not change; then only
     /// [`Feature::wanted`] shows the request.
     pub fn set_features<'a>(
         &mut self,

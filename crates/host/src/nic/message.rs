@@ -1,23 +1,23 @@
-//! Netlink messages as attributes by number (include/uapi/linux/netlink.h).
+//! Netlink messages, whose attributes are identified by number (include/uapi/linux/netlink.h).
 //!
-//! Their heads are packed and unpacked by netlink-bindings. Its typed requests and replies are not used, because
-//! version 0.3.5 has two faults. It gives the requests of the family `ethtool` wrong numbers, because it counts
-//! requests and notifications in one sequence (the request for the coalescing starts a cable test). It also reads only
-//! the low half of every `uint` of 64 bits, so that a counter would wrap at 4 Gi.
+//! The crate netlink-bindings packs and unpacks the attributes' headers. Its typed requests and replies are not used,
+//! because version 0.3.5 has two bugs. First, it gives requests of the family `ethtool` wrong numbers, because it
+//! counts requests and notifications in one sequence (a request for coalescing settings would start a cable test).
+//! Second, it reads only the low half of every 64-bit `uint`, so a counter would wrap around at 4 Gi.
 
 use netlink_bindings::utils::{chop_header, finalize_nested_header, push_header, push_nested_header};
 
 use super::error::{Error, Said};
 use super::numbers::Field;
 
-/// Bytes of `struct nlmsghdr`.
+/// Size of `struct nlmsghdr` in bytes.
 pub(super) const HEAD: usize = 16;
 
-/// A request.
+/// A netlink request.
 pub(super) struct Message {
-    /// The message: netlink header, the family's own header, attributes.
+    /// The whole message: netlink header, the family's own header, attributes.
     octets: Vec<u8>,
-    /// Where the attributes begin.
+    /// Offset of the attributes in the message, in bytes.
     start: usize,
     /// Names of the attributes, for error messages.
     names: &'static [Field],
@@ -36,7 +36,7 @@ impl Message {
         self.octets[HEAD]
     }
 
-    /// A request of a generic netlink family (`struct genlmsghdr`: command, version, reserved).
+    /// Makes a request of a generic netlink family (`struct genlmsghdr`: command, version, reserved).
     pub(super) fn command(command: u8) -> Self {
         Self::new(&[command, 1, 0, 0])
     }
@@ -61,14 +61,15 @@ impl Message {
         self.octets.extend(text.bytes().chain([0]));
     }
 
-    /// Adds an attribute that contains the attributes that `fill` adds.
+    /// Adds an attribute that contains the attributes that `fill` writes.
     pub(super) fn nest(&mut self, attribute: u16, fill: impl FnOnce(&mut Self)) {
         let start = push_nested_header(&mut self.octets, attribute);
         fill(self);
         finalize_nested_header(&mut self.octets, start);
     }
 
-    /// The whole message with its header filled in (`struct nlmsghdr`: length, type, flags, sequence, port).
+    /// Fills in the message's header (`struct nlmsghdr`: length, type, flags, sequence, port) and returns the whole
+    /// message.
     pub(super) fn sealed(&mut self, kind: u16, flags: u16, sequence: u32) -> &[u8] {
         let length = self.octets.len() as u32;
         self.octets[..4].copy_from_slice(&length.to_ne_bytes());
@@ -78,7 +79,7 @@ impl Message {
         &self.octets
     }
 
-    /// Interprets an extended acknowledgement of this request.
+    /// Converts the kernel's error number and its extended acknowledgement of this request into an error.
     pub(super) fn explained(&self, number: i32, added: Attributes<'_>) -> Error {
         // Attribute numbers of `enum nlmsgerr_attrs`; inside the policy, of `enum netlink_policy_type_attr`.
         let policy = added.nest(4).unwrap_or(Attributes(&[]));
@@ -98,8 +99,8 @@ impl Message {
         named.map_or_else(|| format!("attribute {attribute}"), |field| field.name.to_owned())
     }
 
-    /// The name of the attribute at this offset from the start of the message. A nested attribute is named by its text
-    /// if it has one, such as the name of a bit.
+    /// The name of the attribute at `offset` bytes from the start of the message. A nested attribute is named by its
+    /// string if it has one, such as the name of a bit.
     fn name_at(&self, offset: usize) -> Option<String> {
         let mut position = self.start;
         loop {
@@ -117,7 +118,7 @@ impl Message {
     }
 }
 
-/// Attributes, in their order.
+/// Netlink attributes, in the order of the message.
 #[derive(Clone, Copy)]
 pub(super) struct Attributes<'a>(pub(super) &'a [u8]);
 
@@ -148,7 +149,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// Parses a number of 8, 16, 32 or 64 bits. The kernel sends a `uint` with 32 or 64 bits.
+/// Parses a number of 8, 16, 32 or 64 bits. The kernel sends a `uint` as 32 or 64 bits.
 pub(super) fn number(octets: &[u8]) -> Option<u64> {
     match octets {
         [octet] => Some((*octet).into()),
@@ -158,7 +159,7 @@ pub(super) fn number(octets: &[u8]) -> Option<u64> {
     }
 }
 
-/// Parses a text that ends with a zero byte.
+/// Parses a string that ends with a zero byte.
 fn text(octets: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(octets.strip_suffix(&[0])?).ok()?;
     (!text.is_empty() && !text.contains(char::is_control)).then(|| text.to_owned())

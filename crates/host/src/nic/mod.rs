@@ -1,8 +1,8 @@
 //! One client for all properties and settings of network interfaces that netlink and the ethtool ioctl offer.
 //!
-//! A [`Client`] keeps its sockets open. A query takes one send and one receive into a buffer that is reused; a dump
+//! A [`Client`] keeps its sockets open. A query takes one send and one receive, into a buffer that is reused; a dump
 //! takes one more receive for every 32 KiB. So a NIC can be read hundreds of times per second. Numeric settings form
-//! groups of [`Numbers`]; their fields are declared once, with attributes, names and maximum values.
+//! groups ([`Numbers`]). Each field of a group is declared once, with its attribute, its name and its maximum value.
 //!
 //! ```text
 //! facts::live ──┐            ┌── ethtool.rs  family `ethtool`, and the ioctl where that is missing or says more
@@ -14,12 +14,12 @@
 //! **Sources.** Documentation/netlink/specs/ethtool.yaml and netdev.yaml, Documentation/networking/ethtool-netlink.rst
 //! and napi.rst, include/uapi/linux/ethtool.h, ethtool_netlink.h and netdev.h.
 //!
-//! **Units and ranges** are in the documentation of the fields. All requests are about one interface, in the network
-//! namespace of the thread that first used the client.
+//! **Units and ranges** are in the documentation of the fields. Requests refer to the network namespace of the thread
+//! that first used the client.
 //!
-//! **Errors** distinguish whether the interface is gone, a capability is missing, the driver does not support the
-//! request, the kernel does not know the request, or the value is rejected. They contain the text, the field and the
-//! range from the kernel's extended acknowledgement.
+//! **Errors** show whether the interface is gone, a capability is missing, the driver does not support the request, the
+//! kernel does not know the request, or the value is rejected. They contain the explanation, the field and the range
+//! from the kernel's extended acknowledgement.
 
 mod counted;
 mod error;

@@ -1,5 +1,5 @@
-//! The family `netdev` (Documentation/netlink/specs/netdev.yaml, include/uapi/linux/netdev.h): NAPI instances, queues,
-//! their counters.
+//! The netlink family `netdev` (Documentation/netlink/specs/netdev.yaml, include/uapi/linux/netdev.h): NAPI instances,
+//! queues, and the queues' counters.
 
 use super::message::{Attributes, Message};
 use super::numbers::{NapiSettings, Numbers as _, QueueCounts, push, read};
@@ -8,7 +8,7 @@ use super::{Client, Error, Interface};
 
 const FAMILY: &str = "netdev";
 
-/// Commands (`NETDEV_CMD_*`).
+/// Numbers of the netlink commands (`NETDEV_CMD_*`).
 const QUEUE_GET: u8 = 10;
 const NAPI_GET: u8 = 11;
 const QSTATS_GET: u8 = 12;
@@ -26,7 +26,7 @@ const QSTATS_IFINDEX: u16 = 1;
 const QSTATS_QUEUE_TYPE: u16 = 2;
 const QSTATS_QUEUE_ID: u16 = 3;
 const QSTATS_SCOPE: u16 = 4;
-/// Requests the counters per queue (`NETDEV_QSTATS_SCOPE_QUEUE`).
+/// Value that requests the counters of each queue (`NETDEV_QSTATS_SCOPE_QUEUE`).
 const SCOPE_QUEUE: u32 = 1;
 
 /// One NAPI instance. An instance gets a new ID whenever the interface goes up.
@@ -34,7 +34,7 @@ const SCOPE_QUEUE: u32 = 1;
 pub struct Napi {
     /// The kernel's ID of the instance.
     pub id: u32,
-    /// Number of the instance's interrupt. `None` if it has none, or if the driver does not report it.
+    /// Number of the instance's interrupt. `None` if it has no interrupt, or if the driver does not report it.
     pub irq: Option<u32>,
     /// ID of the kernel thread that polls the instance. `None` if softirqs poll it.
     pub pid: Option<u32>,
@@ -56,24 +56,24 @@ pub enum Direction {
 pub struct Queue {
     /// The number of the queue.
     pub number: u32,
-    /// Direction of the packets.
+    /// Whether the queue receives or sends packets.
     pub direction: Direction,
-    /// ID of the NAPI instance that polls the queue. `None` if the driver does not report it (veth).
+    /// ID of the NAPI instance that polls the queue. `None` if the driver does not report the instance (veth).
     pub napi: Option<u32>,
 }
 
-/// The kernel's counters of one queue.
+/// The kernel's counters for one queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueStatistics {
     /// The number of the queue.
     pub number: u32,
-    /// Direction of the packets.
+    /// Whether the queue receives or sends packets.
     pub direction: Direction,
-    /// The counters.
+    /// The values of the counters.
     pub counts: QueueCounts,
 }
 
-/// Parses a direction (`enum netdev_queue_type`). `None` for an unknown type.
+/// Parses a queue type (`enum netdev_queue_type`). `None` for an unknown type.
 fn direction(said: Attributes<'_>, attribute: u16) -> Option<Direction> {
     match said.number(attribute)? {
         0 => Some(Direction::Rx),
@@ -88,7 +88,7 @@ fn napi(said: Attributes<'_>) -> Option<Napi> {
 }
 
 impl Client {
-    /// The NAPI instances of an interface, ordered by ID. Empty if the interface is down. Needs Linux 6.8.
+    /// The NAPI instances of an interface, sorted by ID. Empty if the interface is down. Needs Linux 6.8.
     pub fn napis(&mut self, interface: &Interface) -> Result<Vec<Napi>, Error> {
         let mut message = Message::command(NAPI_GET);
         message.number(NAPI_IFINDEX, interface.index());
@@ -98,7 +98,7 @@ impl Client {
         Ok(all)
     }
 
-    /// One NAPI instance by its ID, of any interface.
+    /// The NAPI instance with this ID, whichever interface it belongs to.
     pub fn napi(&mut self, id: u32) -> Result<Napi, Error> {
         let mut message = Message::command(NAPI_GET);
         message.number(NAPI_ID, id);
@@ -107,7 +107,7 @@ impl Client {
         found.ok_or_else(Error::unsaid)
     }
 
-    /// Sets the fields that have a value for one NAPI instance. Needs Linux 6.13.
+    /// Changes the settings of one NAPI instance. Only fields with a value change. Needs Linux 6.13.
     pub fn set_napi(&mut self, id: u32, settings: &NapiSettings) -> Result<(), Error> {
         let mut message = Message::command(NAPI_SET).named(NapiSettings::FIELDS);
         message.number(NAPI_ID, id);
@@ -115,7 +115,7 @@ impl Client {
         self.ask(FAMILY, message, Wants::Done, |_| {})
     }
 
-    /// The queues in use. Empty if the interface is down. Needs Linux 6.8.
+    /// The queues of an interface that are in use. Empty if the interface is down. Needs Linux 6.8.
     pub fn queues(&mut self, interface: &Interface) -> Result<Vec<Queue>, Error> {
         let mut message = Message::command(QUEUE_GET);
         message.number(QUEUE_IFINDEX, interface.index());
@@ -128,8 +128,8 @@ impl Client {
         Ok(all)
     }
 
-    /// The kernel's counters of each queue. Needs Linux 6.9. [`Error::Unsupported`] if the driver does not count per
-    /// queue; [`Client::driver_statistics`] may then have counters under the driver's own names.
+    /// The kernel's counters for each queue. Needs Linux 6.9. Returns [`Error::Unsupported`] if the driver does not
+    /// count per queue; [`Client::driver_statistics`] may then have counters under the driver's own names.
     pub fn queue_statistics(&mut self, interface: &Interface) -> Result<Vec<QueueStatistics>, Error> {
         let mut message = Message::command(QSTATS_GET);
         message.number(QSTATS_IFINDEX, interface.index());

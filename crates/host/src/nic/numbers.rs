@@ -1,28 +1,29 @@
-//! Groups of numbers that the kernel reads and sets together. Each field is declared once, with its type on the wire,
-//! its attribute, its name, and the attribute with its maximum.
+//! Groups of numbers that the kernel reads and sets together. Each field is declared once: its type in netlink
+//! messages, its attribute, its name, and the attribute that holds its maximum.
 
 use super::message::{Attributes, Message};
 
-/// A field that can be set.
+/// A field of a group that can be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {
     /// The kernel's name of the field, as in Documentation/netlink/specs, such as `rx-usecs`.
     pub name: &'static str,
     /// The number of the field's netlink attribute.
     pub(crate) attribute: u16,
-    /// The attribute with the largest value that the driver accepts.
+    /// The number of the attribute that holds the maximum value that the driver accepts. `None` if there is no such
+    /// attribute.
     pub(crate) most: Option<u16>,
     /// Size of the number in a netlink attribute, in bytes.
     octets: usize,
 }
 
-/// Numbers that are read and set together. When read, a field is `None` if the kernel or the driver does not report it.
-/// When set, only fields with a value are changed.
+/// Numbers that are read and set together. After a read, a field is `None` if the kernel or the driver does not report
+/// it. A write changes only the fields that have a value.
 pub trait Numbers: Copy + Default {
     /// The fields that can be set, in the order of their attributes.
     const FIELDS: &'static [Field];
 
-    /// The number of a field. A switch is 0 or 1.
+    /// The value of a field. A switch is 0 or 1.
     fn get(&self, field: &Field) -> Option<u64> {
         self.at(field.attribute)
     }
@@ -40,7 +41,7 @@ pub trait Numbers: Copy + Default {
         self.put(field.attribute, number) && self.get(field) == Some(number)
     }
 
-    /// The largest value that the driver accepts for a field. `None` if it does not report one.
+    /// The maximum value that the driver accepts for a field. `None` if the driver does not report it.
     fn most(&self, field: &Field) -> Option<u64> {
         self.at(field.most?)
     }
@@ -51,7 +52,7 @@ pub trait Numbers: Copy + Default {
     }
 }
 
-/// Reads a group from attributes.
+/// Reads a group from netlink attributes.
 pub(super) fn read<G: Numbers>(attributes: Attributes<'_>) -> G {
     let mut group = G::default();
     for (attribute, octets) in attributes.iter() {
@@ -62,8 +63,8 @@ pub(super) fn read<G: Numbers>(attributes: Attributes<'_>) -> G {
     group
 }
 
-/// Reads a group from a structure of the ioctl. The attributes of ethtool-netlink have the same order as the words of
-/// the older structures: attribute N is word N - 1.
+/// Reads a group from a structure of the ioctl, given as 32-bit words. The attributes of ethtool-netlink have the same
+/// order as the words of the older structures: attribute N is word N - 1.
 pub(super) fn of_words<G: Numbers>(words: &[u32]) -> G {
     let mut group = G::default();
     // If the maximum is 0, the device has no such ring or channel. A word of all ones means that a queue lacks the
@@ -80,8 +81,8 @@ pub(super) fn of_words<G: Numbers>(words: &[u32]) -> G {
     group
 }
 
-/// Writes the fields that have a value over a structure's words. Returns the first field for which the structure has no
-/// word.
+/// Overwrites the words of a structure with the fields that have a value. On error, returns the first field that does
+/// not fit into the structure.
 pub(super) fn to_words<G: Numbers>(group: &G, words: &mut [u32]) -> Result<(), &'static Field> {
     for field in G::FIELDS {
         let Some(number) = group.get(field) else { continue };
@@ -91,7 +92,7 @@ pub(super) fn to_words<G: Numbers>(group: &G, words: &mut [u32]) -> Result<(), &
     Ok(())
 }
 
-/// Adds the fields that have a value.
+/// Adds the fields that have a value to a netlink message.
 pub(super) fn push<G: Numbers>(group: &G, message: &mut Message) {
     for field in G::FIELDS {
         if let Some(number) = group.get(field) {
@@ -128,7 +129,7 @@ macro_rules! number {
 
 number! { u8: 1, u32: 4, u64: 8 }
 
-/// A switch has 8 bits in the netlink families and one word in the ioctl's structures.
+/// A switch has 8 bits in netlink messages, and one word in the ioctl's structures.
 impl Number for bool {
     const OCTETS: usize = 1;
     fn of(number: u64) -> Option<Self> {
@@ -186,9 +187,10 @@ numbers! {
     /// Interrupt moderation of a device, or of one of its queues (Documentation/netlink/specs/ethtool.yaml, `coalesce`;
     /// Documentation/networking/ethtool-netlink.rst, COALESCE_GET; `struct ethtool_coalesce` of
     /// include/uapi/linux/ethtool.h). `*_usecs` are microseconds from a packet to its interrupt, as reported by the
-    /// driver; with some drivers (`ixgbe`, `igb`) 1 and 3 are modes, not times. `*_frames` are numbers of packets that
-    /// raise an interrupt earlier. `*_irq` apply while an interrupt is being handled. `*_low` and `*_high` apply below
-    /// and above a rate in packets per second. For a single queue, only the fields up to `sample_interval` exist.
+    /// driver; with some drivers (`ixgbe`, `igb`), 1 and 3 are modes, not times. `*_frames` are numbers of packets
+    /// after which an interrupt is raised earlier. `*_irq` apply while an interrupt is being handled. `*_low` and
+    /// `*_high` apply below and above a rate in packets per second. For a single queue, only the fields up to
+    /// `sample_interval` exist.
     #[allow(missing_docs)]
     pub struct Coalescing {
         rx_usecs: u32 = 2 "rx-usecs",
@@ -200,7 +202,7 @@ numbers! {
         tx_usecs_irq: u32 = 8 "tx-usecs-irq",
         tx_frames_irq: u32 = 9 "tx-max-frames-irq",
         stats_block_usecs: u32 = 10 "stats-block-usecs",
-        /// Whether the driver or the kernel's DIM chooses the receive moderation.
+        /// Whether the driver or the kernel's dynamic interrupt moderation (DIM) chooses the receive moderation.
         adaptive_rx: bool = 11 "adaptive-rx",
         adaptive_tx: bool = 12 "adaptive-tx",
         pkt_rate_low: u32 = 13 "pkt-rate-low",
@@ -213,9 +215,9 @@ numbers! {
         rx_frames_high: u32 = 20 "rx-max-frames-high",
         tx_usecs_high: u32 = 21 "tx-usecs-high",
         tx_frames_high: u32 = 22 "tx-max-frames-high",
-        /// How often the driver adapts, in seconds.
+        /// Time between two adaptations by the driver, in seconds.
         sample_interval: u32 = 23 "rate-sample-interval",
-        /// Whether each completion restarts the timer.
+        /// Whether each completion queue entry restarts the timer.
         cqe_mode_tx: bool = 24 "cqe-mode-tx",
         cqe_mode_rx: bool = 25 "cqe-mode-rx",
         tx_aggr_max_bytes: u32 = 26 "tx-aggr-max-bytes",
@@ -225,15 +227,15 @@ numbers! {
 }
 
 impl Coalescing {
-    /// The fields that a queue has: those of `struct ethtool_coalesce`.
+    /// The fields that a single queue has, which are those of `struct ethtool_coalesce`.
     pub fn of_queues() -> &'static [Field] {
         &Self::FIELDS[..22]
     }
 }
 
 numbers! {
-    /// Descriptor rings (ethtool.yaml, `rings`). Sizes are numbers of descriptors unless stated otherwise. `None` if
-    /// the driver does not have that kind of ring or setting.
+    /// Descriptor rings (ethtool.yaml, `rings`). Sizes are numbers of descriptors unless stated otherwise. A field is
+    /// `None` if the driver does not have such a ring or setting.
     #[allow(missing_docs)]
     pub struct Rings {
         rx_max: u32 = 2,
@@ -244,25 +246,27 @@ numbers! {
         rx_mini: u32 = 7 "rx-mini" up to 3,
         rx_jumbo: u32 = 8 "rx-jumbo" up to 4,
         tx: u32 = 9 "tx" up to 5,
-        /// Size in bytes.
+        /// Size of a receive buffer, in bytes.
         rx_buf_len: u32 = 10 "rx-buf-len",
-        /// Whether received packets are split into header and data: 0 the driver does not report it, 1 off, 2 on.
+        /// Whether received packets are split into header and data: 0 means that the driver does not report it, 1 off,
+        /// 2 on.
         tcp_data_split: u8 = 11 "tcp-data-split",
-        /// Size in bytes.
+        /// Size of a completion queue entry, in bytes.
         cqe_size: u32 = 12 "cqe-size",
         tx_push: bool = 13 "tx-push",
         rx_push: bool = 14 "rx-push",
-        /// Size in bytes.
+        /// Number of bytes of a packet that can be pushed to the device with its descriptor.
         tx_push_buf_len: u32 = 15 "tx-push-buf-len" up to 16,
         tx_push_buf_len_max: u32 = 16,
-        /// Packets above this many bytes are split into header and data.
+        /// Packet size in bytes above which packets are split into header and data.
         hds_thresh: u32 = 17 "hds-thresh" up to 18,
         hds_thresh_max: u32 = 18,
     }
 }
 
 numbers! {
-    /// Numbers of channels (ethtool.yaml, `channels`). `None` if the driver does not have that kind of channel.
+    /// Numbers of channels (ethtool.yaml, `channels`). A field is `None` if the driver does not have channels of this
+    /// kind.
     #[allow(missing_docs)]
     pub struct Channels {
         rx_max: u32 = 2,
@@ -288,15 +292,16 @@ numbers! {
 
 numbers! {
     /// The settings of a NAPI instance (Documentation/netlink/specs/netdev.yaml, `napi`;
-    /// Documentation/networking/napi.rst). `None` if the kernel is too old for the field: 6.13 is needed for the first
-    /// three, 6.17 for `threaded`.
+    /// Documentation/networking/napi.rst). A field is `None` if the kernel is too old for it: the first three fields
+    /// need Linux 6.13, `threaded` needs 6.17.
     pub struct NapiSettings {
         /// Number of empty polls before the interrupt is enabled again, below 2^31. It has an effect only together with
-        /// a timeout.
+        /// `gro_flush_timeout_ns`.
         defer_hard_irqs: u32 = 5 "defer-hard-irqs",
-        /// Time in ns until a timer polls the instance while the interrupt is disabled.
+        /// Time after which a timer polls the instance while the interrupt is disabled, in ns.
         gro_flush_timeout_ns: u64 = 6 "gro-flush-timeout",
-        /// Time in ns for which interrupts stay disabled while an application that busy-polls with epoll finds events.
+        /// Time for which interrupts stay disabled after an application that busy-polls with epoll has found events, in
+        /// ns.
         irq_suspend_timeout_ns: u64 = 7 "irq-suspend-timeout",
         /// What polls the NAPI instance: 0 softirqs, 1 a kernel thread, 2 a kernel thread that busy-polls (from Linux
         /// 6.19 on).
@@ -317,7 +322,7 @@ numbers! {
         rx_alloc_fail: u64 = 12,
         /// Number of packets that reached the device but not the kernel's network stack, for any reason.
         rx_hw_drops: u64 = 13,
-        /// Number of packets in `rx_hw_drops` that were dropped because no descriptor was free.
+        /// Number of packets among [`Self::rx_hw_drops`] that were dropped because no descriptor was free.
         rx_hw_drop_overruns: u64 = 14,
         rx_csum_complete: u64 = 15,
         rx_csum_unnecessary: u64 = 16,
@@ -337,7 +342,8 @@ numbers! {
         tx_hw_gso_wire_packets: u64 = 30,
         tx_hw_gso_wire_bytes: u64 = 31,
         tx_hw_drop_ratelimits: u64 = 32,
-        /// Number of times that the queue was stopped because it was full, and that it was woken again.
+        /// Number of times that the queue was stopped because it was full. [`Self::tx_wake`] counts how often it was
+        /// woken again.
         tx_stop: u64 = 33,
         tx_wake: u64 = 34,
     }

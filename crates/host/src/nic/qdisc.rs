@@ -1,4 +1,4 @@
-//! Queueing disciplines with their counters, and the settings of those that delay or drop packets on purpose
+//! Queueing disciplines with their counters, and the settings of the disciplines that delay or drop packets on purpose
 //! (include/uapi/linux/rtnetlink.h, pkt_sched.h, gen_stats.h).
 
 use super::message::{Attributes, Message};
@@ -6,7 +6,7 @@ use super::socket::{Socket, Wants};
 use super::{Client, Error, Interface};
 
 const RTM_GETQDISC: u16 = 38;
-/// Bytes of `struct tcmsg`: family, padding, ifindex, handle, parent, info.
+/// Size of `struct tcmsg` in bytes: family, padding, ifindex, handle, parent, info.
 const TCMSG: usize = 20;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
@@ -14,7 +14,7 @@ const TCA_STATS2: u16 = 7;
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
 const TCA_STATS_PKT64: u16 = 8;
-/// Bytes of `struct tc_netem_qopt`, before the attributes.
+/// Size of `struct tc_netem_qopt` in bytes. Attributes follow it.
 const NETEM_QOPT: usize = 24;
 const TCA_NETEM_LATENCY64: u16 = 10;
 const TCA_NETEM_JITTER64: u16 = 11;
@@ -26,7 +26,7 @@ const TCA_TBF_RATE64: u16 = 4;
 pub struct Qdisc {
     /// Kind, such as `fq_codel`, `netem` or `tbf`.
     pub kind: String,
-    /// Whether the queueing discipline is the root of the interface.
+    /// Whether this is the root queueing discipline of its interface.
     pub root: bool,
     /// Number of bytes that the queueing discipline sent.
     pub bytes: Option<u64>,
@@ -36,7 +36,7 @@ pub struct Qdisc {
     pub backlog_bytes: Option<u32>,
     /// Number of packets that the queueing discipline dropped.
     pub drops: Option<u32>,
-    /// Number of times that the queueing discipline delayed packets.
+    /// How often the queueing discipline delayed packets.
     pub overlimits: Option<u32>,
     /// Settings of `netem`. `None` for other kinds.
     pub netem: Option<Netem>,
@@ -47,7 +47,7 @@ pub struct Qdisc {
 /// The delays and losses that `netem` adds on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Netem {
-    /// The delay of each packet in ns. `None` before Linux 4.15, which reports it only in clock ticks.
+    /// Delay of each packet, in ns. `None` before Linux 4.15, which reports the delay only in clock ticks.
     pub delay_ns: Option<u64>,
     /// Variation of the delay, in ns. `None` before Linux 4.15.
     pub jitter_ns: Option<u64>,
@@ -103,7 +103,8 @@ fn qdisc(body: &[u8]) -> Option<Qdisc> {
     })
 }
 
-/// Parses `struct tc_netem_qopt` {latency, limit, loss, gap, duplicate, jitter}. The loss is a share of 2^32 - 1.
+/// Parses `struct tc_netem_qopt` {latency, limit, loss, gap, duplicate, jitter} and the attributes after it. A loss of
+/// 2^32 - 1 means all packets.
 fn netem(options: &[u8]) -> Option<Netem> {
     let loss = u64::from(word(options, 8)?) * 1_000_000 / u64::from(u32::MAX);
     let more = Attributes(options.get(NETEM_QOPT..)?);
@@ -114,8 +115,8 @@ fn netem(options: &[u8]) -> Option<Netem> {
     })
 }
 
-/// Parses the rate of `struct tc_tbf_qopt`. It begins with `struct tc_ratespec`, whose last word is the rate in bytes
-/// per second.
+/// Parses the rate of `tbf`, in bit/s: from its 64-bit attribute, or else from `struct tc_tbf_qopt`, which begins with
+/// `struct tc_ratespec`. The last word of `struct tc_ratespec` is the rate in bytes per second.
 fn tbf(options: &[u8]) -> Option<u64> {
     let said = Attributes(options);
     let small = said.find(TCA_TBF_PARMS).and_then(|parms| word(parms, 8)).map(u64::from);

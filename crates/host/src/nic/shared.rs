@@ -1,4 +1,4 @@
-//! A shared client, for callers in several network namespaces and with different capabilities.
+//! A client that is shared by callers in several network namespaces and with different capabilities.
 
 use std::os::linux::fs::MetadataExt as _;
 use std::sync::{Mutex, PoisonError};
@@ -7,12 +7,12 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::Client;
 
-/// The calling thread's network namespace.
+/// Path that identifies the calling thread's network namespace.
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
-/// The state to which a client's sockets are bound: the network namespace, and the capabilities in force when they were
-/// opened. The kernel checks the opener's capabilities in addition to the caller's (net/netlink/af_netlink.c,
-/// `__netlink_ns_capable`).
+/// What the sockets of a client depend on: the network namespace, and the capabilities that were effective when they
+/// were opened. For each request, the kernel checks the opener's capabilities as well as the caller's
+/// (net/netlink/af_netlink.c, `__netlink_ns_capable`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     device: u64,
@@ -21,8 +21,8 @@ struct Place {
 }
 
 impl Place {
-    /// The namespace and capabilities of the calling thread. `None` if it cannot read its namespace because /proc is
-    /// not mounted.
+    /// The network namespace and the effective capabilities of the calling thread. `None` if they cannot be read, for
+    /// example because /proc is not mounted.
     fn here() -> Option<Self> {
         // Device and inode identify the namespace while it exists, and the client's sockets keep it in existence.
         let file = std::fs::metadata(NAMESPACE).ok()?;
@@ -31,7 +31,7 @@ impl Place {
     }
 }
 
-/// A client that is reopened when a caller has another network namespace or other capabilities.
+/// A client that is replaced if a caller has another network namespace or other capabilities.
 #[derive(Debug, Default)]
 pub(crate) struct Shared(Mutex<Option<(Place, Client)>>);
 

@@ -1,8 +1,8 @@
-//! A netlink socket. Each request takes one send and one receive, into a buffer that is reused.
+//! A netlink socket. A query takes one send and one receive, into a buffer that is reused.
 //!
-//! The crate netlink-socket2 (0.3.5) is not used, for two reasons: it indexes past its buffer of 8 KiB if a reply is
-//! longer, and the offloads of a NIC take 3 to 9 KiB; and it requests an acknowledgement for every query, which needs a
-//! second receive.
+//! The crate netlink-socket2 (0.3.5) is not used, for two reasons: it reads past its 8 KiB buffer if a reply is longer
+//! (a NIC's offloads take 3 to 9 KiB), and it requests an acknowledgement for every query, which needs a second
+//! receive.
 
 use std::os::fd::OwnedFd;
 
@@ -13,7 +13,8 @@ use super::error::Error;
 use super::message::{Attributes, HEAD, Message};
 use super::sys;
 
-/// Size in bytes of the longest part of a dump that the kernel sends (net/netlink/af_netlink.c, `netlink_recvmsg`).
+/// Size of the receive buffer in bytes. The kernel sends no longer part of a dump (net/netlink/af_netlink.c,
+/// `netlink_recvmsg`).
 const ROOM: usize = 32 << 10;
 
 /// Message types and flags of include/uapi/linux/netlink.h.
@@ -27,18 +28,18 @@ const NLM_F_ACK: u16 = 0x04;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLM_F_DUMP: u16 = 0x300;
 
-/// The kind of answer that a request expects.
+/// The answers that a request expects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wants {
-    /// One answer.
+    /// Exactly one answer.
     One,
-    /// An answer for each object.
+    /// One answer for each object (a dump).
     Each,
-    /// Only an acknowledgement.
+    /// No answer except an acknowledgement.
     Done,
 }
 
-/// A socket of the network namespace of the thread that opened it.
+/// A netlink socket in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub(super) struct Socket {
     socket: OwnedFd,
@@ -46,7 +47,7 @@ pub(super) struct Socket {
     buffer: Vec<u8>,
 }
 
-/// The meaning of a message for a request.
+/// What a received message means for the request.
 enum Part<'a> {
     Other,
     Answer { body: &'a [u8], last: bool },
@@ -77,11 +78,11 @@ impl Socket {
         Ok(Self { socket, sequence: 0, buffer: vec![0; ROOM] })
     }
 
-    /// Sends a request of type `kind` (the number of a generic family), and passes on each answer, starting with the
-    /// family's own header.
+    /// Sends a request of type `kind` (for generic netlink, the number of the family), and calls `each` with each
+    /// answer. An answer begins with the family's own header.
     ///
-    /// No call ever waits: the kernel carries out a request while it is being sent, and creates the next part of a dump
-    /// when one is received (net/netlink/af_netlink.c, `netlink_unicast_kernel`, `netlink_dump`).
+    /// No system call waits: the kernel carries out the request during the send, and creates the next part of a dump
+    /// during each receive (net/netlink/af_netlink.c, `netlink_unicast_kernel`, `netlink_dump`).
     pub(super) fn request(
         &mut self,
         message: &mut Message,

@@ -1,23 +1,23 @@
 //! The state of TCP and UDP sockets, from the netlink family `sock_diag` (sock_diag(7),
 //! include/uapi/linux/inet_diag.h).
 //!
-//! A dump takes one request, and one receive for about every 60 sockets. It lists the sockets in the network namespace
-//! of the thread that first used the client.
+//! A query of all sockets takes one send, and one receive for about every 60 sockets. It lists the sockets in the
+//! network namespace of the thread that first used the client.
 
 use super::message::{Attributes, Message};
 use super::socket::{Socket, Wants};
 use super::{Client, Error};
 
-/// `SOCK_DIAG_BY_FAMILY` (include/uapi/linux/sock_diag.h).
+/// Type of the requests: `SOCK_DIAG_BY_FAMILY` (include/uapi/linux/sock_diag.h).
 const BY_FAMILY: u16 = 20;
-/// Bytes of `struct inet_diag_req_v2`, and of `struct inet_diag_msg`.
+/// Size of `struct inet_diag_req_v2` in bytes.
 const REQUEST: usize = 56;
 const ANSWER: usize = 72;
-/// Extensions (`INET_DIAG_*`); a request asks for number N with bit N - 1.
+/// Number of the extension `INET_DIAG_INFO`. Bit N - 1 of a request asks for the extension with number N.
 const INFO: u16 = 2;
 const SKMEMINFO: u16 = 7;
-/// States of TCP sockets that can transfer data: TCP_ESTABLISHED to TCP_CLOSING, without LISTEN, TIME_WAIT and similar
-/// ones (include/net/tcp_states.h).
+/// First of the states in which a TCP socket can transfer data. They go from TCP_ESTABLISHED to TCP_CLOSING, without
+/// LISTEN, TIME_WAIT and similar ones (include/net/tcp_states.h).
 const ESTABLISHED: u32 = 1;
 const CLOSE_WAIT: u32 = 8;
 
@@ -45,15 +45,15 @@ pub struct SocketState {
     pub local_port: u16,
     /// Remote port. 0 if the socket is not connected.
     pub remote_port: u16,
-    /// Whether both ends are on this host, according to their addresses.
+    /// Whether both ends of the connection are on this host, according to their addresses.
     pub loopback: bool,
     /// Number of bytes waiting in the receive queue for the application to read.
     pub rx_queue_bytes: u32,
-    /// Number of bytes that the application wrote and that are not yet acknowledged (TCP) or not yet sent (UDP).
+    /// Number of bytes that the application wrote and that were not yet acknowledged (TCP) or sent (UDP).
     pub tx_queue_bytes: u32,
     /// Memory of the socket. `None` if the kernel did not report it.
     pub memory: Option<SocketMemory>,
-    /// The state of the connection. `None` for UDP.
+    /// The state of the TCP connection. `None` for UDP.
     pub tcp: Option<TcpInfo>,
 }
 
@@ -64,7 +64,7 @@ pub struct SocketState {
 pub struct SocketMemory {
     pub received: u32,
     pub receive_limit: u32,
-    /// Memory of the packets between the socket and the driver's transmit completion, in bytes.
+    /// Memory, in bytes, of the packets on their way from the socket to the driver's transmit completion.
     pub in_transmission: u32,
     pub send_limit: u32,
     /// Number of packets dropped because the receive buffer was full.
@@ -72,7 +72,7 @@ pub struct SocketMemory {
 }
 
 /// The state of a TCP connection (`struct tcp_info` of include/uapi/linux/tcp.h). A field is `None` if the kernel is
-/// older than the field.
+/// too old to report it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct TcpInfo {
@@ -90,18 +90,18 @@ pub struct TcpInfo {
     pub bytes_received: Option<u64>,
     /// Time during which the connection had data to send, in microseconds.
     pub busy_us: Option<u64>,
-    /// Time for which the receiver's window stopped the sender, in microseconds.
+    /// Time during which the receiver's window stopped the sender, in microseconds.
     pub rwnd_limited_us: Option<u64>,
-    /// Time for which the send buffer stopped the sender, in microseconds.
+    /// Time during which the send buffer stopped the sender, in microseconds.
     pub sndbuf_limited_us: Option<u64>,
-    /// The window that the other end offers, in bytes; needs Linux 5.4.
+    /// Window that the remote end offers, in bytes. Needs Linux 5.4.
     pub send_window: Option<u32>,
-    /// The window that this end offers, in bytes; needs Linux 6.2.
+    /// Window that this host offers, in bytes. Needs Linux 6.2.
     pub receive_window: Option<u32>,
 }
 
 impl Client {
-    /// The connected sockets of a transport protocol; for UDP also sockets that are only bound. Needs Linux 3.3.
+    /// All connected sockets of a transport protocol. For UDP, also the sockets that are only bound. Needs Linux 3.3.
     pub fn sockets(&mut self, transport: Transport) -> Result<Vec<SocketState>, Error> {
         let mut all = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
@@ -169,7 +169,7 @@ fn state(transport: Transport, body: &[u8]) -> Option<SocketState> {
     })
 }
 
-/// Parses the fields by their offsets in the structure. New kernels only append fields.
+/// Parses `struct tcp_info` by the offsets of its fields. New kernels only append fields.
 fn tcp(octets: &[u8]) -> TcpInfo {
     let (word, long) = (|at| word(octets, at), |at| long(octets, at));
     TcpInfo {

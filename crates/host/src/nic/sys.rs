@@ -1,6 +1,6 @@
-//! The ioctl `SIOCETHTOOL`, for requests that netlink does not offer (settings of one queue), offers only with replies
-//! of unlimited size (names), or does not offer on kernels before 5.6 (ioctl_netdevice(2),
-//! include/uapi/linux/ethtool.h). Also sets options of netlink sockets.
+//! The ioctl `SIOCETHTOOL` (ioctl_netdevice(2), include/uapi/linux/ethtool.h). It is used for requests that netlink
+//! does not offer (settings of one queue), does not offer before Linux 5.6, or answers with replies of unlimited size
+//! (names). Also sets options of netlink sockets.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -26,23 +26,24 @@ pub(super) const ETHTOOL_GRINGPARAM: u32 = 0x10;
 pub(super) const ETHTOOL_GPAUSEPARAM: u32 = 0x12;
 pub(super) const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
-/// Sets of names (`enum ethtool_stringset`).
+/// Number of the set of names that belongs to the driver's counters (`enum ethtool_stringset`).
 const ETH_SS_STATS: u32 = 1;
 const ETH_SS_PRIV_FLAGS: u32 = 2;
 const ETH_SS_FEATURES: u32 = 4;
 /// Size of a name in bytes (`ETH_GSTRING_LEN`).
 const NAME: usize = 32;
-/// Maximum number of names. Drivers of the largest NICs have tens of thousands of counters.
+/// Maximum number of names in a set. Drivers of the largest NICs have tens of thousands of counters.
 const MAX_NAMES: usize = 1 << 16;
-/// Size in bytes of the buffer for names and counters. It is twice what [`MAX_NAMES`] need, so that it also holds
-/// counters that appear between the query of their number and the query of their values.
+/// Size in bytes of the buffer for names and counters. It is twice what [`MAX_NAMES`] names need, so that it also has
+/// room for counters that appear after their number was queried.
 const ROOM: usize = 8 + 2 * MAX_NAMES * NAME;
-/// Largest number of queues in one request (`MAX_NUM_QUEUE`).
+/// Maximum number of queues in one request (`MAX_NUM_QUEUE`).
 pub(super) const MAX_QUEUES: u32 = 4096;
 /// Number of 32-bit fields of `struct ethtool_coalesce`, including the command.
 pub(super) const COALESCE: usize = 23;
 
-/// Makes the kernel explain errors without repeating the request (`NETLINK_EXT_ACK`, `NETLINK_CAP_ACK`; netlink(7)).
+/// Makes the kernel explain errors, and not repeat the request in the answer (`NETLINK_EXT_ACK`, `NETLINK_CAP_ACK`;
+/// netlink(7)).
 pub(super) fn acknowledge_at_length(socket: &OwnedFd) -> io::Result<()> {
     for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
         let on: libc::c_int = 1;
@@ -60,7 +61,8 @@ pub(super) fn acknowledge_at_length(socket: &OwnedFd) -> io::Result<()> {
 impl Client {
     /// Sends a request in a buffer of words. The first word is the command; the answer overwrites the buffer.
     ///
-    /// The buffer must have room for everything that the command writes. Each caller explains why it has.
+    /// The buffer must have room for everything that the command writes. Each caller explains why its buffer is large
+    /// enough.
     fn ioctl(&mut self, interface: &Interface, buffer: &mut [u32]) -> Result<(), Error> {
         // SAFETY: ifreq is plain data, for which all zeroes is a value.
         let mut request: libc::ifreq = unsafe { zeroed() };
@@ -79,7 +81,7 @@ impl Client {
         }
     }
 
-    /// The driver and its versions.
+    /// The driver of an interface, with its name, version, firmware version and bus address.
     pub fn driver(&mut self, interface: &Interface) -> Result<Driver, Error> {
         // The structure has 196 bytes: command, five texts of 32, twelve reserved, five numbers.
         let mut buffer = [0; 49];
@@ -90,7 +92,7 @@ impl Client {
         Ok(Driver { name: field(0), version: field(1), firmware: field(2), bus: field(3) })
     }
 
-    /// Number of names in a set.
+    /// Number of names in the set `set`.
     fn count(&mut self, interface: &Interface, set: u32) -> Result<usize, Error> {
         // Layout: command, reserved, a mask of 64 bits, and one number for the one bit set.
         let mut buffer = [ETHTOOL_GSSET_INFO, 0, 1 << set, 0, 0];
@@ -113,8 +115,8 @@ impl Client {
         Ok(octets.chunks_exact(NAME).map(text).collect())
     }
 
-    /// The driver's own counters by name (`ethtool -S`). Empty if the driver has none. Their meaning, and whether they
-    /// exist per queue, depends on the driver. The kernel's own counters are in [`Client::queue_statistics`].
+    /// The driver's own counters by name (`ethtool -S`). Empty if the driver has none. Their meaning depends on the
+    /// driver, and so does whether they exist per queue. The kernel's own counters are in [`Client::queue_statistics`].
     pub fn driver_statistics(&mut self, interface: &Interface) -> Result<BTreeMap<String, u64>, Error> {
         let names = self.names(interface, ETH_SS_STATS)?;
         if names.is_empty() {
@@ -130,7 +132,7 @@ impl Client {
         Ok(names.into_iter().zip(counts).collect())
     }
 
-    /// The driver's private flags (at most 32), by the names that the driver gives them.
+    /// The driver's private flags (at most 32), by the driver's names.
     pub fn private_flags(&mut self, interface: &Interface) -> Result<BTreeMap<String, bool>, Error> {
         let names = self.names(interface, ETH_SS_PRIV_FLAGS)?;
         if names.is_empty() {
@@ -160,7 +162,7 @@ impl Client {
         Ok(names.into_iter().enumerate().filter(|(_, name)| !name.is_empty()).map(feature).collect())
     }
 
-    /// The queue of each entry of the indirection table of receive side scaling.
+    /// The receive queue in each entry of the indirection table of receive side scaling.
     pub fn rss_table(&mut self, interface: &Interface) -> Result<Vec<u32>, Error> {
         // Layout: command and size. For size 0, the kernel returns the size and writes no table.
         let mut buffer = vec![ETHTOOL_GRXFHINDIR, 0];
@@ -185,8 +187,8 @@ impl Client {
         Ok(buffer[46])
     }
 
-    /// Reads the words of a structure. The first word is the command. The longest such structure is `struct
-    /// ethtool_coalesce`.
+    /// Reads a structure of the ioctl as 32-bit words. The first word is the command. The longest such structure is
+    /// `struct ethtool_coalesce`.
     pub(super) fn words(&mut self, interface: &Interface, command: u32) -> Result<[u32; COALESCE], Error> {
         let mut buffer = [0; COALESCE];
         buffer[0] = command;
@@ -194,7 +196,7 @@ impl Client {
         Ok(buffer)
     }
 
-    /// Reads or writes the interrupt moderation of these queues, with one structure per queue.
+    /// Reads or writes the interrupt moderation of the queues `queues`, with one structure per queue.
     pub(super) fn queue_structures(
         &mut self,
         interface: &Interface,
@@ -222,7 +224,7 @@ fn octets(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Parses a text that ends at a zero byte or at the end of the field.
+/// Parses a string that ends at a zero byte or at the end of the field.
 fn text(octets: &[u8]) -> String {
     let end = octets.iter().position(|octet| *octet == 0).unwrap_or(octets.len());
     String::from_utf8_lossy(&octets[..end]).trim().to_owned()

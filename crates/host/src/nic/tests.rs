@@ -9,7 +9,7 @@ use super::numbers::read;
 use super::*;
 use crate::testing::{in_own_namespace, ip, tap};
 
-/// Parses a group from a reply of Linux 6.18 for virtio-net, after both headers.
+/// Parses a group from a reply of Linux 6.18 for virtio-net. `reply` lacks the two headers.
 fn recorded<G: Numbers>(reply: &[u8]) -> G {
     read(attributes(&reply[message::HEAD..]))
 }
@@ -68,7 +68,7 @@ fn words_are_fields() {
     assert_eq!(pause, Pause { autoneg: Some(false), rx: Some(true), tx: Some(false) });
 }
 
-/// The ioctl, which is used if the kernel's netlink lacks the group, gives the same result.
+/// The ioctl, which is used if the kernel lacks the netlink command, gives the same result as netlink.
 #[test]
 fn both_ways_say_the_same() {
     in_own_namespace(|| {
@@ -118,8 +118,8 @@ fn a_veth_is_set_and_read_back() {
     });
 }
 
-/// The driver of a tap device accepts at most 64 frames (drivers/net/tun.c, `tun_set_coalesce`). Reading back shows the
-/// value in force. The error for an unsupported field names the field.
+/// The driver of a tap device accepts at most 64 frames (drivers/net/tun.c, `tun_set_coalesce`). Reading the setting
+/// back shows the value in force. The error for an unsupported field names the field.
 #[test]
 fn a_driver_that_moderates_rounds_and_refuses() {
     in_own_namespace(|| {
@@ -186,7 +186,7 @@ fn a_renamed_interface_is_found_and_a_deleted_one_is_not() {
     });
 }
 
-/// A thread in another namespace gets its own client. The same client is reused while the namespace stays the same.
+/// A thread in another network namespace gets another client. The client is reused while the namespace stays the same.
 #[test]
 fn each_namespace_has_its_client() {
     let shared = Shared::default();
@@ -200,8 +200,8 @@ fn each_namespace_has_its_client() {
     assert_eq!(shared.with(|client| client.interface("lo")).unwrap(), loopback);
 }
 
-/// Without the capability, a change is rejected; after it is restored, the change succeeds. This needs a new socket,
-/// because the old one was opened without the capability.
+/// Without the capability, a change is rejected; after the capability is restored, the change succeeds. The second
+/// change needs a new socket, because the first socket was opened without the capability.
 #[test]
 fn a_capability_that_is_set_aside_and_taken_up() {
     in_own_namespace(|| {
@@ -219,7 +219,8 @@ fn a_capability_that_is_set_aside_and_taken_up() {
     });
 }
 
-/// A dump takes one send and one receive, as the bare system calls show. The test prints how much time the client adds.
+/// A dump takes one send and one receive, which the bare system calls confirm. The test prints how much time the client
+/// adds.
 #[test]
 fn a_dump_costs_one_send_and_one_receive() {
     in_own_namespace(|| {

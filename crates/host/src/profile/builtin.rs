@@ -1,4 +1,4 @@
-//! The profiles that come with Apus: the files in `profiles/`.
+//! The built-in profiles: the files in `profiles/`.
 
 /// The names of the built-in profiles.
 pub(super) const NAMES: [&str; 5] = ["base", "poll", "interrupt", "kvm-host", "powersave"];

@@ -1,4 +1,4 @@
-//! The format of a profile: TOML in which every key must be known.
+//! The format of a profile: TOML in which unknown keys are errors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,13 +9,13 @@ use toml::Spanned;
 
 use super::Error;
 
-/// The contents of a profile's file.
+/// The contents of a profile file.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileFile {
     /// The purpose of the profile, in one line.
     pub summary: String,
-    /// Profiles to apply before this one, by name, or by a path relative to this file.
+    /// Profiles that are applied before this one, each given by its name, or by a path relative to this file.
     #[serde(default)]
     pub include: Vec<Spanned<String>>,
     /// Values of variables. In this file and in included files, `{NAME}` is replaced by the value of `NAME`. A profile
@@ -25,26 +25,26 @@ pub struct ProfileFile {
     /// Kernel parameters: `"kernel.nmi_watchdog" = 0`.
     #[serde(default)]
     pub sysctl: BTreeMap<String, Spanned<Scalar>>,
-    /// Files below /sys and /proc, with their values.
+    /// Files below /sys and /proc, with the values to write.
     #[serde(default)]
     pub sysfs: BTreeMap<String, Spanned<Scalar>>,
-    /// Settings of CPUs, selected by `all`, `isolated`, `housekeeping` or a list.
+    /// Settings of CPUs. The key selects the CPUs: `all`, `isolated`, `housekeeping` or a list.
     #[serde(default)]
     pub cpus: BTreeMap<String, CpuSection>,
-    /// Settings of the whole machine.
+    /// Settings of turbo, of exit latency for all CPUs, and of the uncore.
     #[serde(default)]
     pub power: PowerSection,
-    /// CPUs for interrupts.
+    /// The CPUs that may handle interrupts.
     #[serde(default)]
     pub interrupts: InterruptSection,
-    /// CPUs for kernel work that is not bound to a CPU.
+    /// The CPUs on which kernel work that is not bound to a CPU may run.
     #[serde(default)]
     pub workqueues: WorkqueueSection,
-    /// Settings of threads, selected by the beginning of their name, or by a pattern: `irq/*-mlx5*`.
+    /// Settings of threads. The key is the beginning of their name, or a pattern such as `irq/*-mlx5*`.
     #[serde(default)]
     pub threads: BTreeMap<String, ThreadSection>,
-    /// Settings of interfaces, selected by name, by a pattern (`ens*`; `*` means the interfaces that the user named, or
-    /// else all with a device), or by driver (`driver:ice`).
+    /// Settings of interfaces. The key is a name, a pattern such as `ens*`, or a driver (`driver:ice`). The pattern `*`
+    /// means the interfaces that the user named, or else all interfaces with a device.
     #[serde(default)]
     pub network: BTreeMap<String, NetworkSection>,
     /// Settings of memory.
@@ -58,15 +58,15 @@ pub struct ProfileFile {
     pub kernel: KernelSection,
 }
 
-/// A number, a text or a boolean.
+/// A number, a string or a boolean.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Scalar {
-    /// A boolean, which the kernel writes as 0 or 1.
+    /// A boolean, which becomes 0 or 1 for the kernel.
     Boolean(bool),
     /// A whole number.
     Number(i64),
-    /// A text.
+    /// A string.
     Text(String),
 }
 
@@ -86,15 +86,15 @@ impl fmt::Display for Scalar {
 pub struct CpuSection {
     /// The name of the frequency governor.
     pub governor: Option<Spanned<String>>,
-    /// The lowest frequency: the hardware's `min`, `max` or `base`, or a value such as `2.1GHz`.
+    /// The minimum frequency: the hardware's `min`, `max` or `base` frequency, or a value such as `2.1GHz`.
     pub min_frequency: Option<Spanned<String>>,
-    /// The highest frequency: the hardware's `min`, `max` or `base`, or a value such as `2.1GHz`.
+    /// The maximum frequency: the hardware's `min`, `max` or `base` frequency, or a value such as `2.1GHz`.
     pub max_frequency: Option<Spanned<String>>,
-    /// The energy-performance preference.
+    /// The energy-performance preference: a word, or a number from 0 to 255.
     pub preference: Option<Spanned<Scalar>>,
-    /// Longest exit latency, such as `20us`: idle states with a longer one are disabled.
+    /// Maximum exit latency, such as `20us`. Idle states with a longer exit latency are disabled.
     pub idle_latency: Option<Spanned<String>>,
-    /// PM QoS: the allowed exit latency. `none` for no limit, `0us` to poll.
+    /// The exit latency allowed by PM QoS, such as `20us`. `none` means no limit, `0us` makes idle CPUs poll.
     pub resume_latency: Option<Spanned<String>>,
 }
 
@@ -102,13 +102,13 @@ pub struct CpuSection {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PowerSection {
-    /// Whether frequencies above the nominal one are allowed.
+    /// Whether frequencies above the nominal frequency are allowed.
     pub turbo: Option<Spanned<bool>>,
-    /// The exit latency allowed for all CPUs. A background process keeps the request in force.
+    /// The exit latency allowed for all CPUs, or `none`. A background process keeps the request in force.
     pub latency: Option<Spanned<String>>,
-    /// The lowest frequency of the uncore: `min`, `max`, or a value such as `2.1GHz`.
+    /// The minimum frequency of the uncore: `min`, `max`, or a value such as `2.1GHz`.
     pub uncore_min: Option<Spanned<String>>,
-    /// The highest frequency of the uncore: `min`, `max`, or a value such as `2.1GHz`.
+    /// The maximum frequency of the uncore: `min`, `max`, or a value such as `2.1GHz`.
     pub uncore_max: Option<Spanned<String>>,
 }
 
@@ -128,9 +128,9 @@ pub struct InterruptSection {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkqueueSection {
-    /// CPUs for all unbound work.
+    /// CPUs for all work that is not bound to a CPU.
     pub cpus: Option<Spanned<String>>,
-    /// CPUs for writeback.
+    /// CPUs for writing dirty pages back to disk (the workqueue `writeback`).
     pub writeback: Option<Spanned<String>>,
 }
 
@@ -140,11 +140,11 @@ pub struct WorkqueueSection {
 pub struct ThreadSection {
     /// CPUs on which the threads may run.
     pub cpus: Option<Spanned<String>>,
-    /// The scheduling class: `fifo 2`, `other 0`.
+    /// The scheduling class with its priority or nice value, such as `fifo 2` or `other 0`.
     pub class: Option<Spanned<String>>,
 }
 
-/// Fields of a group, such as `{ rx-usecs = 0 }`.
+/// Fields of a setting with their values, such as `{ rx-usecs = 0 }`.
 pub type Fields = BTreeMap<String, Scalar>;
 
 /// The section `[network.…]`.
@@ -153,22 +153,22 @@ pub type Fields = BTreeMap<String, Scalar>;
 pub struct NetworkSection {
     /// Interrupt coalescing of the device.
     pub coalesce: Option<Spanned<Fields>>,
-    /// Interrupt coalescing per queue, by `0` or `0-3`.
+    /// Interrupt coalescing of single queues. The key is a queue number or a range: `0` or `0-3`.
     #[serde(default)]
     pub coalesce_queue: BTreeMap<String, Spanned<Fields>>,
     /// Sizes of the descriptor rings.
     pub rings: Option<Spanned<Fields>>,
-    /// Numbers of queues.
+    /// Numbers of receive, transmit and combined queues.
     pub channels: Option<Spanned<Fields>>,
     /// Offloads to turn on or off.
     pub features: Option<Spanned<Fields>>,
-    /// Flags of the driver to turn on or off.
+    /// The driver's private flags to turn on or off.
     pub private_flags: Option<Spanned<Fields>>,
     /// Ethernet flow control.
     pub pause: Option<Spanned<Fields>>,
-    /// NAPI settings of all receive queues. Times may have a unit.
+    /// NAPI settings of all receive queues. Times may have a unit, such as `200us`.
     pub napi: Option<Spanned<Fields>>,
-    /// CPUs for receive packet steering; `none` turns it off.
+    /// CPUs to which receive packet steering passes packets; `none` turns steering off.
     pub rps_cpus: Option<Spanned<String>>,
 }
 
@@ -176,18 +176,18 @@ pub struct NetworkSection {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemorySection {
-    /// Mode of transparent huge pages: always, madvise, never.
+    /// Mode of transparent huge pages: `always`, `madvise` or `never`.
     pub transparent_huge_pages: Option<Spanned<String>>,
     /// When the kernel may compact memory to make transparent huge pages.
     pub defrag: Option<Spanned<String>>,
-    /// Merging of equal pages: 0, 1 or 2.
+    /// Merging of identical pages: 0, 1 or 2.
     pub same_page_merging: Option<Spanned<Scalar>>,
-    /// Pools of huge pages.
+    /// The pools of huge pages to reserve.
     #[serde(default)]
     pub huge_pages: Vec<Spanned<HugePageSection>>,
 }
 
-/// The section `[[memory.huge_pages]]`.
+/// A section `[[memory.huge_pages]]`: one pool of huge pages.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HugePageSection {
@@ -203,7 +203,7 @@ pub struct HugePageSection {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpusetSection {
-    /// The name of the control group.
+    /// Name of the control group that becomes the partition.
     pub name: Spanned<String>,
     /// The CPUs of the partition.
     pub cpus: Spanned<String>,
@@ -218,32 +218,32 @@ pub struct KernelSection {
     pub arguments: Vec<Spanned<String>>,
 }
 
-/// A profile file that was read, with its text, so that errors can name file and line.
+/// A profile file that was read. It keeps the file's text, so that errors can name file and line.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Layer {
     /// Name of the profile, for messages.
     pub name: String,
-    /// Folder of the profile, to find included files. `None` for a built-in profile.
+    /// Folder of the profile, in which relative paths of included files start. `None` for a built-in profile.
     pub folder: Option<PathBuf>,
-    /// Contents of the profile's file.
+    /// Parsed contents of the profile file.
     pub file: ProfileFile,
     text: String,
 }
 
-/// Variables, by their name.
+/// The values of variables, by name.
 pub type Variables = BTreeMap<String, String>;
 
-/// The part of a file that is read before its variables are known.
+/// The part of a profile file that is read before its variables are replaced.
 #[derive(Deserialize)]
 struct Head {
     #[serde(default)]
     variables: BTreeMap<String, Spanned<Scalar>>,
 }
 
-/// Variables whose values depend on the machine. They are filled in later.
+/// Variables whose values depend on the machine. They are replaced when the profile is resolved.
 pub(super) const OF_MACHINE: [&str; 2] = ["isolated", "housekeeping"];
 
-/// Returns an error for an invalid name of a variable, or for a value that could change the syntax of the file.
+/// Returns an error if the name of a variable is invalid, or if its value could change the syntax of the file.
 pub(super) fn check_variable(name: &str, value: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || !name.chars().all(plain) {
@@ -259,12 +259,12 @@ pub(super) fn check_variable(name: &str, value: &str) -> Result<(), String> {
 }
 
 impl Layer {
-    /// Reads the text of a profile.
+    /// Parses the text of a profile.
     pub fn parse(name: &str, folder: Option<&Path>, text: &str) -> Result<Self, Error> {
         Self::parse_with(name, folder, text, &Variables::new())
     }
 
-    /// Reads the text of a profile. The variables in `outer` override those of the profile.
+    /// Parses the text of a profile. The variables in `outer` override those of the profile.
     pub fn parse_with(name: &str, folder: Option<&Path>, text: &str, outer: &Variables) -> Result<Self, Error> {
         // A text that is not TOML gives an error below, with its position.
         let own = toml::from_str::<Head>(text).map(|head| head.variables).unwrap_or_default();
@@ -287,8 +287,8 @@ impl Layer {
         Ok(Self { name: name.into(), folder: folder.map(Path::to_owned), file, text: text.into() })
     }
 
-    /// Makes a layer from a profile that is part of a larger file with the text `text`. Paths of included files are
-    /// relative to `folder`.
+    /// Makes a layer from a profile that is part of a larger file. `text` is the text of the larger file. Paths of
+    /// included files are relative to `folder`.
     pub fn within(name: &str, folder: Option<&Path>, text: &str, file: ProfileFile) -> Self {
         Self { name: name.into(), folder: folder.map(Path::to_owned), file, text: text.into() }
     }

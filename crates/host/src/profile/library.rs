@@ -1,4 +1,4 @@
-//! The sources of profiles: a file by path, the site's own profiles by name, and the built-in ones.
+//! Finds profiles: a file by its path, a profile of the site by its name, or a built-in profile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,8 +11,8 @@ use super::{Error, Profile, builtin};
 
 /// The available profiles, and values for their variables.
 ///
-/// A name means the site's file `FOLDER/NAME.toml`, or else the built-in profile. A path (which contains a slash or
-/// ends in `.toml`) means that file. A site's file may include the built-in profile of the same name.
+/// A name means the site's file `FOLDER/NAME.toml`, or else the built-in profile. A string that contains a slash or
+/// ends in `.toml` is the path of a file. A site's file may include the built-in profile of the same name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Library {
     folder: PathBuf,
@@ -22,13 +22,13 @@ pub struct Library {
 /// The folder with a site's own profiles.
 const FOLDER: &str = "etc/apus/profiles";
 
-/// The longest profile that is read. A profile is a few pages of text; the longest built-in one has 2 kB.
+/// Maximum size of a profile in bytes. A profile is a few pages of text; the longest built-in profile has 2 kB.
 const LONGEST: u64 = 1 << 20;
 
-/// The largest number of included files, so that every tree of includes ends.
+/// Maximum number of files that one profile can consist of, so that loading always ends.
 const MOST_LAYERS: usize = 64;
 
-/// Which profile is loaded: a file or a built-in one.
+/// Identifies a profile: a file or a built-in profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Id {
     Builtin(String),
@@ -48,9 +48,9 @@ struct Source {
 struct Loading {
     layers: Vec<Layer>,
     done: Vec<Id>,
-    /// The chain of profiles from the named one to the one that is being read.
+    /// The chain of includes from the requested profile to the one that is being read.
     chain: Vec<(Id, String)>,
-    /// The variables that were defined so far.
+    /// The variables that the loaded profiles define so far.
     defined: BTreeSet<String>,
     notes: Vec<String>,
 }
@@ -61,14 +61,15 @@ impl Library {
         Self { folder: root.join(FOLDER), variables: Variables::new() }
     }
 
-    /// The same library, with these values for variables.
+    /// Sets the values of variables, which override those of the profiles.
     #[must_use]
     pub fn with(mut self, variables: Variables) -> Self {
         self.variables = variables;
         self
     }
 
-    /// The site's profiles and the built-in ones, each with its summary, or with the reason why it cannot be read.
+    /// The names of the site's profiles and the built-in ones, each with its summary or the reason why it cannot be
+    /// read.
     pub fn list(&self) -> Vec<(String, Result<String, Error>)> {
         let mut names: BTreeSet<String> = BTreeSet::new();
         for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
@@ -184,15 +185,15 @@ impl Library {
     }
 }
 
-/// Whether a text can be a profile's name.
+/// Whether a string can be the name of a profile.
 fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0'])
 }
 
-/// Reads a profile's file without blocking. Returns an error for a file that is not a regular file or is too long.
+/// Reads a profile's file without blocking. Returns an error if it is not a regular file or is too long.
 ///
-/// A profile that is found by name is applied without the user having seen its path. So it must belong to root or to
-/// this user, and nobody else may be able to write to it.
+/// If a profile is found by name, it is applied although the user has not seen its path. So such a file must belong to
+/// root or to this user, and nobody else may be able to write to it.
 fn read(path: &Path, by_name: bool) -> io::Result<(String, Id)> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -219,7 +220,7 @@ fn read(path: &Path, by_name: bool) -> io::Result<(String, Id)> {
     Ok((text, Id::File { device: found.dev(), inode: found.ino() }))
 }
 
-/// Reads variables as they are set on a command line: `NAME=VALUE`.
+/// Parses variables that were set on a command line as `NAME=VALUE`.
 pub fn variables(words: &[String]) -> Result<Variables, Error> {
     let one = |word: &String| {
         let wrong = |why: &str| Error { place: format!("--set {word}"), why: why.into() };

@@ -1,4 +1,4 @@
-//! Profiles: the settings of a machine for a purpose, independent of any particular machine.
+//! Profiles: settings for a purpose, independent of any particular machine.
 //!
 //! A profile is a TOML file ([`ProfileFile`] lists its keys); a [`Library`] finds it. A profile may include other
 //! profiles; these are applied first, and the including profile overrides them. [`Profile::resolve`] makes a plan for
@@ -31,9 +31,9 @@ pub struct Profile {
     pub name: String,
     /// The purpose of the profile, in one line.
     pub summary: String,
-    /// The files of the profile; included ones come first.
+    /// The files of the profile; included files come first.
     pub layers: Vec<Layer>,
-    /// Notes on where the profile's files were found.
+    /// Notes on the profile's files, such as a site's file that replaces a built-in profile.
     pub notes: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ impl Profile {
         Library::below(Path::new("/")).within(layer)
     }
 
-    /// Loads a profile by its name, or a file by its path (which ends in `.toml` or contains a slash).
+    /// Loads a profile by its name, or by the path of its file (a path ends in `.toml` or contains a slash).
     pub fn load(name: &str) -> Result<Self, Error> {
         Library::below(Path::new("/")).load(name)
     }

@@ -1,4 +1,4 @@
-//! Fixed frequencies of cores and of the uncore.
+//! Plans fixed frequencies of cores and of the uncore.
 
 use units::Hertz;
 
@@ -14,21 +14,22 @@ use crate::transaction::Plan;
 pub struct Power {
     /// The cores whose frequency is fixed.
     pub cpus: CpuSet,
-    /// The frequency of these cores. `None` does not change it.
+    /// The fixed frequency of the cores. `None` leaves it unchanged.
     pub frequency: Option<Hertz>,
-    /// The frequency of the uncore of all dies. `None` does not change it.
+    /// The fixed frequency of the uncore of all dies. `None` leaves it unchanged.
     pub uncore: Option<Hertz>,
-    /// The interface to use.
+    /// The interface through which the frequencies are fixed.
     pub via: Via,
 }
 
 units::named! {
-    /// The interface by which a frequency is fixed.
+    /// The interface through which a frequency is fixed.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Via {
-        /// Registers: the HWP request (0x774) of each core, and the uncore ratio limit (0x620) of each die.
+        /// Model-specific registers: the HWP request (0x774) of each core, and the uncore ratio limit (0x620) of each
+        /// die.
         Hwp = "hwp",
-        /// The kernel: the limits of the frequency policies and of the uncore's domains.
+        /// The kernel's files: the limits of the frequency policies and of the uncore domains.
         Cpufreq = "cpufreq",
     }
 }
@@ -49,7 +50,7 @@ impl Power {
         }
     }
 
-    /// Changes in the plan that were not requested: a frequency policy has one frequency for all of its CPUs.
+    /// Notes on other CPUs whose frequency changes too, because all CPUs of a frequency policy have the same frequency.
     pub fn notes(&self, access: &Access) -> Result<Vec<String>, Error> {
         let mut notes = Vec::new();
         if self.frequency.is_none() || self.via == Via::Hwp {

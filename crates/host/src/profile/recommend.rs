@@ -1,4 +1,4 @@
-//! Recommends a built-in profile for a machine, from its hardware and the programs that run on it.
+//! Recommends a built-in profile for a machine, based on its hardware and on the programs that run on it.
 
 use crate::facts::CpuSet;
 use crate::knob::{Access, Error, online};
@@ -8,7 +8,7 @@ use crate::knob::{Access, Error, online};
 pub struct Recommendation {
     /// The name of the profile.
     pub profile: &'static str,
-    /// The CPUs that the profile would treat as isolated.
+    /// The CPUs that the kernel has isolated, to which the profile would apply.
     pub isolated: CpuSet,
     /// The observations that support the recommendation, each with the file that shows it.
     pub reasons: Vec<String>,
@@ -16,7 +16,7 @@ pub struct Recommendation {
     pub others: Vec<(&'static str, String)>,
 }
 
-/// Drivers that give a device to a user-space program (DPDK, "Linux Drivers"). vfio-pci can also give it to a guest.
+/// Drivers that hand a device to a user-space program (DPDK, "Linux Drivers"). vfio-pci can also hand it to a guest.
 const USER_SPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
 const INTERFACES: &str = "/sys/class/net";
@@ -25,18 +25,18 @@ const INTERFACES: &str = "/sys/class/net";
 struct Seen {
     isolated: CpuSet,
     online: CpuSet,
-    /// The file that shows that virtual machines run. `None` if none run.
+    /// The file which shows that virtual machines run. `None` if none run.
     guests: Option<String>,
-    /// Network devices that belong to a user-space program.
+    /// Network devices that a user-space program can use, each with its driver.
     user_space: Vec<String>,
-    /// Interfaces of the kernel that have a device.
+    /// Names of the kernel's network interfaces that have a device.
     interfaces: Vec<String>,
     battery: Option<String>,
-    /// Whether this machine is a guest itself.
+    /// Whether this machine is itself a guest.
     is_guest: bool,
 }
 
-/// Chooses the profile that fits the machine. Changes nothing, and needs no privilege.
+/// Chooses the profile that fits the machine. Changes nothing, and needs no privileges.
 pub fn recommend(access: &Access) -> Result<Recommendation, Error> {
     let seen = Seen::look(access)?;
     let profile = seen.choose();
@@ -102,7 +102,7 @@ impl Seen {
         })
     }
 
-    /// The first profile that fits, from the most specific to the most general.
+    /// The first profile that fits the machine. Specific profiles are tried before general ones.
     fn choose(&self) -> &'static str {
         if !self.isolated.is_empty() && self.guests.is_some() {
             "kvm-host"

@@ -1,12 +1,12 @@
-//! Other programs that change the same settings and would undo a profile.
+//! Detects other programs that change the same settings and would undo a profile.
 
 use crate::knob::{Access, AnySetting, Error};
 use crate::transaction::Plan;
 
-/// A program that works against a plan, and what to do about it.
+/// A program that may undo settings of a plan, and what to do about it.
 struct Rival {
     name: &'static str,
-    /// How the running program can be recognized: by the name of its process (15 characters, proc_pid_comm(5)), or by a
+    /// How to recognize that the program runs: by the name of its process (15 characters, proc_pid_comm(5)), or by a
     /// file that it creates.
     shows: Shows,
     touches: fn(&AnySetting) -> bool,
@@ -70,8 +70,8 @@ const RIVALS: [Rival; 6] = [
     },
 ];
 
-/// The running programs that would undo settings of `plan` on this machine. Each text names the program, what it does,
-/// and what to do about it. Empty if there are none.
+/// The running programs that would undo settings of `plan` on this machine. Each string names the program, what it
+/// does, and what to do about it. Empty if there are no such programs.
 pub fn rivals(access: &Access, plan: &Plan) -> Result<Vec<String>, Error> {
     let mut running = Vec::new();
     for process in access.numbered("/proc", "")? {

@@ -1,4 +1,4 @@
-//! Takes the files, the outputs and the threads, masks them, and records what was looked for.
+//! Collects the files, command outputs and threads of a snapshot, masks them, and records which paths were looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -11,10 +11,10 @@ use crate::facts::{
     raw_messages, thread_files,
 };
 
-/// The longest text that is not a table.
+/// Maximum size in bytes of a text file that is not a table.
 const TEXT_LIMIT: usize = 8 << 20;
-/// The standard part of a configuration space. The capability Device Serial Number, which comes after it, contains a
-/// MAC address (PCI Express Base Specification, 7.9.3).
+/// Number of bytes that are kept of a PCI configuration space. They are its standard part; after it comes the
+/// capability Device Serial Number, which contains a MAC address (PCI Express Base Specification, 7.9.3).
 const CONFIG: usize = 256;
 
 struct Collector<'a> {
@@ -71,7 +71,7 @@ pub(super) fn take(root: &Root, plan: Plan) -> Snapshot {
 }
 
 impl Collector<'_> {
-    /// Takes all counters.
+    /// Collects all counters, for the first reading if `place` is empty, or for the second one if it is `again/`.
     fn counters(&mut self, place: &str) {
         for one in wanted().filter(|one| one.twice) {
             self.take(&one, "", place);
@@ -97,7 +97,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Takes the parts that are not files.
+    /// Collects the parts that do not come from files.
     fn outputs(&mut self) {
         if let Fact::Known { value, .. } = raw_messages() {
             self.text("commands/dmesg", messages(&value));
@@ -121,8 +121,8 @@ impl Collector<'_> {
         }
     }
 
-    /// Takes the parts of another snapshot that are not files. The other snapshot may have been taken with `--unmask`,
-    /// or by another tool.
+    /// Copies the parts of another recording that did not come from files, and masks them. The other recording may have
+    /// been taken with `--unmask`, or by another tool.
     fn recorded_outputs(&mut self) {
         for place in ["", "again/"] {
             for folder in ["commands", "tasks", "msr"] {
@@ -224,7 +224,7 @@ impl Collector<'_> {
         self.text(&format!("{place}{path}"), masked);
     }
 
-    /// Whether reading `path` would interrupt a CPU that must be spared.
+    /// Whether reading `path` could interrupt one of the CPUs in `spared`.
     fn would_disturb(&self, how: How, path: &str) -> bool {
         if self.spared.is_empty() {
             return false;
@@ -287,14 +287,14 @@ impl Collector<'_> {
     }
 }
 
-/// The kernel messages that rules use.
+/// Keeps only the kernel messages that rules use.
 fn messages(text: &str) -> String {
     let kept = text.lines().filter(|line| crate::facts::message_matters(line));
     kept.filter_map(mask::message).map(|line| line + "\n").collect()
 }
 
-/// The present time in the form `2026-11-22T00:31:42Z` (RFC 3339), computed with the inverse of days-from-civil: Howard
-/// Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+/// The current time in the form `2026-11-22T00:31:42Z` (RFC 3339). Source of the algorithm, whose inverse is
+/// days-from-civil: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 fn now() -> String {
     let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |span| span.as_secs());
     let (days, rest) = (seconds / 86_400, seconds % 86_400);

@@ -1,5 +1,5 @@
-//! The parts of a snapshot that are not files, written in the form in which the usual tools print them, so that one
-//! reader serves all recordings.
+//! Writes the parts of a snapshot that do not come from files. They have the form in which the usual tools print them,
+//! so the same reader serves all recordings.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -7,7 +7,7 @@ use std::fmt::{Display, Write};
 use crate::facts::{Coalescing, DimLevel, Ethtool, Fact, Feature, MemoryModule, Queues, Why, printed, printed_size};
 use crate::nic::{Field, Numbers};
 
-/// The outputs of ethtool for one interface: commands and texts.
+/// What ethtool would print for one interface: pairs of a command and its output.
 pub(super) fn ethtool(name: &str, said: &Ethtool, queues: &Queues) -> Vec<(String, String)> {
     let mut all = Vec::new();
     let mut put = |command: String, text: Option<String>| all.extend(text.map(|text| (command, text)));
@@ -84,7 +84,8 @@ pub(super) fn ethtool(name: &str, said: &Ethtool, queues: &Queues) -> Vec<(Strin
     all
 }
 
-/// The text of a known fact. If the driver refused, the text of the refusal; otherwise nothing.
+/// The output for a known fact. If the driver does not support the query, the output is an error; if the fact is
+/// unknown for another reason, there is none.
 fn answered<T>(fact: &Fact<T>, write: impl FnOnce(&T) -> String) -> Option<String> {
     match fact {
         Fact::Known { value, .. } => Some(write(value)),

@@ -1,8 +1,8 @@
 //! A host's state in one file, which can be examined on another machine.
 //!
 //! `paths.txt` lists what is taken. The script `tools/apus-snapshot.sh` contains the same list (a test compares them),
-//! so both take the same files. Size and time are bounded. A snapshot contains no secrets: only listed files are taken.
-//! Of a text that can contain secrets, such as a command line, only known harmless parts are kept (`kept.txt`). Only
+//! so both take the same files. Size and time are bounded. A snapshot contains no secrets: only listed files are taken,
+//! and only the known harmless parts (`kept.txt`) of a file that can contain secrets, such as a command line. Only
 //! kernel messages that rules need are kept. MAC addresses and serial numbers are masked by default.
 //!
 //! ```text
@@ -37,8 +37,8 @@ pub struct Plan {
     pub interval: Nanos,
     /// Whether to keep MAC addresses and serial numbers.
     pub unmask: bool,
-    /// Whether to also record model-specific registers and the files that the kernel fills from them. This interrupts
-    /// every CPU.
+    /// Whether to also record model-specific registers, and the files whose values the kernel reads from such
+    /// registers. This interrupts every CPU.
     pub msrs: bool,
     /// Whether to sample sockets, queueing disciplines and NAPI instances between the two readings, for `apus
     /// diagnose`.
@@ -46,7 +46,7 @@ pub struct Plan {
 }
 
 impl Default for Plan {
-    /// Readings three seconds apart, masked, without registers.
+    /// Two readings three seconds apart, masked, without model-specific registers.
     fn default() -> Self {
         Self { interval: Nanos::from_secs(3), unmask: false, msrs: false, watch: false }
     }
@@ -59,17 +59,17 @@ pub struct Snapshot {
     complete: bool,
 }
 
-/// The largest size of a snapshot before it is packed.
+/// Maximum size of a snapshot in bytes, before compression.
 const SIZE_LIMIT: usize = 192 << 20;
 
 impl Snapshot {
-    /// Takes a snapshot of this host, which lasts a little longer than `plan.interval`. During this time the calling
-    /// thread stays on housekeeping CPUs, and no isolated CPU is interrupted unless the plan allows it.
+    /// Takes a snapshot of this host, which takes a little longer than `plan.interval`. Meanwhile, the calling thread
+    /// stays on housekeeping CPUs, and no isolated CPU is interrupted unless the plan allows it.
     pub fn take(plan: Plan) -> Self {
         collect::take(&Root::live(), plan)
     }
 
-    /// Takes a snapshot of a folder or an archive. Its counters are read once.
+    /// Takes a snapshot from a folder or an archive. Its counters are read once.
     pub fn of(root: &Root, plan: Plan) -> Self {
         collect::take(root, plan)
     }
@@ -84,7 +84,7 @@ impl Snapshot {
         self.complete
     }
 
-    /// Size of the snapshot in bytes before it is packed.
+    /// Size of the snapshot in bytes, before compression.
     pub fn size(&self) -> usize {
         self.files.values().map(Vec::len).sum()
     }

@@ -1,4 +1,4 @@
-//! The least that a machine's model charges for each thing: powers in microwatts, energies in femtojoules.
+//! The prices that the bound takes from a machine's model: minimum powers in microwatts and energies in femtojoules.
 
 use units::{Cycles, Hertz, Nanos};
 
@@ -9,34 +9,35 @@ use crate::hw::pstate::PStateModel;
 use crate::scenario::{Host, Scenario, Worker};
 use crate::world::BURST;
 
-/// The largest number of frequencies that are considered. If the processor has more, neighbours are merged into one
-/// that has the power of the lower and the speed of the higher.
+/// The maximum number of frequencies that the bound considers. If the processor has more, neighbouring frequencies are
+/// merged into one entry that has the power of the lower and the speed of the higher.
 const FREQUENCIES: u64 = 512;
-/// A core that is stalled by a frequency change draws less than one that polls. These are the weights, in percent, with
-/// which the price of being awake is lowered for that; see [`Machine::stalls`].
+/// Percentages of the stall savings by which the price of being awake is lowered; see [`Machine::stalls`]. A core that
+/// is stalled by a frequency change draws less power than one that polls.
 const SHARES: [u64; 4] = [0, 50, 80, 95];
-/// Lengths of the parts of the window in which work must be done, as multiples of the time that a packet can wait.
+/// Lengths of the parts into which [`Machine::work`] divides the window, as multiples of the time that a packet can
+/// wait.
 const PARTS: [u64; 3] = [8, 32, 128];
-/// If stalls could save at least this share of the base power, the savings are computed more precisely.
+/// If stalls could save more than this share of the base power, all [`SHARES`] are tried; otherwise only 0 %.
 const STALLS_MATTER: f64 = 1e-3;
 
 /// The prices and speeds of a machine that the bound needs.
 #[derive(Debug)]
 pub struct Machine {
-    /// The least power that a core ever draws, in microwatts.
+    /// The lowest power that a core ever draws, in microwatts.
     pub base: f64,
     /// Time from taking a packet to the end of this packet's work, at the highest frequency.
     pub shortest_service: Nanos,
-    /// Whether packets are sent on.
+    /// Whether the software forwards the packets.
     pub sends: bool,
-    /// Cycles per packet, including its share of a full batch.
+    /// Cycles per packet, including the packet's share of the cycles of a full batch.
     batched: f64,
     prices: Prices,
-    /// Power and speed (in cycles per nanosecond) of a running core. The least power is combined with the highest
-    /// speed.
+    /// Power (in microwatts) and speed (in cycles per nanosecond) of a running core, one pair per frequency. A merged
+    /// frequency has the lower power and the higher speed.
     running: Vec<(f64, f64)>,
-    /// For frequency changes: how much less a core draws during the stall than while polling (microwatts), how long a
-    /// stall lasts (ns), and the largest share of time that stalls can take.
+    /// Stalls of frequency changes: how much less power a stalled core draws than a polling one (microwatts), the
+    /// length of a stall (ns), and the maximum share of time spent in stalls.
     stall: (f64, f64, f64),
 }
 
@@ -48,9 +49,9 @@ struct Software {
     batch: Cycles,
     /// Number of packets in a full batch.
     full: u64,
-    /// Additional cycles for a rest that a timer ends. `None` if timers cannot serve packets.
+    /// Additional cycles if a timer ends the rest. `None` for NAPI, which only an interrupt wakes.
     timer: Option<Cycles>,
-    /// Additional cycles for a rest that an interrupt ends.
+    /// Additional cycles if an interrupt ends the rest.
     interrupt: Cycles,
 }
 
@@ -143,15 +144,15 @@ impl Machine {
         }
     }
 
-    /// Several sets of prices that account for the stalls of frequency changes, each with an amount to subtract from
-    /// the total cost. Each set gives a valid bound, so the caller uses the one that gives the highest.
+    /// Several sets of prices that allow for the stalls of frequency changes, each with an amount to subtract from the
+    /// total cost. Each set gives a valid bound, so the caller uses the set with the highest bound.
     ///
-    /// A core that rests saves nothing by a frequency change: it needs the same cycles, and a stall draws no less than
-    /// the idle state. A core that stays awake does save: let d be the difference in power between polling and a stall,
-    /// T the window, and φ = `block` / `period`, the largest share of time in stalls. Then the core saves at most
-    /// d · min(awake time, φ T + block). This minimum is at most any weighted mean of the two. The weight λ lowers the
-    /// price of being awake, and 1 − λ is subtracted from the total. With few waits, at low loads, a λ near 1 gives the
-    /// better bound; with many waits, a λ of 0.
+    /// A resting core saves nothing by a frequency change: it needs the same cycles, and a stall draws no less than the
+    /// idle state. A core that stays awake does save energy. Let d be the difference in power between polling and a
+    /// stall, T the window, and φ = `block` / `period`, the maximum share of time in stalls. Each core saves at most d
+    /// · min(awake time, φ T + block). This minimum is at most any weighted mean of its two terms. For a weight λ of
+    /// the first term, the price of being awake falls by λ d, and (1 − λ) d (φ T + block) is subtracted per core. At
+    /// low loads, with few waits, a λ near 1 gives the better bound; with many waits, a λ of 0 does.
     pub fn stalls(&self, cores: f64, window: f64) -> Vec<(Prices, f64)> {
         let (saves, block, share) = self.stall;
         if block == 0.0 {
@@ -169,11 +170,12 @@ impl Machine {
             .collect()
     }
 
-    /// The least energy for which the work can be done in time, however the core waits.
+    /// The minimum energy for doing the work in time, however the core waits.
     ///
-    /// Consider a line a + s · f that lies below the power of every state, as a function of its speed. For any time w
-    /// it gives the energy a · w + s · cycles. This is used once for the whole window. It is also summed over parts of
-    /// the window, each with the packets that must be done within it. A late packet saves at most the energy of its
+    /// Consider a line a + s · f that lies below the power of every state, where f is the state's speed. For any
+    /// duration w the line gives the energy a · w + s · cycles. The result is the largest of several estimates. One
+    /// covers the whole window. Each of the others divides the window into parts of one length and sums the energy of
+    /// the parts, each with the packets that must be done within it. A late packet saves at most the energy of its
     /// cycles at the steepest line.
     pub fn work(&self, lines: &[Line], allowed: f64) -> f64 {
         let (saves, block, share) = self.stall;
@@ -222,7 +224,8 @@ impl Machine {
         }
     }
 
-    /// Lines below the power of every state, as a function of its speed: their value at speed 0, and their slope.
+    /// Lines below the power of every state, as a function of the state's speed: each line's value at speed 0, and its
+    /// slope.
     fn below(&self) -> Vec<(f64, f64)> {
         let corners = self.running.iter().map(|(power, speed)| (power - self.base) / speed);
         let edges = self.running.windows(2).map(|pair| (pair[1].0 - pair[0].0) / (pair[1].1 - pair[0].1));
@@ -243,7 +246,8 @@ fn allowed(host: &Host) -> impl Iterator<Item = &IdleState> {
     cstates.states[..=cstates.deepest].iter().enumerate().filter(keeps).map(|(_, state)| state)
 }
 
-/// Pairs of frequencies. Each frequency is paired with itself, or with one above it if there are too many.
+/// Pairs of a lower and a higher frequency to merge. The two are equal unless the processor has more than
+/// [`FREQUENCIES`].
 fn frequencies(pstates: &PStateModel) -> impl Iterator<Item = (Hertz, Hertz)> {
     let (lowest, highest) = (pstates.lowest.as_hertz(), pstates.highest.as_hertz());
     let step = pstates.step.as_hertz().max(1);
@@ -259,7 +263,7 @@ fn frequencies(pstates: &PStateModel) -> impl Iterator<Item = (Hertz, Hertz)> {
     })
 }
 
-/// Removes the ways to rest that are at least as expensive as another one, both to enter and to stay in.
+/// Removes each rest for which another rest costs no more to wake from and no more per nanosecond.
 fn useful(rests: Vec<Rest>) -> Vec<Rest> {
     let better = |a: &Rest, b: &Rest| a.slope <= b.slope && a.wake <= b.wake && a != b;
     let mut kept: Vec<Rest> =

@@ -1,22 +1,22 @@
-//! S0.6: a forwarder whose core changes frequency ten times per second. Each dot of the plot is the largest latency of
-//! one second.
+//! S0.6: a forwarder whose core changes frequency ten times per second. Each dot of the plot is the maximum latency
+//! within one second.
 
 use super::setup::{Seen, run, scenario};
 use super::tuning::{Knob, Tuning};
 use super::{FigureError, Input, Kind, Made, Plan, Plot, Role, Row, Theirs, inputs_of};
 use crate::machine::Machine;
 
-/// Number of seconds in the figure, which is also the number of dots.
+/// Number of simulated seconds, one dot of the figure each.
 const SECONDS: u64 = 200;
-/// Number of requests per second, and the simulated time between two requests in microseconds. It is shorter than the
-/// 100 ms of the document, because nothing happens in between.
+/// Number of frequency requests per second, and the simulated time between two of them in microseconds. The document's
+/// interval is 100 ms; the simulated one is shorter, because nothing happens in between.
 const REQUESTS: u64 = 10;
 const APART_US: u64 = 600;
-/// Offered frame rate: 10 % of 10 Gbit/s, which the lowest frequency forwards without a queue.
+/// Offered frame rate: 10 % of 10 Gbit/s. A core at its lowest frequency forwards it without a queue.
 const OFFERED: &str = "offered rate";
 const RATE_PPS: f64 = 1_488_095.0;
-/// What the null model adds to the block, in microseconds: the bound from the document's figure for the generation that
-/// hardly blocks.
+/// The null model's path latency in microseconds, which it adds to the block. The document's figure gives it as the
+/// upper bound for the generation that hardly blocks.
 const NULL_PATH: f64 = 9.0;
 
 pub(super) const PLAN: Plan = Plan {
@@ -100,7 +100,7 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
     })
 }
 
-/// The maximum of each second, in microseconds, in order.
+/// The maximum latency of each second, in microseconds, in order of time.
 struct Dots(Vec<f64>);
 
 impl Dots {

@@ -9,9 +9,9 @@ use crate::machine::Machine;
 use crate::scenario::Scenario;
 
 const DOCUMENT: &str = "Towards Low Latency Interrupt Mode DPDK (2017), performance evaluation";
-/// The latency to which both tables are calibrated, in microseconds: no idle state, all optimisations.
+/// The latency to which both tables are calibrated, in microseconds: with no idle state and all optimisations.
 const AWAKE: f64 = 14.0;
-/// The cases of the first table: name, deepest state, the document's latency, and the exit latency that the system
+/// The rows of the first table: name, deepest idle state, the document's latency, and the exit latency that the system
 /// reports. Both latencies are in microseconds.
 const STATES: [(&str, &str, f64, f64); 4] =
     [("C0", "POLL", 14.0, 0.0), ("C1", "C1", 14.9, 2.0), ("C3", "C3", 60.9, 33.0), ("C6", "C6", 87.7, 133.0)];
@@ -162,7 +162,7 @@ fn optimisation(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
     })
 }
 
-/// The loop of l3fwd-power with one packet every 350 us, on the host of the slides.
+/// The scenario of l3fwd-power on the host of the slides, with one packet every 350 us.
 fn forwarder(settings: &str, deepest: &str, tuning: &Tuning) -> Result<Scenario, FigureError> {
     let text = format!(
         "machine = \"xeon-e5-2699v3\"\nnic = \"x540\"\nwarm_up = \"0s\"\nduration = \"2s\"\n\

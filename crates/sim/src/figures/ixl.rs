@@ -7,14 +7,14 @@ use super::tuning::{Knob, Tuning};
 use super::{FigureError, Input, Kind, Made, Plan, Role, Row, Theirs, inputs_of, us};
 use crate::machine::Machine;
 
-/// The round trip on the 10 Gbit/s card of the same machines. The path's delay is fitted to it.
+/// The round trip through the 10 Gbit/s card of the same machines. The path's delay is fitted to this round trip.
 const PATH: &str = "path without moderation";
 const PATH_US: f64 = 17.0;
 /// Time from the kernel's reception of the reply to the timestamp of the next request: wake-up and return of `ping`,
 /// two characters written to a terminal, two system calls.
 const TURNAROUND: &str = "reply to next request";
 const TURNAROUND_US: f64 = 6.0;
-/// For the Linux row: the dynamic ITR at its lowest latency, and the responder's exit from idle.
+/// Inputs of the Linux row: the dynamic ITR at its lowest latency, and the responder's exit from idle.
 const LINUX_ITR: &str = "Linux: throttling";
 const LINUX_ITR_US: f64 = 20.0;
 const LINUX_EXIT: &str = "Linux: the responder's idle exit";

@@ -1,4 +1,4 @@
-//! S0.5: a workload of known duration with frequency changes during it.
+//! S0.5: a workload of known duration on a core that changes frequency.
 
 use units::Nanos;
 
@@ -72,7 +72,7 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
 }
 
 struct Batches {
-    /// Delays in microseconds, sorted.
+    /// Delays caused by frequency changes, in microseconds, in ascending order.
     spikes: Vec<f64>,
     fast: f64,
     slow: f64,

@@ -1,16 +1,16 @@
 //! Published figures, compared with the results of the simulator.
 //!
-//! A [`Figure`] is plain data: what the document shows, what the simulator gives for the same case, which parameters
-//! were used, and why a number differs. Latencies, rates and powers come from the simulated [`world`](crate::world),
+//! A [`Figure`] is plain data: the document's numbers, the simulator's numbers for the same case, the parameters used,
+//! and the reason for each difference. Latencies, rates and powers come from the simulated [`world`](crate::world),
 //! through scenarios that `apus sim run` accepts. Each number has a [`Role`]:
 //!
 //! - **simulated**: the world produced it, and no parameter was fitted to it. Only these numbers count as predictions.
 //! - **arithmetic**: it follows from the inputs in one line.
 //! - **assumption**: it depends on a value that was chosen for it, because the document does not state it.
-//! - **calibrated**: a parameter was set by it, so it agrees by construction.
+//! - **calibrated**: a parameter was fitted to it, so it agrees by construction.
 //!
 //! Averages, medians, rates and powers should agree within 15 %, extremes within a factor of 2. Bounds ("all above 22
-//! us") hold or do not. Every difference has an explanation. Each prediction is compared with a **null model**, a
+//! us") have no tolerance. Every difference has an explanation. Each prediction is compared with a **null model**, a
 //! one-line rule without a simulator: if the null model gets a row right too, the row says little for the simulator.
 //! **Sensitivity** shows how a figure changes if one of its parameters is increased or decreased.
 
@@ -45,11 +45,11 @@ pub struct Figure {
     pub title: &'static str,
     /// The document and section from which the figure is taken.
     pub document: &'static str,
-    /// How the figure was made, and what had to be assumed.
+    /// How the simulator's numbers were obtained, and what had to be assumed.
     pub method: String,
     /// The one-line rule that is compared with the simulator. `None` if nothing is simulated.
     pub null_model: Option<&'static str>,
-    /// The parameters that matter.
+    /// The parameters that influence the figure.
     pub inputs: Vec<Input>,
     /// The simulator's numbers, each with the document's number.
     pub rows: Vec<Row>,
@@ -88,11 +88,11 @@ pub struct Sensitivity {
 pub struct Tally {
     /// Simulated numbers that agree with a number of the document.
     pub simulated: Share,
-    /// Numbers of the null model that agree with the document, for the rows counted in `simulated`.
+    /// Null-model numbers that agree with the document, for the rows counted in `simulated`.
     pub null: Share,
     /// Arithmetic numbers that agree with the document.
     pub arithmetic: Share,
-    /// Numbers based on an assumption that agree with the document.
+    /// Numbers that are based on an assumption and agree with the document.
     pub assumption: Share,
     /// Number of rows to which a parameter was fitted.
     pub calibrated: usize,
@@ -100,7 +100,7 @@ pub struct Tally {
     pub not_compared: usize,
 }
 
-/// A count out of a total.
+/// How many rows agree, out of those that can be compared.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Share {
     /// Number of rows that agree.
@@ -154,9 +154,9 @@ impl Tally {
 pub struct Shift {
     /// The row that changes most: its case and quantity.
     pub row: String,
-    /// Change of the row that changes most, in percent of its old value.
+    /// Change of that row, in percent of its old value.
     pub percent: f64,
-    /// Share of the rows that agree with the figure's document after the change, calibrated rows included.
+    /// Share of the rows that agree with the figure's document after the change, including calibrated rows.
     pub agreement: Share,
 }
 
@@ -175,32 +175,32 @@ pub struct Plot {
     pub lines: Vec<(String, f64)>,
 }
 
-/// Why a figure cannot be made: a machine or scenario of this crate is wrong.
+/// Why a figure cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
-    /// A built-in machine is wrong.
+    /// A built-in machine is invalid.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// A scenario of a figure is wrong.
+    /// A scenario of the figure is invalid.
     #[error(transparent)]
     Scenario(#[from] strict::Error),
-    /// The scenario describes an impossible world.
+    /// The scenario describes a world that cannot exist.
     #[error(transparent)]
     World(#[from] ModelError),
 }
 
-/// A figure's description, and the function that makes it.
+/// A figure's description, and the function that computes it.
 struct Plan {
     id: &'static str,
     title: &'static str,
     document: &'static str,
     null_model: Option<&'static str>,
-    /// Parameters to change for the sensitivity. Each is an input of the figure.
+    /// The parameters to vary for the sensitivity. Each is an input of the figure.
     knobs: &'static [Knob],
     make: fn(u64, &Tuning) -> Result<Made, FigureError>,
 }
 
-/// The result of making a figure.
+/// What [`Plan::make`] returns.
 struct Made {
     method: String,
     inputs: Vec<Input>,

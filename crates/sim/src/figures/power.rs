@@ -1,4 +1,4 @@
-//! S0.7: the power that a lower frequency saves.
+//! S0.7: the power saved by running at a lower frequency.
 
 use super::setup::{run, scenario};
 use super::tuning::{Knob, Standing, Tuning};

@@ -1,4 +1,4 @@
-//! S4.3: how long a full transmit ring keeps the line busy, and the effect of reclaiming late.
+//! S4.3: how long a full transmit ring keeps the line busy, and the effect of late reclaiming of descriptors.
 
 use units::PacketRate;
 

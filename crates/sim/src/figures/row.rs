@@ -1,4 +1,4 @@
-//! One number of a figure: the document's value, the simulator's value, and how to compare them.
+//! One number of a figure: the document's value, the simulator's value, and their comparison.
 
 /// One number of a figure.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,12 +19,12 @@ pub struct Row {
     pub null: Option<f64>,
     /// How the number was obtained.
     pub role: Role,
-    /// Why the number differs or is missing. `None` if it needs no explanation.
+    /// Why the values differ or why one is missing. `None` if no explanation is needed.
     pub explanation: Option<String>,
 }
 
 units::named! {
-    /// How closely a number should agree.
+    /// How closely the simulator's value should agree with the document's.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Kind {
         /// An average, a median, a rate or a power: within 15 %.
@@ -57,7 +57,7 @@ units::named! {
         Simulated = "simulated",
         /// The number follows from the inputs by one line of arithmetic; nothing was simulated.
         Arithmetic = "arithmetic",
-        /// The number depends on a value that was chosen for this row, because the document does not state it.
+        /// The number depends on a value that was chosen because the document does not state it.
         Assumption = "assumption",
         /// A parameter was fitted to the document's number, so the numbers agree by construction.
         Calibrated = "calibrated",
@@ -85,8 +85,8 @@ pub const TYPICAL_PERCENT: f64 = 15.0;
 pub const EXTREME_FACTOR: f64 = 2.0;
 
 impl Theirs {
-    /// The deviation of `modelled`, as a share of the document's value. 0 within the document's range. `None` if the
-    /// document has no number.
+    /// The deviation of `modelled`, as a share of the document's value. 0 if it is within the document's range or
+    /// bound. `None` if the document has no number.
     pub fn deviation(self, modelled: f64) -> Option<f64> {
         let off = |theirs: f64| (theirs != 0.0).then(|| (modelled - theirs) / theirs);
         match self {
@@ -98,8 +98,8 @@ impl Theirs {
         }
     }
 
-    /// Whether `modelled` is as close as `kind` demands. A bound has no tolerance. `None` if the document has no
-    /// number.
+    /// Whether `modelled` is as close to the document's value as `kind` demands. A bound has no tolerance. `None` if
+    /// the document has no number.
     fn agrees(self, kind: Kind, modelled: f64) -> Option<bool> {
         let percent = self.deviation(modelled)? * 100.0;
         Some(match (self, kind) {
@@ -141,7 +141,7 @@ impl Row {
         Self { explanation: Some(explanation.into()), ..self }
     }
 
-    /// The deviation of the simulator's value, in percent of the document's. `None` if either is missing.
+    /// The deviation of the simulator's value, in percent of the document's value. `None` if either is missing.
     pub fn deviation_percent(&self) -> Option<f64> {
         self.theirs.deviation(self.modelled?).map(|share| share * 100.0)
     }
@@ -156,8 +156,8 @@ impl Row {
         }
     }
 
-    /// Whether the null model is as close as the row's [`Kind`] demands. `None` if the null model or the document has
-    /// no number.
+    /// Whether the null model's value is as close to the document's as the row's [`Kind`] demands. `None` if either is
+    /// missing.
     pub fn null_agrees(&self) -> Option<bool> {
         self.null.and_then(|null| self.theirs.agrees(self.kind, null))
     }

@@ -34,9 +34,9 @@ pub(super) struct Seen {
 impl Seen {
     pub const NOTHING: Self = Self { least: f64::INFINITY, most: 0.0, sum: 0.0, count: 0, lost: 0 };
 
-    /// A run as seen by a tester that stamps the first bit of each frame, when it leaves and when it returns. This is
-    /// the outcome's latency plus the time through the PHYs of both links. The outcome's latency is from last bit to
-    /// last bit, which gives the same: either way, the length of the frame counts once.
+    /// The latencies that a tester would measure if it stamped the first bit of each frame on departure and return.
+    /// They are the outcome's latencies plus the time through the PHYs of both links. The outcome measures from last
+    /// bit to last bit, which gives the same result: in both measurements the length of the frame counts once.
     pub fn of(scenario: &Scenario, outcome: &Outcome) -> Self {
         let phys = us((scenario.host.nic.link.latency * 2).as_nanos() as f64);
         let nanos = |span: Option<Nanos>| us(span.unwrap_or(Nanos::ZERO).as_nanos() as f64);
@@ -50,7 +50,7 @@ impl Seen {
         }
     }
 
-    /// Combines this run with another one, as if they were one run.
+    /// Merges two runs into one.
     pub fn and(self, other: Self) -> Self {
         Self {
             least: self.least.min(other.least),
@@ -61,7 +61,7 @@ impl Seen {
         }
     }
 
-    /// This run, with the larger maximum and the losses of both.
+    /// This run, but with the larger of the two maxima and the sum of the losses.
     pub fn with_most_of(self, other: &Self) -> Self {
         Self { most: self.most.max(other.most), lost: self.lost + other.lost, ..self }
     }
@@ -76,7 +76,7 @@ pub(super) fn mean(distribution: &Distribution) -> f64 {
     us(distribution.sum_ns() as f64 / distribution.count().max(1) as f64)
 }
 
-/// The result of a closed loop with another host, with one request at a time.
+/// The result of a closed loop with another host: one request at a time.
 pub(super) struct Loop {
     /// Time from one answer to the next, in microseconds.
     pub turn: f64,
@@ -84,7 +84,7 @@ pub(super) struct Loop {
     pub outcome: Outcome,
 }
 
-/// Runs a closed loop. `DISTANCE` in the text is replaced by the one-way time to the other host.
+/// Runs a closed loop. `DISTANCE` in `text` is replaced by the one-way time to the other host.
 pub(super) fn closed_loop(text: &str, distance: Nanos, tuning: &Tuning, seed: u64) -> Result<Loop, FigureError> {
     let scenario = scenario(&text.replace("DISTANCE", &format!("{}ns", distance.as_nanos())), tuning)?;
     let outcome = run(&scenario, seed)?;
@@ -93,7 +93,7 @@ pub(super) fn closed_loop(text: &str, distance: Nanos, tuning: &Tuning, seed: u6
 }
 
 /// Finds the one-way time to the other host for which one turn of the loop takes `turn_us`. Zero if a turn takes longer
-/// even without it.
+/// even at distance zero.
 pub(super) fn distance_for(text: &str, turn_us: f64, tuning: &Tuning, seed: u64) -> Result<Nanos, FigureError> {
     let mut distance_us = turn_us / 4.0;
     // How the host idles depends on the distance, so a few iterations are needed.

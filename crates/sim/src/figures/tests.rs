@@ -66,7 +66,8 @@ fn find<'a>(rows: &'a [Row], case: &str, quantity: &str) -> &'a Row {
     rows.iter().find(|row| row.case == case && row.quantity == quantity).unwrap_or_else(|| panic!("{case}, {quantity}"))
 }
 
-/// Where the simulator misses a document's number, the figure reports it instead of fitting a parameter to it.
+/// If the simulator misses a document's number, the figure reports the miss instead of fitting a parameter to the
+/// number.
 #[test]
 fn known_misses_are_told() {
     let rows = made("s0.6", 1, &Tuning::SHORT);

@@ -40,13 +40,13 @@ const VIRTUAL_TABLE: [Line; 11] = [
     (9_000, 138_304, [13_192, 12_980, 33_200]),
 ];
 
-/// The frame sizes of the rows to which the parameters are fitted. The null model uses the first of them.
+/// The frame sizes of the two rows to which the parameters are fitted. The null model uses only `PATH_ROW`.
 const PATH_ROW: u64 = 512;
 const WORK_ROW: u64 = 64;
 /// Number of iterations, as in the document. Each is simulated for [`ITERATION`] from an idle start.
 const ITERATIONS: u64 = 12;
 const ITERATION: &str = "3ms";
-/// Period of the tick in the runs that give the maxima. In all other runs it is one second.
+/// Period of the tick in the runs that give the maxima. In all other runs the period is one second.
 const DISTURBED_EVERY: Nanos = Nanos::from_millis(5);
 /// Time that a byte of a frame takes on the wire, in nanoseconds.
 const OCTET_NS: f64 = 0.8;
@@ -216,8 +216,8 @@ fn inputs() -> Result<Vec<Input>, FigureError> {
 mod tests {
     use super::*;
 
-    /// One row and 0.8 ns per byte reproduce nearly all of both tables, so agreement there says little for the
-    /// simulator.
+    /// The null model (one row and 0.8 ns per byte) reproduces nearly all of both tables, so agreement with them says
+    /// little about the simulator.
     #[test]
     fn the_null_model_passes_nearly_all() {
         let mut agree = 0;

@@ -1,4 +1,4 @@
-//! Increases and decreases one parameter of a figure, to see how much depends on it.
+//! Increases and decreases one parameter of a figure, to see how much the figure depends on it.
 
 use units::{BitRate, Cycles, Nanos};
 
@@ -29,7 +29,7 @@ units::named! {
         Estimate = "estimate",
         /// The value was chosen, because the document does not say what was used.
         Assumption = "assumption",
-        /// A document states it.
+        /// A document states the value.
         Stated = "stated",
     }
 }
@@ -54,7 +54,7 @@ impl Knob {
 pub(super) struct Tuning {
     knob: &'static str,
     factor: f64,
-    /// Whether a shorter simulation is enough. It is if only the difference between two simulations matters.
+    /// Whether a shorter simulation is enough, because only the difference between two simulations matters.
     pub short: bool,
 }
 
@@ -74,7 +74,7 @@ impl Tuning {
         if self.short { short } else { full }
     }
 
-    /// The factor for `knob`, a value of the figure itself. 1 if another parameter is changed.
+    /// The factor for `knob`, a value of the figure itself. 1 if `knob` is not the parameter that is changed.
     pub fn factor(&self, knob: &str) -> f64 {
         if self.knob == knob { self.factor } else { 1.0 }
     }

@@ -1,22 +1,22 @@
-//! A case: one goal in one setting, and which way of waiting won it.
+//! A case: one goal in one setting, and whether Apus or a rival did better.
 //!
-//! | verdict | Apus | the rivals that hold the goal |
+//! | verdict | Apus | rivals that meet the goal |
 //! | --- | --- | --- |
-//! | [`Won`](Verdict::Won) | holds | all draw over 1 % more, or no rival holds it |
-//! | [`Tied`](Verdict::Tied) | holds | none draws over 1 % less at its own settings, none over 5 % less tuned in hindsight |
-//! | [`Lost`](Verdict::Lost) | holds | one draws over 1 % less at its own settings |
-//! | [`LostToTuned`](Verdict::LostToTuned) | holds | only tuned ones draw over 5 % less |
-//! | [`Missed`](Verdict::Missed) | does not hold | at least one rival holds it |
-//! | [`Nobody`](Verdict::Nobody) | does not hold | none |
+//! | [`Won`](Verdict::Won) | meets the goal | none, or each draws over 1 % more power than Apus |
+//! | [`Tied`](Verdict::Tied) | meets the goal | at least one draws less than that, but none beats Apus |
+//! | [`Lost`](Verdict::Lost) | meets the goal | one draws over 1 % less power at its own settings |
+//! | [`LostToTuned`](Verdict::LostToTuned) | meets the goal | one tuned in hindsight draws over 5 % less power |
+//! | [`Missed`](Verdict::Missed) | misses the goal | at least one |
+//! | [`Nobody`](Verdict::Nobody) | misses the goal | none |
 //! | [`TooFew`](Verdict::TooFew) | had too few packets for a verdict | |
 //!
-//! **Holds** means [`Held::Yes`] or [`Held::WithinInterval`] for Apus, and [`Held::Yes`] for a rival. Apus steers
-//! towards the share of late packets that the goal allows, so by chance half of its runs end slightly above that share.
-//! Rivals do not steer towards it, so they get no such tolerance. [`Case::is_marginal`] says where the tolerance made a
-//! difference. A lost packet counts as late. Since the goals here allow no loss, a single lost packet also breaks the
-//! goal.
+//! **Meets the goal** means [`Held::Yes`] or [`Held::WithinInterval`] for Apus, and [`Held::Yes`] for a rival. Apus
+//! steers towards a share of late packets close to the allowed one, so by chance some of its runs end slightly above
+//! the allowed share. Rivals do not steer towards it, so they get no such tolerance. [`Case::is_marginal`] says whether
+//! the tolerance made a difference. A lost packet counts as late. The goals here allow no loss, so a single lost packet
+//! also breaks the goal.
 //!
-//! Each power is the mean over the seeds for which both ways were run.
+//! Apus and a rival are compared by their mean power over the seeds for which both were run.
 
 use std::sync::Arc;
 
@@ -29,31 +29,31 @@ use super::{Held, Measured, Setting, Tried};
 
 /// Powers count as equal if they differ by at most this fraction.
 pub const TIE: f64 = 0.01;
-/// Apus loses to a rival tuned in hindsight only if it draws more power than the rival by over this fraction. A tuned
+/// A rival tuned in hindsight beats Apus only if Apus draws over this fraction more power than the rival. The tuned
 /// rival has an unfair advantage: its frequency was chosen after the traffic was known.
 pub const TUNED: f64 = 0.05;
-/// Share of the allowed late packets that Apus aims at.
+/// Apus aims at this share of the late packets that the goal allows.
 const AIM: f64 = AIM_EIGHTHS as f64 / 8.0;
 
-/// A setting and a goal, with the results of all ways.
+/// A setting and a goal, with the results of Apus and all rivals.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Case {
     /// The machine, the traffic and the load.
     pub setting: Arc<Setting>,
-    /// The latency goal by which all ways are judged.
+    /// The latency goal by which Apus and the rivals are judged.
     pub goal: Goal,
-    /// The peak rate that Apus was told. `None` if it was not told any.
+    /// The peak rate that Apus was told. `None` if it was told none.
     pub peak: Option<PacketRate>,
     /// The rivals' results.
     pub others: Arc<Vec<Tried>>,
     /// The result of `adaptive` with this goal.
     pub ours: Tried,
-    /// The result of Apus in its first second, which counts in no other figure. `None` if it was not requested.
+    /// The result of Apus in its first second, which is not part of any other result. `None` if it was not requested.
     pub first_second: Option<Tried>,
-    /// The least power that a policy needs to meet the goal if it knows all arrivals in advance. `None` if it was not
+    /// The minimum power needed to meet the goal by a policy that knows all arrivals in advance. `None` if it was not
     /// computed.
     pub bound: Option<Microwatts>,
-    /// Time to fill the receive ring at the highest packet rate that Apus assumes. Apus never sleeps longer.
+    /// Time to fill the receive ring at the highest packet rate that Apus assumes. Apus never sleeps longer than this.
     pub ring: Nanos,
 }
 
@@ -61,17 +61,17 @@ units::named! {
     /// The verdict on a case.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub enum Verdict {
-        /// Apus misses a goal that a rival holds.
+        /// Apus misses a goal that a rival meets.
         Missed = "missed",
-        /// A rival at its own settings holds the goal with over 1 % less power.
+        /// A rival at its own settings meets the goal with over 1 % less power.
         Lost = "lost",
-        /// A rival at a frequency chosen in hindsight holds the goal with over 5 % less power.
+        /// A rival at a frequency chosen in hindsight meets the goal with over 5 % less power.
         LostToTuned = "lost_to_tuned",
-        /// Apus and the best rival hold the goal with about the same power.
+        /// Apus and the best rival meet the goal with about the same power.
         Tied = "tied",
-        /// Apus holds the goal with over 1 % less power than any rival, or is the only one that holds it.
+        /// Apus meets the goal with over 1 % less power than any rival, or is the only one that meets it.
         Won = "won",
-        /// No way holds the goal.
+        /// Neither Apus nor any rival meets the goal.
         Nobody = "nobody_holds",
         /// There were too few packets for a verdict.
         TooFew = "too_few_packets",
@@ -79,14 +79,14 @@ units::named! {
 }
 
 units::named! {
-    /// Why a rival holds the goal with less power. The last four name the activity in which the power of Apus exceeds
-    /// the rival's most.
+    /// Why a rival meets the goal with less power. The last four say in which activity the power of Apus exceeds the
+    /// rival's most.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub enum Because {
-        /// The rival sleeps longer than the receive ring takes to fill at the highest packet rate. At that rate it
-        /// would lose packets.
+        /// The rival sleeps longer than the receive ring takes to fill at the highest packet rate, so it would lose
+        /// packets at that rate.
         Ring = "ring",
-        /// More packets are late with the rival than Apus aims at.
+        /// The rival's share of late packets is higher than the one Apus aims at.
         Lateness = "lateness",
         /// Apus polls more, or at a higher frequency.
         Polling = "polling",
@@ -107,25 +107,27 @@ impl Verdict {
 }
 
 impl Case {
-    /// Whether Apus held the goal, including [`Held::WithinInterval`].
+    /// Whether Apus met the goal, including [`Held::WithinInterval`].
     pub fn ours_holds(&self) -> bool {
         matches!(self.ours.held(self.goal), Held::Yes | Held::WithinInterval)
     }
 
-    /// Whether Apus counts as holding the goal only because of the interval over its seeds.
+    /// Whether Apus counts as meeting the goal only because its 95 % interval over the seeds includes the allowed
+    /// share.
     pub fn is_marginal(&self) -> bool {
         self.ours.held(self.goal) == Held::WithinInterval
     }
 
-    /// The rival with the least power relative to Apus among the rivals that held the goal. `tuned` selects the rivals
-    /// tuned in hindsight; false selects those at their own settings. `None` if none of them held the goal.
+    /// The rival with the lowest power, relative to Apus, among those that met the goal. If `tuned` is true, only
+    /// rivals tuned in hindsight are considered; if false, only rivals at their own settings. `None` if none of them
+    /// met the goal.
     pub fn best(&self, tuned: bool) -> Option<&Tried> {
         let held =
             self.others.iter().filter(|other| other.way.is_tuned() == tuned && other.held(self.goal) == Held::Yes);
         held.max_by(|a, b| self.ratio(a).total_cmp(&self.ratio(b)))
     }
 
-    /// The rival with the least power among all rivals that held the goal.
+    /// The rival with the lowest power, relative to Apus, among all rivals that met the goal. `None` if none did.
     pub fn best_of_all(&self) -> Option<&Tried> {
         [self.best(false), self.best(true)].into_iter().flatten().max_by(|a, b| self.ratio(a).total_cmp(&self.ratio(b)))
     }
@@ -164,7 +166,8 @@ impl Case {
         }
     }
 
-    /// The rival to which the verdict refers: the one that beats Apus, or else the best of those that hold the goal.
+    /// The rival to which the verdict refers: the one that beats Apus, or else the best of those that meet the goal.
+    /// `None` if no rival meets it.
     pub fn rival(&self) -> Option<&Tried> {
         match self.verdict() {
             Verdict::Lost => self.best(false),
@@ -175,7 +178,8 @@ impl Case {
         }
     }
 
-    /// Why Apus draws more power than the rival. `None` unless it lost.
+    /// Why Apus draws more power than the rival. `None` unless the verdict is [`Verdict::Lost`] or
+    /// [`Verdict::LostToTuned`].
     pub fn because(&self) -> Option<Because> {
         type Part = fn(&Measured) -> Spent;
         let rival = self.rival().filter(|_| matches!(self.verdict(), Verdict::Lost | Verdict::LostToTuned))?;
@@ -211,8 +215,8 @@ impl Case {
         Some(self.ours.power(self.ours.runs.len()) / bound.as_microwatts() as f64)
     }
 
-    /// The share of late packets of Apus in the first second, as a multiple of what the goal allows. One value per
-    /// seed that had packets.
+    /// Apus's share of late packets in the first second, as a multiple of the allowed share. One value per seed that
+    /// had packets.
     pub fn first_second_multiples(&self) -> Vec<f64> {
         let allowed = f64::from(self.goal.quantile.above_ppm()) / 1e6;
         let runs = self.first_second.iter().flat_map(|first| &first.runs).filter(|run| run.packets > 0);

@@ -1,4 +1,4 @@
-//! The results of a way: one run, and its runs with all seeds.
+//! The results of Apus or a rival: of one run, and of the runs with all seeds.
 
 use policy::Goal;
 use policy::wait::{Reason, WaitKind};
@@ -16,8 +16,8 @@ pub struct Measured {
     pub packets: u64,
     /// Number of packets that were lost.
     pub lost: u64,
-    /// For each latency bound, the number of packets that took longer, including lost packets. Delays are known to
-    /// 0.1 %; a packet that is this close to the bound counts as late.
+    /// For each latency bound, the number of packets that took longer, including lost packets. Delays are recorded to
+    /// 0.1 %; a packet whose delay cannot be told from the bound at this precision counts as late.
     pub late: Vec<(Nanos, u64)>,
     /// The delay at each quantile. Lost packets count as infinitely late. `None` if the quantile lies among the lost
     /// packets, or if there were too few packets.
@@ -64,7 +64,7 @@ impl Spent {
 }
 
 impl Measured {
-    /// Evaluates `outcome` for these goals.
+    /// Evaluates `outcome` for `goals`.
     pub fn of(outcome: &Outcome, goals: &[Goal]) -> Self {
         let (lost, core) = (outcome.lost(), &outcome.cores[0]);
         let packets = outcome.departed() + lost;
@@ -113,7 +113,7 @@ impl Measured {
     }
 }
 
-/// The delay at `quantile` over all `packets`. Those without a recorded delay were lost and count as infinitely late.
+/// The delay at `quantile` over all `packets`. Packets without a recorded delay were lost and count as infinitely late.
 fn at(outcome: &Outcome, quantile: Quantile, packets: u64) -> Option<Nanos> {
     if packets < minimum_samples(quantile) {
         return None;
@@ -126,24 +126,24 @@ fn at(outcome: &Outcome, quantile: Quantile, packets: u64) -> Option<Nanos> {
     })
 }
 
-/// A way, and its results for each seed.
+/// Apus or a rival, with its results for each seed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tried {
-    /// How this run waits and chooses the frequency.
+    /// How Apus or the rival waits and chooses the frequency.
     pub way: Way,
     /// One run per seed, starting with the plan's first seed; at least one. A rival that its first seed ruled out has
-    /// only the run with that seed (see [`super::setting`]).
+    /// only that run (see [`super::setting`]).
     pub runs: Vec<Measured>,
 }
 
 units::named! {
-    /// Whether a way held a goal.
+    /// Whether Apus or a rival met a goal.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Held {
-        /// The share of late packets over all seeds is at most the allowed one, and nothing was lost.
+        /// The share of late packets over all seeds is at most the allowed share, and no packet was lost.
         Yes = "yes",
-        /// The share of late packets is above the allowed one, but its 95 % interval over the seeds includes the
-        /// allowed share. Nothing was lost.
+        /// The share of late packets is above the allowed share, but its 95 % interval over the seeds includes the
+        /// allowed share. No packet was lost.
         WithinInterval = "within_interval",
         /// The whole 95 % interval of the share of late packets is above the allowed share, or packets were lost.
         No = "no",
@@ -153,32 +153,32 @@ units::named! {
 }
 
 impl Tried {
-    /// Number of packets of all seeds.
+    /// Number of packets over all seeds.
     pub fn packets(&self) -> u64 {
         self.runs.iter().map(|run| run.packets).sum()
     }
 
-    /// Number of lost packets of all seeds.
+    /// Number of lost packets over all seeds.
     pub fn lost(&self) -> u64 {
         self.runs.iter().map(|run| run.lost).sum()
     }
 
-    /// Number of late packets of all seeds.
+    /// Number of packets later than `bound`, over all seeds.
     pub fn late(&self, bound: Nanos) -> u64 {
         self.runs.iter().map(|run| run.late(bound)).sum()
     }
 
-    /// Share of late packets over all seeds. 0 without packets.
+    /// Share of packets later than `bound`, over all seeds. 0 without packets.
     pub fn late_share(&self, bound: Nanos) -> f64 {
         if self.packets() == 0 { 0.0 } else { self.late(bound) as f64 / self.packets() as f64 }
     }
 
-    /// The 95 % interval of the share of late packets over the seeds. `None` with one seed.
+    /// The 95 % interval over the seeds of the share of packets later than `bound`. `None` with one seed.
     pub fn late_interval(&self, bound: Nanos) -> Option<(f64, f64)> {
         interval(&self.runs.iter().map(|run| run.late_share(bound)).collect::<Vec<_>>())
     }
 
-    /// Whether the way held the goal.
+    /// Whether the goal was met.
     pub fn held(&self, goal: Goal) -> Held {
         let allowed = f64::from(goal.quantile.above_ppm()) / 1e6;
         let above = u128::from(self.late(goal.latency)) * 1_000_000
@@ -202,7 +202,8 @@ impl Tried {
         runs.iter().map(|run| run.power.as_microwatts() as f64).sum::<f64>() / runs.len() as f64
     }
 
-    /// The delay at the quantile: the median over the seeds. `None` if it lies among the lost packets or is not known.
+    /// The median over the seeds of the delay at `quantile`. `None` if the median lies among the lost packets or is not
+    /// known.
     pub fn latency(&self, quantile: Quantile) -> Option<Nanos> {
         let one = |run: &Measured| run.latency.iter().find(|(known, _)| *known == quantile).and_then(|(_, at)| *at);
         let mut all: Vec<Nanos> = self.runs.iter().map(|run| one(run).unwrap_or(Nanos::MAX)).collect();
@@ -223,7 +224,7 @@ pub(super) fn interval(values: &[f64]) -> Option<(f64, f64)> {
     Some((mean - half, mean + half))
 }
 
-/// The largest number of seeds; [`STUDENT`] has no entries beyond it.
+/// The maximum number of seeds; [`STUDENT`] has no entries beyond it.
 pub const MOST_SEEDS: u64 = 31;
 
 /// The 97.5 % quantile of Student's distribution with 1, 2, 3... degrees of freedom. Source: NIST/SEMATECH, "e-Handbook

@@ -1,23 +1,24 @@
 //! Compares ways of waiting: which one meets a latency goal with the least power?
 //!
 //! One core forwards the shortest frames, on named machines, with several kinds of traffic at several loads. Apus
-//! (`adaptive` with the frequency policy `goal`) is compared with other ways. Each of them runs at the frequency that
-//! its users choose:
+//! (`adaptive` with the frequency policy `goal`) is compared with its rivals, each at the frequency that its users
+//! choose:
 //!
-//! | way | how it waits | frequency |
+//! | name | how it waits | frequency |
 //! | --- | --- | --- |
 //! | `poll` | never | base |
 //! | `l3fwd-power` | polls, pauses, then the interrupt ([`Hybrid300`](policy::wait::Hybrid300)) | its own scheme |
 //! | `backoff` | sleeps, up to a maximum ([`Backoff`](policy::wait::Backoff)) | base |
 //! | `interrupt` | blocks at the first empty poll | base |
-//! | `poll@1GHz` and so on | as above | the one that suits the case best, chosen in hindsight |
+//! | `poll@1GHz` and so on | as above | the best one for the case, chosen in hindsight |
 //! | `adaptive` | as the goal allows | as the goal allows |
 //!
-//! `backoff` is tried with several maxima, because its users would look for the one that suits their goal.
+//! `backoff` is tried with several maxima, because its users would look for the maximum that suits their goal.
 //!
-//! All ways receive the same frames, to the nanosecond, and run on the same host: a FIFO thread on an isolated core, no
-//! interrupt moderation, rings of 4,096 descriptors (the maximum of the drivers of the 82599, X540 and XL710).
-//! Descriptors are written back at once (by default they wait up to 32 us on the XL710: Intel 637284-001US, A.9).
+//! Apus and all rivals receive the same frames, to the nanosecond, and run on the same host: a FIFO thread on an
+//! isolated core, no interrupt moderation, rings of 4,096 descriptors (the maximum of the drivers of the 82599, X540
+//! and XL710). Descriptors are written back at once (by default they wait up to 32 us on the XL710: Intel 637284-001US,
+//! A.9).
 //!
 //! A [`Plan`] describes a grid, and [`Plan::settings`] lists its settings. Each setting is simulated independently
 //! ([`Setting::judge`]) and gives one [`Case`] per goal, with a [`Verdict`]. The results do not depend on the number of

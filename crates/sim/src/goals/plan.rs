@@ -10,20 +10,20 @@ use super::traffic::Pattern;
 use crate::machine::{Machine, MachineError, Processor};
 use crate::random::Random;
 
-/// The built-in choice of machines: each is a processor with a network controller of the same age.
+/// The machines of the built-in grids: pairs of a processor and a network controller of the same age.
 pub const MACHINES: [(&str, &str); 4] = [
     ("xeon-e5-2699v3", "x540"),
     ("xeon-platinum-8260l", "xl710"),
     ("xeon-platinum-8360y", "xl710"),
     ("xeon-gold-6338n", "82599"),
 ];
-/// Runs are made long enough that a goal allows this many late packets over all seeds. The share of late packets is
-/// then known to about 20 %.
+/// Number of late packets that a goal should allow over all seeds. Runs are long enough for this, so the share of late
+/// packets is known to about 20 %.
 const ALLOWED_LATE: u64 = 20;
 /// Simulated time for traffic from a file, whose rate is not known beforehand.
 const FROM_A_FILE: Nanos = Nanos::from_secs(2);
 
-/// A way, and the number of packets per second that it can forward.
+/// A rival, and the number of packets per second that it can forward.
 type Rival = (Way, u64);
 
 units::named! {
@@ -41,18 +41,18 @@ units::named! {
     }
 }
 
-/// The peak rate that a policy is told (`goal.peak`).
+/// Which peak rate Apus is told (`goal.peak`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peak {
     /// The traffic's own peak ([`super::traffic`]). Not available for traffic from a file.
     Told,
-    /// The policy is not told a peak rate and assumes the line rate.
+    /// Apus is told no peak rate and assumes the line rate.
     Untold,
-    /// The policy is told this rate.
+    /// Apus is told this rate.
     Is(PacketRate),
 }
 
-/// A limit on idle states, and up to which load it is tried.
+/// A limit on idle states, and the highest load at which it is tried.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Idle {
     /// The deepest idle state allowed. Machines without this state are left out.
@@ -64,7 +64,7 @@ pub struct Idle {
 /// A comparison to run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// Pairs of a processor and a controller: names of machines or of files.
+    /// Pairs of a processor and a network controller, given by the name of a built-in machine or of a file.
     pub machines: Vec<(String, String)>,
     /// Arrival patterns of the packets.
     pub traffic: Vec<Pattern>,
@@ -74,11 +74,11 @@ pub struct Plan {
     pub idle: Vec<Idle>,
     /// Latency goals.
     pub goals: Vec<Goal>,
-    /// The peak rates that Apus is told.
+    /// The peak rates that Apus is told, each in separate cases.
     pub peaks: Vec<Peak>,
     /// The rivals.
     pub rivals: Vec<Way>,
-    /// Each rival is also run at this many fixed frequencies below the base frequency.
+    /// Each rival at the base frequency is also run at this many fixed frequencies below it.
     pub frequencies: u32,
     /// The first seed.
     pub seed: u64,
@@ -86,10 +86,10 @@ pub struct Plan {
     pub seeds: u64,
     /// Simulated time before the measurement begins.
     pub warm_up: Nanos,
-    /// Shortest and longest measured time of a run. Between these limits, it is chosen so that a goal allows 20 late
-    /// packets over all seeds (20,000 packets for p99.9).
+    /// Minimum and maximum measured time of a run. Between these limits, the time is chosen so that a goal allows 20
+    /// late packets over all seeds (20,000 packets for p99.9).
     pub duration: (Nanos, Nanos),
-    /// Whether the first second is also evaluated separately.
+    /// Whether the first second of Apus is also evaluated separately.
     pub first_second: bool,
     /// Number of cases to draw at random, and the seed for that. `None` runs all cases.
     pub sample: Option<(usize, u64)>,
@@ -97,16 +97,16 @@ pub struct Plan {
     pub files: Files,
 }
 
-/// Why a plan is impossible.
+/// Why a plan cannot be run.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlanError {
     /// A machine is not available.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// A file is not text.
+    /// The file of this name is not valid UTF-8.
     #[error("{0} is not valid UTF-8")]
     NoText(String),
-    /// The grid is empty.
+    /// The plan has no settings.
     #[error("the grid is empty: no machine has any of these idle states, or traffic from files has no peak to be told")]
     Empty,
 }
@@ -201,8 +201,7 @@ fn machine(name: &str, files: &Files) -> Result<Machine, PlanError> {
     }
 }
 
-/// Packets per second that one core of a machine forwards at its base frequency, in full bursts; or the rate of the
-/// line, if that is lower.
+/// Packets per second that one core of a machine forwards at its base frequency, in full bursts; at most the line rate.
 pub fn full_rate(name: &str, nic: &str, files: &Files) -> Result<u64, PlanError> {
     let (name, nic) = (machine(name, files)?, machine(nic, files)?);
     let processor = name.processor()?;
@@ -218,7 +217,8 @@ fn bears(processor: &Processor, at: Hertz) -> u64 {
 }
 
 impl Plan {
-    /// All settings with their goals, in the order of the grid; or only those that [`Self::sample`] draws.
+    /// All settings with their goals, in the order of the grid. If [`Self::sample`] is set, only the cases drawn at
+    /// random.
     pub fn settings(&self) -> Result<Vec<Setting>, PlanError> {
         let mut settings: Vec<Setting> = Vec::new();
         for (machine, nic) in &self.machines {
@@ -273,8 +273,8 @@ impl Plan {
         if settings.is_empty() { Err(PlanError::Empty) } else { Ok(settings) }
     }
 
-    /// The idle states of a machine, and its rivals with the packets per second that each can forward. A rival that
-    /// cannot forward the traffic loses packets, so it holds no goal.
+    /// The names of a machine's idle states, and the rivals with the packets per second that each can forward. A rival
+    /// that cannot forward the traffic loses packets, so it misses every goal.
     fn of_machine(&self, name: &str) -> Result<(Vec<String>, Vec<Rival>), PlanError> {
         let machine = machine(name, &self.files)?;
         let processor = machine.processor()?;
@@ -293,7 +293,7 @@ impl Plan {
         Ok((states, all.map(|way| (way, bears(way))).collect()))
     }
 
-    /// The goals, each with the peak that Apus is told.
+    /// Every goal combined with every peak that Apus is told. `known` is the traffic's own peak.
     fn asked(&self, known: Option<PacketRate>, own: bool) -> Vec<(Goal, Option<PacketRate>)> {
         let peaks = self.peaks.iter().filter(|peak| !own || **peak != Peak::Told);
         let told = peaks.map(|peak| match peak {
@@ -312,7 +312,7 @@ impl Plan {
     }
 }
 
-/// Keeps a random selection of `cases` cases.
+/// Draws `cases` cases at random and removes all others.
 fn draw(settings: &mut Vec<Setting>, cases: usize, seed: u64) {
     let mut left = settings.iter().map(|setting| setting.goals.len()).sum::<usize>();
     let mut wanted = cases.min(left);

@@ -1,10 +1,10 @@
-//! A setting: a machine, its traffic, a load and an idle limit. All goals of a setting share their rivals, so they are
-//! simulated together.
+//! A setting: a machine, its traffic, a load and an idle limit. All goals of a setting share the rivals' runs, so they
+//! are simulated together.
 //!
-//! Apus is run for each goal with all seeds. Rivals know no goal, so they are run once per seed, whatever the number of
-//! goals. A rival's other seeds are skipped if its first seed rules it out for every goal of the setting: the rival was
-//! late more than [`HOPELESS`] times as often as allowed, or Apus held the goal and the rival drew more than [`DEARER`]
-//! times the power of Apus. This changes no verdict. The rival stays in the result with one seed.
+//! Apus is run once per goal and seed. Rivals know no goal, so they are run once per seed. After its first seed, a
+//! rival is dropped if it is ruled out for every goal of the setting: its share of late packets was more than
+//! [`HOPELESS`] times the allowed share, or Apus met the goal and the rival drew more than [`DEARER`] times the power
+//! of Apus. This changes no verdict. A dropped rival stays in the result with one seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +18,15 @@ use crate::hw::ModelError;
 use crate::scenario::Scenario;
 use crate::{strict, world};
 
-/// A rival that was late this many times as often as allowed cannot hold the goal with other seeds either.
+/// A rival whose share of late packets exceeds this multiple of the allowed share cannot meet the goal with other seeds
+/// either.
 const HOPELESS: f64 = 5.0;
-/// A rival that drew this many times the power of Apus cannot draw less with other seeds.
+/// A rival that draws more than this multiple of the power of Apus cannot beat Apus with other seeds either.
 const DEARER: f64 = 1.1;
 
 /// Files by name: machines, traffic and records.
 pub type Files = BTreeMap<String, Arc<[u8]>>;
-/// Computes the least power that meets a scenario's goal with the given seed. `None` if it cannot be computed. See
+/// Computes the minimum power that meets a scenario's goal with the given seed. `None` if it cannot be computed. See
 /// [`super::Setting::judge`].
 pub type Bound = fn(&Scenario, u64) -> Option<Microwatts>;
 
@@ -50,7 +51,7 @@ pub struct Setting {
     pub duration: Nanos,
     /// The traffic in the form of a scenario.
     pub(super) arriving: Arriving,
-    /// The goals, each with the peak that Apus is told.
+    /// The goals, each with the peak rate that Apus is told.
     pub goals: Vec<(Goal, Option<PacketRate>)>,
     /// The rivals of Apus.
     pub rivals: Vec<Way>,
@@ -72,7 +73,7 @@ pub enum RunError {
 }
 
 impl Setting {
-    /// A name made of machine, traffic, load and idle limit.
+    /// The setting's name: machine, traffic, load and idle limit.
     pub fn name(&self) -> String {
         let load = self.load_percent().map_or_else(String::new, |load| format!(" {load} %"));
         format!("{} {}{load} {}", self.machine, self.pattern, self.deepest)
@@ -83,7 +84,7 @@ impl Setting {
         Some(f64::from(self.load_ppm?) / 1e4)
     }
 
-    /// The scenario of a way, in the form that `apus sim run` accepts.
+    /// The scenario of Apus or a rival, in the form that `apus sim run` accepts.
     pub fn scenario(&self, way: Way, goal: Option<(Goal, Option<PacketRate>)>) -> String {
         self.text(way, goal, self.warm_up, self.duration)
     }
@@ -113,7 +114,7 @@ impl Setting {
         rivals.chain(ours).chain(record).collect()
     }
 
-    /// Simulates all ways and collects the results by goal. `bound` computes the least possible power.
+    /// Simulates Apus and all rivals, and collects the results by goal. `bound` computes the minimum possible power.
     pub fn judge(self: &Arc<Self>, files: &Files, bound: Option<Bound>) -> Result<Vec<Case>, RunError> {
         let goals: Vec<Goal> = self.goals.iter().map(|(goal, _)| *goal).collect();
         let mut ours = Vec::with_capacity(goals.len());
@@ -149,7 +150,7 @@ impl Setting {
         (0..seeds).map(move |n| first.wrapping_add(n))
     }
 
-    /// Simulates the first second of Apus. It equals the beginning of the measured run with the same seed.
+    /// Simulates the first second of Apus, without a warm-up. With the same seed, the main run begins with this second.
     fn first(&self, files: &Files, goal: Goal, peak: Option<PacketRate>) -> Result<Tried, RunError> {
         let text = self.text(Way::OURS, Some((goal, peak)), Nanos::ZERO, Nanos::from_secs(1));
         self.tried(Way::OURS, &self.read(files, &text)?, &[goal])
@@ -170,7 +171,7 @@ impl Setting {
     }
 }
 
-/// Whether a rival with the result `first` for the first seed could still matter to `goal`.
+/// Whether a rival can still matter to `goal` after its run with the first seed, whose result is `first`.
 fn matters(goal: Goal, ours: &Tried, first: &Measured) -> bool {
     let allowed = f64::from(goal.quantile.above_ppm()) / 1e6;
     let dearer = first.power.as_microwatts() as f64 > ours.power(1) * DEARER;

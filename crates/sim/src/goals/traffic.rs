@@ -100,7 +100,8 @@ const SENDERS: u64 = 16;
 const BURST_FRAMES: u64 = 20;
 
 impl Pattern {
-    /// This traffic at `rate_pps`, on a core that can forward `full_pps`. Traffic from a file keeps its own rate.
+    /// The traffic of this pattern at `rate_pps`, on a core that can forward `full_pps`. Traffic from a file keeps its
+    /// own rate.
     pub fn at(&self, rate_pps: u64, full_pps: u64, files: &Files) -> Arriving {
         let (rate, full) = (rate_pps.max(1), full_pps.max(1));
         let one = |text: String, peak: u64| Arriving {
@@ -162,15 +163,15 @@ impl Pattern {
     }
 }
 
-/// Number of frames in the record. The distribution's variance is infinite, so many frames are needed until the mean of
-/// the record is close to the distribution's.
+/// Number of frames in the record. The distribution's variance is infinite, so many frames are needed before the
+/// record's mean comes close to the distribution's.
 const RECORDED: u64 = 50_000;
 
-/// A record of frames with Pareto-distributed gaps. Gaps are at least a third of the mean; a gap is longer than t with
-/// probability (least / t)^1.5. The record is always the same: it does not depend on the seeds of the runs.
+/// A record of frames with Pareto-distributed gaps. The shortest gap is a third of the mean; a gap exceeds t with
+/// probability (shortest / t)^1.5. The record is always the same: it does not depend on the seeds of the runs.
 fn pareto_gaps(rate_pps: u64) -> String {
-    /// The longest gap, in mean gaps. Without this limit a record of so few frames could consist of little else than
-    /// one gap.
+    /// The longest gap, as a multiple of the mean gap. Without this limit, a single gap could make up most of so short
+    /// a record.
     const LONGEST: u64 = 2_000;
     const BITS: u32 = 20;
     let mean = 1_000_000_000 / rate_pps.max(1);

@@ -1,4 +1,4 @@
-//! A way of waiting, combined with a way of choosing the frequency, as Apus or a rival uses it.
+//! A wait policy combined with a rule for the frequency, as used by Apus or a rival.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,9 +30,9 @@ pub enum Speed {
 }
 
 impl Way {
-    /// The way of Apus: `adaptive` with the frequency policy `goal`.
+    /// What Apus uses: `adaptive` with the frequency policy `goal`.
     pub const OURS: Self = Self { wait: Mode::ADAPTIVE, speed: Speed::Goal };
-    /// The way of DPDK's l3fwd-power.
+    /// What DPDK's l3fwd-power does.
     pub const L3FWD_POWER: Self = Self { wait: Mode::Hybrid300, speed: Speed::L3fwdPower };
 
     /// Waits like `wait`, at the base frequency.
@@ -40,12 +40,12 @@ impl Way {
         Self { wait, speed: Speed::Base }
     }
 
-    /// Whether the frequency was chosen in hindsight. All other ways run at their own settings.
+    /// Whether the frequency was chosen in hindsight, not by the rival's own settings.
     pub const fn is_tuned(self) -> bool {
         matches!(self.speed, Speed::At(_))
     }
 
-    /// The scenario sections for this way. Only Apus is told the goal and the peak.
+    /// The scenario sections for this combination. Only Apus is told the goal and the peak.
     pub(super) fn sections(self, goal: Option<(Goal, Option<PacketRate>)>) -> String {
         let goal = goal.map_or_else(String::new, |(goal, peak)| {
             let peak = peak.map_or_else(String::new, |peak| format!("peak = \"{}pps\"\n", peak.as_pps()));

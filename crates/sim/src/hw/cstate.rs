@@ -32,7 +32,7 @@ pub struct IdleState {
     pub stated_exit: Nanos,
     /// cpuidle `residency`: in an idle period shorter than this, the state costs more than it saves.
     pub residency: Nanos,
-    /// Time to enter the state. Entry cannot be interrupted: an interrupt during entry waits until it ends.
+    /// Time to enter the state. An interrupt during entry waits until the entry is complete.
     pub entry: Nanos,
     /// Time that a wake-up by an interrupt takes.
     pub exit: Spread,
@@ -84,7 +84,7 @@ impl CStateModel {
     }
 
     /// The deepest allowed state whose residency is at most `predicted` and whose reported exit latency is at most
-    /// `limit`: the rule of cpuidle's menu and teo governors. The first state if none qualifies.
+    /// `limit`: the rule of cpuidle's menu and teo governors. If no state qualifies, the first state.
     pub fn choose(&self, predicted: Nanos, limit: Nanos) -> usize {
         let fits = |state: &IdleState| state.residency <= predicted && state.stated_exit <= limit;
         self.states[..=self.deepest].iter().rposition(fits).unwrap_or(0)

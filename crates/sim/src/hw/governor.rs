@@ -28,33 +28,33 @@ pub struct Prediction {
     pub ticks: bool,
 }
 
-/// The prediction of cpuidle's menu governor, as far as it decides between states.
+/// Predicts idle periods as cpuidle's menu governor does, as far as this affects the choice of a state.
 ///
-/// The next timer bounds the idle period. For each order of magnitude of this bound, a learned factor says which share
-/// of the bound idle periods really last. If the last eight periods resemble each other, their average overrules both.
-/// If the prediction is shorter than a tick but the tick is stopped, nothing would end the period should it last
-/// longer. So the time to the next timer is used instead: on such a core, each wait for a device uses the deepest state
-/// that its timer allows. If the tick is not stopped, it ends the period, and the period then counts as long. Source:
-/// `drivers/cpuidle/governors/menu.c` (Linux 6.1), its opening comment, `get_typical_interval()`, `menu_select()`
-/// (commits 87c9fe6ee495 and 5ef499cd571c) and `menu_update()`.
+/// The time to the next timer is an upper bound of the idle period. For each order of magnitude of this bound, the
+/// governor learns how long idle periods really last, as a share of the bound. If the last eight periods resemble each
+/// other, the prediction is at most their average. With the tick stopped, nothing would end an idle period that
+/// outlasts its prediction. So a prediction shorter than a tick is replaced by the time to the next timer: on such a
+/// core, each wait for a device uses the deepest state that the timer allows. A tick that still runs ends such a
+/// period, which then counts as long. Source: `drivers/cpuidle/governors/menu.c` (Linux 6.1), its opening comment,
+/// `get_typical_interval()`, `menu_select()` (commits 87c9fe6ee495 and 5ef499cd571c) and `menu_update()`.
 #[derive(Clone, Debug)]
 pub struct Menu {
     tick: Tick,
     /// Recent idle periods, in microseconds.
     recent: [u64; INTERVALS],
     next: usize,
-    /// Running averages of the idle time divided by the time to the next timer, one per order of magnitude of the time
-    /// to the next timer, in units of 1 / [`UNITY`].
+    /// Running averages of the idle time as a share of the time to the next timer, in units of 1 / [`UNITY`]. There is
+    /// one average per order of magnitude of the time to the next timer.
     factors: [u64; BUCKETS],
     bucket: usize,
     bound: Nanos,
 }
 
-/// The length that is assumed for a period that the tick ended: 9/10 of `MAX_INTERESTING`.
+/// The length assumed for an idle period that the tick ended: 9/10 of `MAX_INTERESTING`.
 const TICKED: Nanos = Nanos::from_millis(45);
 const INTERVALS: usize = 8;
 const BUCKETS: usize = 6;
-/// `RESOLUTION * DECAY` of the kernel, the factor 1.
+/// The kernel's `RESOLUTION * DECAY`, which stands for a factor of 1.
 const UNITY: u64 = RESOLUTION * DECAY;
 const RESOLUTION: u64 = 1024;
 const DECAY: u64 = 8;
@@ -111,14 +111,15 @@ impl Menu {
     }
 }
 
-/// The magnitude of a timer bound: below 10 us, 100 us, 1 ms, 10 ms, 100 ms, or above.
+/// The order of magnitude of the time to the next timer: below 10 us, 100 us, 1 ms, 10 ms, 100 ms, or above.
 fn bucket(bound: Nanos) -> usize {
     let us = bound.as_micros_floor();
     [10, 100, 1_000, 10_000, 100_000].iter().position(|limit| us < *limit).unwrap_or(BUCKETS - 1)
 }
 
-/// The average of the recent periods if they resemble each other: their standard deviation is at most 20 us or a sixth
-/// of the average. Up to a quarter of them, the longest, may be ignored. `None` if they do not resemble each other.
+/// The average of the recent periods if they resemble each other: their standard deviation is at most 20 us or less
+/// than a sixth of the average. Up to a quarter of the periods, the longest ones, may be ignored. `None` if they do not
+/// resemble each other, or if none is shorter than `bound`, in microseconds.
 fn typical(recent: &[u64; INTERVALS], bound: u64) -> Option<u64> {
     let mut limit = u64::MAX;
     loop {
@@ -144,11 +145,11 @@ fn typical(recent: &[u64; INTERVALS], bound: u64) -> Option<u64> {
 /// host, and the haltpoll governor's `guest_halt_poll_ns` in the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HaltPollModel {
-    /// The longest poll. 0 turns polling off.
+    /// Maximum length of a poll. 0 turns polling off.
     pub most: Nanos,
-    /// The shortest poll other than zero.
+    /// Length of the first poll after the length was zero.
     pub start: Nanos,
-    /// Factor by which the poll grows after a wait that a longer poll would have caught.
+    /// Factor by which the poll grows after a wait that a longer poll would have covered.
     pub grow: u64,
     /// Divisor by which the poll shrinks after a wait of `most` or longer. 0 resets the poll to zero.
     pub shrink: u64,
@@ -181,7 +182,7 @@ impl HaltPoll {
         self.span
     }
 
-    /// Learns that a wait lasted `waited`, polling and blocking together.
+    /// Adapts to a wait that lasted `waited`, from the start of polling to the end of blocking.
     pub fn observe(&mut self, waited: Nanos) {
         let HaltPollModel { most, start, grow, shrink } = self.model;
         if waited <= self.span {

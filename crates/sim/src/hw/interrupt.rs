@@ -23,9 +23,9 @@ pub struct ModerationModel {
     pub delay: Nanos,
     /// Whether the delay begins with the first or with the latest waiting frame.
     pub from: DelayFrom,
-    /// `rx-frames`: this many frames end the delay. 0 turns the count off.
+    /// `rx-frames`: this many waiting frames end the delay early. 0 turns the count off.
     pub frames: u32,
-    /// Interrupt throttling (ITR, EITR): the least time between two interrupts. 0 turns it off.
+    /// Interrupt throttling (ITR, EITR): the minimum time between two interrupts. 0 turns it off.
     pub interval: Nanos,
 }
 
@@ -95,7 +95,7 @@ impl Moderation {
         Some(self.last.map_or(due, |last| due.max(last + self.model.interval)))
     }
 
-    /// Fires the interrupt if it is due. Returns the number of frames that it announces.
+    /// Fires the interrupt if it is due. Returns the number of frames that it announces, or `None` if it is not due.
     pub fn fire(&mut self, now: At) -> Option<u32> {
         if self.poll_at()? > now {
             return None;
@@ -174,12 +174,13 @@ pub struct DeliveryModel {
     pub entry: Cycles,
     /// Cost of the interrupt handler itself.
     pub handler: Cycles,
-    /// Additional cost of a threaded handler: wake the thread and switch to it.
+    /// Additional cost of a threaded handler, for waking the thread and switching to it.
     pub thread: Cycles,
-    /// Additional time if the interrupt arrives on the wrong CPU: send an IPI to the right one and take it there.
+    /// Additional time if the interrupt arrives on the wrong CPU, for sending an IPI to the right CPU and taking it
+    /// there.
     pub ipi: Spread,
-    /// Cost to leave the interrupt, wake the thread that waits in a system call, and return from that call. The context
-    /// switch to the thread is not included: it is a cost of the scheduler.
+    /// Cost of leaving the interrupt, waking the thread that waits in a system call, and returning from that call. The
+    /// context switch to the thread is not included: it is a cost of the scheduler.
     pub resume: Cycles,
 }
 
@@ -325,7 +326,7 @@ mod tests {
     }
 
     proptest! {
-        /// No frame waits longer than delay and interval together, and interrupts are at least an interval apart.
+        /// No frame waits longer than the sum of delay and interval, and interrupts are at least an interval apart.
         #[test]
         fn frames_wait_no_longer_than_promised(
             delay in 0u64..300, frames in 0u32..80, interval in 0u64..600, last_frame: bool,

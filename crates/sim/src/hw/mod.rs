@@ -1,4 +1,4 @@
-//! The hardware and kernel parts that a packet meets between wire and application, one per file.
+//! The hardware and kernel parts that a packet passes between wire and application, one per file.
 //!
 //! Each part consists of a `…Model` with its parameters, and a state that its owner advances. Calls that change the
 //! state take the time as an argument. `poll_at()` says when the state will next change by itself, and `poll(now)`
@@ -36,7 +36,7 @@ pub struct ModelError {
     pub what: String,
 }
 
-/// Returns an error of `part` unless `holds` is true.
+/// Returns an error about `part` unless `holds` is true.
 fn check(holds: bool, part: &'static str, what: impl FnOnce() -> String) -> Result<(), ModelError> {
     if holds { Ok(()) } else { Err(ModelError { part, what: what() }) }
 }

@@ -1,4 +1,4 @@
-//! The parameters of a network controller. Its moving parts are in `link.rs`, `ring.rs` and `interrupt.rs`.
+//! The parameters of a network controller. Its behaviour is modelled in `link.rs`, `ring.rs` and `interrupt.rs`.
 
 use units::{BitRate, Nanos};
 
@@ -22,16 +22,16 @@ pub struct NicModel {
     pub tx_moderation: ModerationModel,
     /// When the descriptors of received frames are written back, which makes the frames visible to software.
     pub write_back: WriteBackModel,
-    /// The least time from a frame's last bit to its descriptor in memory, without the transfer of the frame itself.
+    /// The minimum time from a frame's last bit to its descriptor in memory, without the transfer of the frame itself.
     pub receive: Nanos,
-    /// The least time from the doorbell to the first bit on the wire, without the transfer of the frame itself.
+    /// The minimum time from the doorbell to the first bit on the wire, without the transfer of the frame itself.
     /// Descriptor and data are fetched in two round trips on PCI Express.
     pub transmit: Nanos,
-    /// The longest additional time for a frame: arbitration, write-back, memory. It is uniformly distributed from 0 to
-    /// this value, covers `receive` and `transmit` together, and is added on reception.
+    /// The maximum random delay of a frame, by arbitration, write-back and memory. The delay is uniformly distributed
+    /// from 0 to this value. It covers `receive` and `transmit` together, and is added on reception.
     pub jitter: Nanos,
-    /// Rate at which the controller moves data to or from memory, in bits per second: PCI Express less its overhead. In
-    /// each of the two directions a frame takes its length divided by this rate.
+    /// Rate at which the controller moves data to or from memory, in bits per second: PCI Express less its overhead.
+    /// Moving a frame in either direction takes the frame's length divided by this rate.
     pub bus: BitRate,
 }
 

@@ -12,7 +12,7 @@ use crate::units_text::Microvolts;
 pub struct VoltagePoint {
     /// The frequency of the core.
     pub frequency: Hertz,
-    /// The least voltage at this frequency.
+    /// The minimum voltage at which the core can run at this frequency.
     pub voltage: Microvolts,
 }
 
@@ -27,8 +27,8 @@ pub struct UncorePoint {
 
 /// The power of a package.
 ///
-/// A core's power is the sum of two parts: `C V^2 f` for switching, and `leakage (V / V0)^3` for leakage (leakage
-/// current grows about with the square of the voltage near the operating point).
+/// A core's power is the sum of two parts: `C V^2 f` for switching, and `leakage (V / V0)^3` for leakage. (Near the
+/// operating point, the leakage current grows roughly with the square of the voltage.)
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PowerModel {
     /// Voltage by frequency, ascending. It is interpolated between the points, and constant beyond the first and last.
@@ -111,7 +111,8 @@ impl PowerModel {
     }
 }
 
-/// The value at `x`, interpolated between ascending `points`. Beyond the ends it is the value at the end.
+/// The value at `x`, interpolated between ascending `points`. Beyond the first and last point, it is that point's
+/// value.
 fn interpolated(points: impl Iterator<Item = (u64, u64)>, x: u64) -> u64 {
     let mut before: Option<(u64, u64)> = None;
     for (px, py) in points {

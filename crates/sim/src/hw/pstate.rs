@@ -8,11 +8,12 @@ use crate::At;
 /// How a processor generation changes its frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PStateModel {
-    /// Period of the sequencing timer. Requests take effect when it expires; the last one wins. It is about 500 us; on
-    /// 3rd Generation Xeon it is 500, 50 or 0 us (Intel 637284-001, section 4). With 0, requests take effect at once.
+    /// Period of the sequencing timer. Requests take effect when the timer expires; the last one wins. The period is
+    /// about 500 us; on 3rd Generation Xeon it is 500, 50 or 0 us (Intel 637284-001, section 4). With 0, requests take
+    /// effect at once.
     pub period: Nanos,
-    /// How long a change stops the core: about 12 us on 2nd Generation Xeon, a few hundred nanoseconds on the 3rd (same
-    /// source).
+    /// How long a change stops the core: about 12 us on 2nd Generation Xeon, a few hundred nanoseconds on the 3rd
+    /// (Intel 637284-001, section 4).
     pub block: Nanos,
     /// The lowest frequency, above 0.
     pub lowest: Hertz,
@@ -42,7 +43,7 @@ impl PStateModel {
         stepped.clamp(self.lowest, self.highest)
     }
 
-    /// The longest time from a request to the new frequency.
+    /// The maximum time from a request to the new frequency.
     pub fn longest(&self) -> Nanos {
         self.period + self.block
     }
@@ -111,7 +112,7 @@ impl PState {
         self.wanted.map(|(_, due)| due)
     }
 
-    /// Carries out a request that is due. `None` if there is none, or if it is for the current frequency.
+    /// Carries out a request that is due. Returns `None` if there is none, or if it is for the current frequency.
     pub fn poll(&mut self, now: At) -> Option<Change> {
         let (to, due) = self.wanted?;
         if due > now {
@@ -128,8 +129,8 @@ impl PState {
         Some(change)
     }
 
-    /// Executes `work` from `now` on, including all changes during it. Returns when it ends. Work that begins during a
-    /// stall starts after the stall.
+    /// Executes `work` from `now` on, including all frequency changes while it runs. Returns when the work ends. Work
+    /// that begins during a stall starts after the stall.
     pub fn execute(&mut self, now: At, work: Cycles) -> At {
         let (mut now, mut left) = (now, work);
         loop {
@@ -155,7 +156,7 @@ impl PState {
     pub const fn frequency(&self) -> Hertz {
         self.frequency
     }
-    /// The end of the last stall. The core executes if this time has passed.
+    /// The end of the last stall. After this time the core executes again.
     pub const fn blocked_until(&self) -> At {
         self.blocked_until
     }

@@ -60,7 +60,7 @@ impl RxRing {
         taken
     }
 
-    /// Number of frames that wait.
+    /// Number of waiting frames.
     pub const fn fill(&self) -> u32 {
         self.fill
     }
@@ -68,7 +68,7 @@ impl RxRing {
     pub const fn free(&self) -> u32 {
         self.size - self.fill - self.held
     }
-    /// Number of all descriptors.
+    /// Number of descriptors in the ring.
     pub const fn size(&self) -> u32 {
         self.size
     }
@@ -110,7 +110,7 @@ impl TxRing {
         }
     }
 
-    /// Marks up to `frames` queued frames as sent by the controller. Returns how many there were.
+    /// Marks up to `frames` queued frames as sent by the controller. Returns the number of frames marked.
     pub fn sent(&mut self, frames: u32) -> u32 {
         let sent = self.waiting.min(frames);
         self.waiting -= sent;
@@ -135,7 +135,7 @@ impl TxRing {
     pub const fn free(&self) -> u32 {
         self.size - self.waiting - self.done
     }
-    /// Number of all descriptors.
+    /// Number of descriptors in the ring.
     pub const fn size(&self) -> u32 {
         self.size
     }
@@ -151,7 +151,7 @@ pub struct WriteBackModel {
     /// Number of descriptors that are written back together, usually a cache line of them. With 1, each is written back
     /// at once.
     pub batch: u32,
-    /// The longest time that an incomplete batch waits. On i40e this is the queue's ITR: "30 us of latency when
+    /// The maximum time that an incomplete batch waits. On i40e this is the queue's ITR: "30 us of latency when
     /// flushing out packets remaining in its buffers when traffic stops" (Intel 637284-001, A.9).
     pub flush: Nanos,
 }
@@ -177,7 +177,7 @@ pub struct WriteBack {
 }
 
 impl WriteBack {
-    /// Makes a state without pending frames.
+    /// Makes a write-back state without pending frames.
     pub fn new(model: WriteBackModel) -> Result<Self, ModelError> {
         model.validate()?;
         Ok(Self { model, pending: 0, flush_at: None })
@@ -193,7 +193,7 @@ impl WriteBack {
         0
     }
 
-    /// When an incomplete batch will be written back. `None` if there is none.
+    /// When an incomplete batch will be written back. `None` if no batch is incomplete.
     pub const fn poll_at(&self) -> Option<At> {
         self.flush_at
     }

@@ -23,10 +23,10 @@ pub enum Class {
 /// A task of lower priority on the same core that is always ready to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackgroundModel {
-    /// How long the task can keep the core from a FIFO thread: kernel sections that cannot be preempted. A few
-    /// microseconds with PREEMPT_RT, milliseconds without.
+    /// How long the task can delay a FIFO thread by kernel sections that cannot be preempted. A few microseconds with
+    /// PREEMPT_RT, milliseconds without.
     pub unpreemptible: Spread,
-    /// How long the task can keep the core from a thread of the same class: the rest of its slice.
+    /// How long the task can delay a thread of its own class: the rest of the task's time slice.
     pub turn: Spread,
     /// Additional cost of the packet thread's next work, because the task used the caches.
     pub refill: Cycles,
@@ -108,7 +108,8 @@ impl Scheduler {
         self.running = true;
     }
 
-    /// Wakes the thread, on a core that is awake and runs at `frequency`. Costs nothing if it already runs.
+    /// Wakes the thread on a core that is awake and runs at `frequency`. Costs nothing if the thread is already
+    /// running.
     pub fn wake(&mut self, now: At, frequency: Hertz, random: &mut Random) -> Dispatch {
         if self.running {
             return Dispatch { delay: Nanos::ZERO, refill: Cycles::new(0) };
@@ -124,7 +125,7 @@ impl Scheduler {
         Dispatch { delay: held.max(allowed) + self.model.switch / frequency, refill }
     }
 
-    /// Notes that the thread ran for `span`, up to `now`. Returns when it may run again: `now`, or the begin of the
+    /// Notes that the thread ran for `span`, up to `now`. Returns when it may run again: `now`, or the start of the
     /// throttle's next period.
     pub fn ran(&mut self, now: At, span: Nanos) -> At {
         let Some(throttle) = self.model.throttle else { return now };

@@ -1,4 +1,4 @@
-//! A time span that varies.
+//! A time span that varies at random.
 
 use units::Nanos;
 
@@ -29,7 +29,7 @@ impl Spread {
         Ok(Self { least, excess, most })
     }
 
-    /// A span from zero to `most`, exponentially distributed with about this `mean`.
+    /// A span from zero to `most`, exponentially distributed with a mean of about `mean`.
     pub const fn up_to(mean: Nanos, most: Nanos) -> Self {
         Self { least: Nanos::ZERO, excess: mean, most }
     }

@@ -12,8 +12,8 @@ pub struct TimerModel {
     /// Timer slack of the thread: the kernel may delay a timer by this much to handle it together with another
     /// interrupt (prctl(2), `PR_SET_TIMERSLACK`; 50 us by default, 0 for real-time threads).
     pub slack: Nanos,
-    /// Time from the moment for which the hardware timer is programmed until the thread is woken: the timer interrupt
-    /// and its handler, without the exit from an idle state and without scheduling.
+    /// Time from the programmed expiry of the hardware timer until the thread is woken: the timer interrupt and its
+    /// handler, without the exit from an idle state and without scheduling.
     pub lateness: Spread,
 }
 
@@ -56,7 +56,8 @@ impl Timer {
         self.armed.map(|armed| armed.hard)
     }
 
-    /// Fires the hardware timer if it is due. Returns how much later the thread is woken. `None` if it is not due.
+    /// Fires the hardware timer if it is due. Returns the time from `now` until the thread is woken. `None` if it is
+    /// not due.
     pub fn poll(&mut self, now: At, random: &mut Random) -> Option<Nanos> {
         self.armed.filter(|armed| armed.hard <= now)?;
         self.armed = None;

@@ -5,8 +5,8 @@ use units::{Cycles, Hertz, Nanos};
 use super::governor::{HaltPoll, HaltPollModel};
 use crate::At;
 
-/// Number of VM exits per tick of the guest, an estimate: one each for the host's timer, the guest's write to its
-/// deadline timer, and the end of interrupt.
+/// Estimated number of VM exits per tick of the guest: one each for the host's timer, the guest's write to its deadline
+/// timer, and the end of interrupt.
 pub const TICK_EXITS: u64 = 3;
 
 /// The costs of virtualisation. Software costs are in cycles.
@@ -66,7 +66,7 @@ impl Vcpu {
         Self { model, halted: None, poll: HaltPoll::new(model.halt_poll), polled: 0, blocked: 0 }
     }
 
-    /// Lets the guest execute `hlt`. Returns when the host gives up the core if nothing happens before.
+    /// Lets the guest execute `hlt`. Returns when the host gives up the core, unless the guest is woken before.
     pub fn halt(&mut self, now: At, frequency: Hertz) -> At {
         let out = now + self.model.exit / frequency;
         self.halted = Some(out);

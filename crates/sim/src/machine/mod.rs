@@ -32,7 +32,7 @@ use crate::units_text::{TextError, from_toml};
 pub struct Machine {
     /// Name of the machine, for example `xeon-gold-6338n`.
     pub name: String,
-    /// The hardware that the machine describes.
+    /// The hardware, in words.
     pub description: String,
     /// The processor. `None` if the file has none.
     pub processor: Option<Processor>,
@@ -96,7 +96,7 @@ pub struct Disturbance {
 /// A value of a machine, and its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parameter {
-    /// Place of the value in the file, for example `processor.pstates.block`.
+    /// Path of the value in the file, for example `processor.pstates.block`.
     pub path: String,
     /// The value as it is written in the file.
     pub value: String,
@@ -133,7 +133,7 @@ pub enum MachineError {
     Model {
         /// The name of the file or machine.
         place: String,
-        /// The line, counted from 1, at which the wrong part begins. 1 if the part is not in the file.
+        /// The line, counted from 1, at which the impossible part begins. 1 if the part is not in the file.
         line: usize,
         /// What is impossible.
         error: ModelError,
@@ -149,8 +149,7 @@ pub enum MachineError {
 }
 
 impl MachineError {
-    /// The place of the error in the user's own file, what is wrong there, and how to fix it. `None` if the error is
-    /// not in the file.
+    /// The error with its line in the user's own file, the problem and the fix. `None` if the error is not in the file.
     pub fn in_file(&self) -> Option<strict::Error> {
         let (file, line, what, fix) = match self {
             Self::Text(TextError { place, line, what, fix }) => (place, *line, what.clone(), fix.clone()),
@@ -176,7 +175,7 @@ impl Machine {
         Self::from_toml(text, name)
     }
 
-    /// Reads a machine. It is called `name`, also in error messages.
+    /// Reads a machine from TOML. `name` becomes the machine's name, also in error messages.
     pub fn from_toml(text: &str, name: &str) -> Result<Self, MachineError> {
         read(text, name)
     }
@@ -196,7 +195,7 @@ impl Machine {
         self.parameters.iter().find(|parameter| parameter.path == path)
     }
 
-    /// The text of a built-in machine, as a template for the user's own. `None` if there is no such machine.
+    /// The TOML of a built-in machine, as a template for the user's own. `None` if there is no such machine.
     pub fn text(name: &str) -> Option<&'static str> {
         BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
     }
@@ -301,8 +300,8 @@ mod tests {
         assert!(x540.processor().is_err());
     }
 
-    /// Powers that the files call computed follow one rule: all cores at the base frequency, together with the uncore,
-    /// draw the thermal design power.
+    /// Powers that a machine's file marks as computed follow one rule: the uncore and all cores at the base frequency
+    /// draw the thermal design power in total.
     #[test]
     fn computed_powers_follow_their_rule() {
         for (name, watts) in [

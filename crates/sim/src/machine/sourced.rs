@@ -1,4 +1,4 @@
-//! Values with their sources, as a machine's file has them.
+//! Values with their sources, as in a machine's file.
 
 use serde::Deserialize;
 use units::{Cycles, Nanos};

@@ -9,7 +9,7 @@ pub enum Activity {
     Working,
     /// Polls and finds nothing. Includes a host that polls for its virtual CPU.
     Polling,
-    /// Waits in its cheapest running state (`pause`).
+    /// Waits with `pause`, its cheapest running state.
     Pausing,
     /// Executes nothing, because its frequency changes.
     Stalled,
@@ -46,8 +46,7 @@ impl Residency {
 pub struct Book {
     /// Time and power per activity and frequency, without entries of zero time.
     pub entries: Vec<Residency>,
-    /// The energy of all entries, computed independently as a check: the power, integrated over time whenever it
-    /// changed. Rounded down.
+    /// The energy of all entries, computed independently as a check, by integrating the power over time. Rounded down.
     pub metered: Nanojoules,
 }
 

@@ -11,14 +11,14 @@ units::named! {
         Delivery = "delivery",
         /// The core's return from an idle state, and the refilling of its caches.
         CStateExit = "c_state_exit",
-        /// Waiting until the thread gets the core: another task runs, the context switch, or a timer's slack.
+        /// Waiting for the core: for another task to end, for the context switch, or because of a timer's slack.
         Scheduling = "scheduling",
         /// The core executes nothing, because its frequency changes.
         FrequencyStall = "frequency_stall",
-        /// Waiting in a ring while the core rests by choice or works on other packets, and waiting for the end of its
-        /// batch.
+        /// Waiting in a ring while the core rests by choice or works on other packets, and waiting until the packet's
+        /// batch ends.
         Queueing = "queueing",
-        /// The processing of the packet itself: to receive it, handle it and send it.
+        /// Processing of the packet itself: receiving, handling and sending it.
         Work = "work",
         /// From the doorbell to the packet's last bit on the wire, including the time for packets ahead of it.
         Transmit = "transmit",

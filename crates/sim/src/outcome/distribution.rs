@@ -1,4 +1,4 @@
-//! Distributions of time spans, in memory that does not grow with their number.
+//! Distributions of time spans, in memory that does not grow with the number of spans.
 
 use hdrhistogram::Histogram;
 use units::{Nanos, Quantile};
@@ -6,7 +6,7 @@ use units::{Nanos, Quantile};
 /// Number of significant digits that are kept, which means an error of at most 0.1 %. Measurements use the same digits
 /// and bounds, so simulated and measured distributions can be plotted together.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
-/// The lowest value that differs from 0, in nanoseconds.
+/// The lowest value other than 0, in nanoseconds.
 pub const LOWEST_NS: u64 = 1;
 /// The highest value, in nanoseconds. Larger values are counted as overflow.
 pub const HIGHEST_NS: u64 = 4_000_000_000;
@@ -19,7 +19,8 @@ pub struct Recorder {
     sum: u128,
     least: u64,
     most: u64,
-    /// Equal spans in a row are counted together, because most terms of a latency budget hardly vary.
+    /// The last value, in nanoseconds. Equal values in a row are counted in `run` and added at once, because most terms
+    /// of a latency budget hardly vary.
     value: u64,
     run: u64,
 }
@@ -151,15 +152,15 @@ impl Distribution {
     }
 }
 
-/// The fewest samples for which the 95 % confidence interval of a quantile has two ends: the least n with q^n <= 2.5 %
-/// and (1 - q)^n <= 2.5 %. p50 needs 6, p99 368, p99.9 3,688, p99.99 36,887 samples. Source: Hahn, Meeker, "Statistical
-/// intervals", 5.2.
+/// The minimum number of samples for which the 95 % confidence interval of a quantile has two ends: the smallest n with
+/// q^n <= 2.5 % and (1 - q)^n <= 2.5 %. p50 needs 6, p99 368, p99.9 3,688, p99.99 36,887 samples. Source: Hahn, Meeker,
+/// "Statistical intervals", 5.2.
 pub fn minimum_samples(quantile: Quantile) -> u64 {
     let (q, above) = (f64::from(quantile.as_ppm()) / 1e6, f64::from(quantile.above_ppm()) / 1e6);
     samples_until(q).max(samples_until(above))
 }
 
-/// The least n with p^n <= 2.5 %. Uses only multiplications, whose result is the same on any machine.
+/// The smallest n with p^n <= 2.5 %. Uses only multiplications, whose result is the same on any machine.
 fn samples_until(p: f64) -> u64 {
     const TAIL: f64 = 0.025;
     if p <= TAIL {

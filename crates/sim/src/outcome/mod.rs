@@ -26,8 +26,8 @@ pub struct Outcome {
     pub queues: Vec<QueueOutcome>,
     /// Number of bytes sent, including check sequences.
     pub octets: u64,
-    /// Time from the arrival of a frame's last bit to the departure of its answer's last bit. Without an answer, it
-    /// ends with the frame's processing.
+    /// Time from the arrival of a frame's last bit to the departure of its answer's last bit. Without an answer, the
+    /// time ends when the frame has been processed.
     pub latency: Distribution,
     /// The terms of the delays, in the order of [`Term::ALL`], to two digits. For each frame they add up to its delay.
     pub terms: Vec<Distribution>,
@@ -39,7 +39,7 @@ pub struct Outcome {
     pub package: Package,
     /// Number of frames whose terms exceeded their delay. Always 0, unless the simulator has a bug.
     pub unsound: u64,
-    /// Work of the simulator: number of events, of workers' steps between events, and of checks of queues.
+    /// Amount of simulation work: events, workers' steps between events, and queue checks.
     pub steps: u64,
 }
 
@@ -120,7 +120,7 @@ impl CoreOutcome {
         mean_power(self.book.femtojoules(), duration)
     }
 
-    /// Share of the window in which the core worked for the worker, without idle time and other tasks, in ppm.
+    /// Share of the window that the core spent on the worker, without idle time and other tasks, in ppm.
     pub fn busy_ppm(&self, duration: Nanos) -> u64 {
         let idle = |activity| matches!(activity, Activity::Idle(_) | Activity::Other);
         let busy = self.book.time_in(|activity| !idle(activity));

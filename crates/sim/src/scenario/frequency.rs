@@ -29,7 +29,7 @@ pub enum FrequencyPlan {
     Goal(PStates),
     /// A governor of the kernel, or NMAP.
     Governor(GovernorModel, PStates),
-    /// The simulator alternates between two frequencies, beginning with `high`.
+    /// The simulator itself alternates between two frequencies, beginning with `high`.
     Toggle {
         /// The frequency after the first change.
         low: Hertz,
@@ -41,7 +41,7 @@ pub enum FrequencyPlan {
 }
 
 impl FrequencyPlan {
-    /// The name in documents.
+    /// The value of `policy` in a scenario, also used in reports.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Fixed(_) => "fixed",
@@ -162,7 +162,7 @@ fn range(section: &mut Section, host: &Host, base: Hertz) -> Result<PStates, Err
     })
 }
 
-/// A frequency that can be requested from the processor.
+/// Reads a frequency. It is an error if the processor cannot run at it.
 fn possible(section: &mut Section, key: &'static str, host: &Host) -> Result<Option<Hertz>, Error> {
     let Some(spot) = section.text::<Hertz>(key)? else { return Ok(None) };
     let pstates = &host.processor.pstates;

@@ -22,7 +22,7 @@ use crate::strict::{Error, Section, Spot};
 pub struct Host {
     /// The name of the processor's machine.
     pub machine: String,
-    /// The name of the machine from which the NIC is taken.
+    /// The name of the NIC's machine.
     pub nic_name: String,
     /// The processor. The scenario may limit its idle states.
     pub processor: Processor,
@@ -42,7 +42,7 @@ pub struct Host {
     pub disturbance: Option<Disturbance>,
     /// How the NIC's interrupts are handled.
     pub handling: Handling,
-    /// On which CPU the NIC's interrupts arrive.
+    /// The CPU on which the NIC's interrupts arrive.
     pub affinity: Affinity,
     /// The virtual CPU. `None` unless the worker runs in a guest.
     pub vcpu: Option<VcpuModel>,
@@ -50,7 +50,7 @@ pub struct Host {
     pub uncore: Hertz,
 }
 
-/// What to do about an unusable machine, for error messages.
+/// The fix that error messages about an unusable machine propose.
 const OTHER: &str = "choose one that apus sim machines lists";
 
 pub(super) fn read(root: &mut Section, load: Load<'_>) -> Result<Host, Error> {
@@ -192,7 +192,7 @@ fn interrupt(root: &mut Section) -> Result<(Handling, Affinity), Error> {
     Ok((handling.map_or(Handling::Direct, |spot| spot.value), affinity.map_or(Affinity::Right, |spot| spot.value)))
 }
 
-/// Reads `[vm]`: the worker runs in a guest.
+/// Reads `[vm]`, whose presence means that the worker runs in a guest.
 fn vm(mut section: Section, model: VcpuModel) -> Result<VcpuModel, Error> {
     let direct = section.flag("direct")?.map_or(model.direct, |spot| spot.value);
     let halt_poll = match section.text::<Nanos>("halt_poll")? {

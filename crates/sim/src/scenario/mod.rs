@@ -68,7 +68,7 @@ use crate::strict::{self, Error, Override, Section};
 
 /// The longest simulated time, including the warm-up: one day.
 pub const LONGEST: Nanos = Nanos::from_secs(86_400);
-/// The largest number of queues, and therefore of cores: the number of queues of an XL710, the largest of the modelled
+/// The maximum number of queues, and therefore of cores: the number of queues of an XL710, the largest of the modelled
 /// controllers (Intel 332464, 1.2).
 pub const QUEUES: u64 = 1_536;
 /// The default seed.
@@ -109,27 +109,28 @@ pub struct Scenario {
     pub frequency: FrequencyPlan,
 }
 
-/// The goal of a scenario.
+/// The latency goal of a scenario, its loss limit and its peak rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GoalPlan {
-    /// How late packets may be. A lost packet counts as late.
+    /// The maximum latency, and the quantile of packets that must not exceed it. A lost packet counts as late.
     pub latency: Goal,
-    /// The share of packets that may be lost, in ppm. `None` sets no limit of its own: a lost packet counts as late.
+    /// The share of packets that may be lost, in ppm. `None` means no separate limit: a lost packet only counts as
+    /// late.
     pub loss_ppm: Option<u32>,
-    /// The highest packet rate per queue that the policies are told. With `None` they assume the shortest frames at
+    /// The maximum packet rate per queue that the policies are told. With `None` they assume the shortest frames at
     /// line rate.
     pub peak: Option<PacketRate>,
 }
 
 impl Scenario {
-    /// Number of processor packages that the simulated cores and those that behave like them need.
+    /// Number of processor packages needed for the simulated cores and those that behave like them.
     pub fn packages(&self) -> u64 {
         let busy = u64::from(self.worker.cores()) + u64::from(self.worker.alike());
         busy.div_ceil(u64::from(self.host.processor.power.cores.max(1))).max(1)
     }
 
-    /// Reads a scenario. Error messages call it `name`; `overrides` replace single values; `load` reads the files that
-    /// the scenario names.
+    /// Reads a scenario from TOML. Error messages call it `name`; `overrides` replace single values; `load` reads the
+    /// files that the scenario names.
     pub fn parse(name: &str, text: &str, overrides: &[Override], load: Load<'_>) -> Result<Self, Error> {
         let mut root = strict::parse(name, text, overrides)?;
         let description = root.word("description")?.map(|spot| spot.value);

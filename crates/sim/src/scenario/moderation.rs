@@ -19,7 +19,7 @@ units::named! {
         Fixed = "fixed",
         /// The policy [`policy::moderation::NetDim`].
         Dim {
-            /// What starts the timers of its profiles.
+            /// When the delay begins: with the first or with the latest waiting frame.
             mode: PeriodMode,
             /// Index of the initial profile.
             index: u8,
@@ -122,15 +122,16 @@ fn setting(section: &mut Section) -> Result<ModerationModel, Error> {
     Ok(ModerationModel { delay, from, frames, interval: interval.map_or(Nanos::ZERO, |spot| spot.value) })
 }
 
-/// Reads `interval`, the throttling interval of a vector whose profile a policy chooses. The default is no throttling.
+/// Reads `interval`, the throttling interval of an interrupt vector whose profile a policy chooses. The default is no
+/// throttling.
 fn throttle(section: &mut Section, host: &mut Host) -> Result<(), Error> {
     let interval = section.text::<Nanos>("interval")?.map_or(Nanos::ZERO, |spot| spot.value);
     host.nic.rx_moderation = ModerationModel { interval, ..ModerationModel::OFF };
     Ok(())
 }
 
-/// Reads `[moderation.profiles]`: a table per mode that replaces the kernel's. Returns the table of `mode`. The table
-/// of the other mode is checked too, so that the scenario stays valid if `mode` is changed.
+/// Reads `[moderation.profiles]`, which has one table of profiles per mode. Each table replaces the kernel's. Returns
+/// the table of `mode`. The other mode's table is checked too, so that the scenario stays valid if `mode` is changed.
 fn profiles(section: &mut Section, mode: PeriodMode) -> Result<[Profile; NET_PROFILES], Error> {
     let kernels = |mode| [0, 1, 2, 3, 4].map(|at| net_profile(Direction::Rx, mode, at).unwrap_or(Profile::IMMEDIATE));
     let mut chosen = kernels(mode);

@@ -58,7 +58,7 @@ fn reads_all_sections() {
     assert_eq!(scenario.goal.unwrap().loss_ppm, Some(0));
 }
 
-/// What to change in [`GOOD`], the line of the error, and what its text must say.
+/// The change to [`GOOD`], the line of the resulting error, and strings that the error must contain.
 const WRONG: &[(&str, &str, usize, &[&str])] = &[
     ("duration = \"1s\"", "duration = \"1\"", 3, &["`duration = \"1\"`", "50us"]),
     ("duration = \"1s\"", "duration = 1", 3, &["`duration` is a whole number", "a text in quotes", "50us"]),
@@ -154,7 +154,7 @@ const WRONG: &[(&str, &str, usize, &[&str])] = &[
     ("[scheduler]", "[scheduler", 34, &["write it as TOML"]),
 ];
 
-/// The kernel accepts 0 for `rate_limit_us`.
+/// The kernel accepts 0 for `rate_limit_us`, and so do scenarios.
 #[test]
 fn schedutil_may_ask_at_each_wake_up() {
     let text = GOOD.replacen("policy = \"fixed\"\nat = \"2.2GHz\"", "policy = \"schedutil\"\nrate_limit = \"0us\"", 1);

@@ -1,7 +1,7 @@
 //! The traffic of a scenario: the sections `[[traffic]]`.
 //!
 //! Keys of every kind: `kind`; `frame`, by default 64 bytes (not for `replay`); `queue`, by default all queues;
-//! `start`, by default at once; `answer`, the size of what is sent back, by default the size of the frame.
+//! `start`, by default at once; `answer`, the size of the answer, by default the size of the frame.
 
 use std::sync::Arc;
 
@@ -68,7 +68,8 @@ struct Wire {
 }
 
 impl Wire {
-    /// Checks that a peak rate fits the wire by itself.
+    /// Checks that the wire can carry a peak rate, without other traffic. Returns the rate in bits per second on the
+    /// wire.
     fn fits(&self, rate: &Spot<Rate>, sizes: &Sizes) -> Result<u64, Error> {
         let bits = rate.value.on_wire(sizes, self.line).as_bps();
         if bits <= self.line.as_bps() {
@@ -79,7 +80,7 @@ impl Wire {
         Err(rate.wrong(what, fix))
     }
 
-    /// Adds a mean rate, and checks that all means together fit the wire.
+    /// Adds a mean rate, and checks that the wire can carry the sum of all mean rates.
     fn takes(&mut self, rate: &Spot<Rate>, bits: u64) -> Result<(), Error> {
         self.used = self.used.saturating_add(bits);
         if self.used <= self.line.as_bps() {

@@ -1,4 +1,4 @@
-//! Values that occur only in scenarios.
+//! Types of values that occur only in scenarios.
 
 use std::str::FromStr;
 
@@ -19,7 +19,7 @@ impl CycleCount {
     }
 }
 
-/// Reads `1cycles` to `1000000000cycles`. The maximum is some tenths of a second, more than any frame takes.
+/// Reads `1cycles` to `1000000000cycles`. The maximum is a few tenths of a second, more than any frame takes.
 impl FromStr for CycleCount {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -53,7 +53,7 @@ impl FromStr for Percent {
     }
 }
 
-/// A ratio with up to three decimals: `0.5`, `1.25`; at most 1000.
+/// A ratio of at most 1000 with up to three decimals, for example `0.5` or `1.25`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ratio(u32);
 
@@ -86,7 +86,7 @@ impl FromStr for Ratio {
 pub struct DimProfiles([(Option<u16>, Option<u16>); NET_PROFILES]);
 
 impl DimProfiles {
-    /// The complete profiles: values that are `n` are taken from `kernels`.
+    /// The complete profiles: `n` is replaced by the value in `kernels`.
     pub fn over(&self, mut kernels: [Profile; NET_PROFILES]) -> [Profile; NET_PROFILES] {
         for (profile, (usecs, frames)) in kernels.iter_mut().zip(self.0) {
             profile.usecs = usecs.map_or(profile.usecs, u32::from);

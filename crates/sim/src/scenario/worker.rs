@@ -15,7 +15,7 @@ const KERNEL_APPLICATION: Cycles = Cycles::new(9_000);
 const KERNEL_PROGRAM: Cycles = Cycles::new(2_000);
 
 const METRONOME: &str = "metronome";
-/// The longest sleep, and the longest block. It equals `live::worker::HEALTH_INTERVAL`.
+/// The maximum length of a sleep or a block. It equals `live::worker::HEALTH_INTERVAL`.
 pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
 
 /// How a core waits.
@@ -60,15 +60,15 @@ const fn with_one_more(modes: &[&'static str], last: &'static str) -> [&'static 
 /// Costs of the kernel's path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KernelModel {
-    /// Cost of a poll of a queue, without its frames: soft interrupt, NAPI, completion.
+    /// Cost of polling a queue, without the cost of its frames: soft interrupt, NAPI, completion.
     pub poll: Cycles,
     /// Cost of a frame: driver and stack, up to the wire or the socket.
     pub frame: Cycles,
-    /// Cost of a frame in the application: the two system calls and the work between them. `None` if the kernel
-    /// forwards frames itself.
+    /// Cost of a frame in the application: two system calls and the work between them. `None` if the kernel forwards
+    /// frames itself.
     pub application: Option<Cycles>,
-    /// Number of frames that a socket holds. Linux's default is 212,992 bytes (`net.core.rmem_default`), and a small
-    /// frame with its bookkeeping takes 768 of them.
+    /// Number of frames that a socket holds. Linux's default is 212,992 bytes (`net.core.rmem_default`), of which a
+    /// small frame with its bookkeeping takes 768.
     pub socket: u32,
     /// Cost of programming another moderation profile.
     pub program: Cycles,
@@ -82,18 +82,18 @@ impl KernelModel {
 /// Settings of Metronome, in which several threads share a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MetronomeModel {
-    /// V, the goal for the vacation: the mean time in which no thread serves the queue.
+    /// V, the target of the mean vacation. A vacation is a time in which no thread serves the queue.
     pub vacation: Nanos,
-    /// T_L: how long a thread sleeps if it did not get the lock.
+    /// T_L: how long a thread sleeps after failing to get the lock.
     pub timeout: Nanos,
     /// Cost of trying the lock.
     pub lock: Cycles,
 }
 
 impl Default for MetronomeModel {
-    /// V = 10 us. With this value and three threads the authors lost no packets at 10 Gbit/s (`tests/l3fwd/README.md`).
-    /// The cost of the lock is an estimate: a `lock cmpxchg` takes some 20 cycles (A. Fog, "Instruction tables",
-    /// Skylake), and fetching the line from another core's cache takes four times as long.
+    /// V = 10 us. With this value and three threads, Metronome's authors lost no packets at 10 Gbit/s
+    /// (`tests/l3fwd/README.md`). The cost of the lock is an estimate: a `lock cmpxchg` takes some 20 cycles (A. Fog,
+    /// "Instruction tables", Skylake), and fetching the cache line from another core takes four times as long.
     fn default() -> Self {
         Self { vacation: Nanos::from_micros(10), timeout: Nanos::from_micros(500), lock: Cycles::new(100) }
     }
@@ -107,28 +107,28 @@ pub enum Worker {
     User {
         /// Number of simulated cores.
         cores: u32,
-        /// Number of further cores that behave like the simulated ones. They count only for the package's power.
+        /// Number of further cores that behave like the simulated ones. They only add to the package's power.
         alike: u32,
         /// How the cores wait.
         wait: Wait,
         /// Whether the policy may assume that an interrupt for a frame ends a block.
         interrupts: bool,
-        /// Whether the policy knows from the start what wake-ups cost on this machine, as with `--platform`.
+        /// Whether the policy knows this machine's wake-up costs from the start, as with `--platform`.
         knows: bool,
-        /// Costs of the loop: the machine's, or those in the scenario.
+        /// Costs of the loop: from the scenario, or else from the machine.
         work: WorkModel,
-        /// Whether frames are sent on.
+        /// Whether the worker forwards the frames.
         forward: bool,
         /// Whether frames carry the time of their arrival.
         stamps: bool,
     },
-    /// Interrupts and NAPI; frames then go on to the wire or to an application. The default costs are estimates for an
-    /// x86 server: 2,000 cycles per poll, 2,500 per frame, 9,000 for an application's two system calls, 2,000 to
-    /// program the NIC. Calibrate them for your own host.
+    /// The kernel, with interrupts and NAPI. It passes frames on to the wire or to an application. The default costs
+    /// are estimates for an x86 server: 2,000 cycles per poll, 2,500 per frame, 9,000 for an application's two system
+    /// calls, 2,000 to program the NIC. Calibrate them for your own host.
     Kernel {
         /// Number of simulated cores.
         cores: u32,
-        /// Number of further cores that behave like the simulated ones. They count only for the package's power.
+        /// Number of further cores that behave like the simulated ones. They only add to the package's power.
         alike: u32,
         /// Costs of the kernel's path.
         model: KernelModel,

@@ -3,8 +3,8 @@
 use super::{Frame, Pace, Sizes};
 use crate::At;
 
-/// Sends frames at equal gaps, the first one at the start. If the rate is in bits, the gap after a frame depends on the
-/// frame's size.
+/// Sends frames at equal gaps, the first one at the start. If the rate is in bits per second, the gap after a frame
+/// depends on the frame's size.
 #[derive(Debug)]
 pub struct Source {
     pace: Pace,

@@ -2,7 +2,7 @@
 //!
 //! Each kind of traffic has its own file. A [`Source`] says when its next frame is due on the wire. The
 //! [port](crate::world) then serialises the frames of all sources onto one wire. Times are whole nanoseconds, but a
-//! rate is kept exactly: the rest from rounding is carried to the next frame.
+//! rate is kept exactly: the rounding error of a gap is carried to the next gap.
 //!
 //! | kind | is | keys |
 //! | --- | --- | --- |
@@ -10,7 +10,7 @@
 //! | [`poisson`] | exponential gaps: many independent senders | rate |
 //! | [`on_off`] | bursts of equal gaps, and silence between them | rate, on, off, lengths |
 //! | [`slots`] | one burst per period, with jitter: a radio frame's slots | period, burst, spacing, jitter |
-//! | [`request`] | each connection sends again when it has been answered: TCP_RR | connections, distance, think |
+//! | [`request`] | each request waits for the previous answer: TCP_RR | connections, distance, think |
 //! | [`self_similar`] | bursts at all time scales | rate, sources, peak, burst, hurst |
 //! | [`replay`] | the times and sizes of a capture or a table | file, repeat |
 
@@ -155,7 +155,7 @@ impl Sizes {
     }
 }
 
-/// A source of traffic that is running.
+/// A running source of traffic.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // a world has few, and each is used for every frame
 pub enum Source {
@@ -213,15 +213,15 @@ impl Source {
         }
     }
 
-    /// Reports that the frame of connection `tag` was lost at `at`. A [`request`] source sends it again after the
-    /// timeout; other sources ignore the report.
+    /// Reports that the frame of connection `tag` was lost at `at`. A [`request`] source sends the request again after
+    /// the timeout; other sources ignore the report.
     pub fn lost(&mut self, tag: u32, at: At) {
         if let Self::Request(source) = self {
             source.lost(tag, at);
         }
     }
 
-    /// The shortest time from an answer to the next request. `None` if the source ignores [`answered`](Self::answered).
+    /// The minimum time from an answer to the next request. `None` if the source ignores [`answered`](Self::answered).
     pub const fn round_trip(&self) -> Option<Nanos> {
         match self {
             Self::Request(source) => Some(source.round_trip()),

@@ -11,7 +11,7 @@ use crate::random::Random;
 pub struct OnOff {
     /// The rate within a burst.
     pub rate: Rate,
-    /// Mean duration of a burst, above 0.
+    /// Mean duration of a burst. Must be above 0.
     pub on: Nanos,
     /// Mean duration of the silence after a burst.
     pub off: Nanos,
@@ -25,7 +25,8 @@ pub enum Lengths {
     /// The durations do not vary.
     #[default]
     Fixed,
-    /// The durations are exponentially distributed: an interrupted Poisson process, but with equal gaps in a burst.
+    /// The durations are exponentially distributed, as in an interrupted Poisson process, but gaps within a burst are
+    /// equal.
     Exponential,
 }
 

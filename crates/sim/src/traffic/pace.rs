@@ -1,4 +1,4 @@
-//! A rate as a user writes it, and the exact gaps between frames that follow from it.
+//! A rate as a user writes it, and the exact gaps between frames at that rate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -90,14 +90,14 @@ impl Rate {
 /// The exact gaps between frames at a rate. The fraction of a nanosecond lost by rounding is carried to the next gap.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    /// Whether the cost of a frame is its number of bits on the wire. If not, the cost is 1.
+    /// Whether a frame's cost is its number of bits on the wire. If false, the cost of each frame is 1.
     by_bits: bool,
-    /// A gap is cost * numerator / denominator nanoseconds.
+    /// A gap is cost · numerator / denominator nanoseconds.
     numerator: u128,
     denominator: u64,
-    /// The remainder, in units of a nanosecond divided by the denominator.
+    /// The part of a nanosecond carried to the next gap, in units of a nanosecond divided by the denominator.
     rest: u64,
-    /// Frame size of the last gap that was computed.
+    /// Frame size for which `whole` and `part` of the gap were computed.
     octets: u32,
     whole: u64,
     part: u64,

@@ -1,4 +1,4 @@
-//! Exponential gaps, as from many independent senders together.
+//! Exponential gaps, as in the combined traffic of many independent senders.
 
 use units::Nanos;
 
@@ -6,7 +6,7 @@ use super::{Frame, Pace, Sizes};
 use crate::At;
 use crate::random::Random;
 
-/// A Poisson process. If the rate is in bits, the mean gap depends on the size of the frame before the gap.
+/// A Poisson process. If the rate is in bits per second, the mean gap depends on the size of the frame before the gap.
 #[derive(Debug)]
 pub struct Source {
     pace: Pace,

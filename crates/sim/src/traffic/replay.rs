@@ -14,14 +14,14 @@ use crate::At;
 pub struct Replay {
     /// The file as the scenario names it.
     pub file: String,
-    /// Whether to start again at the end, one mean gap after the last frame.
+    /// Whether the record starts again, one mean gap after its last frame.
     pub repeat: bool,
 }
 
 /// One frame of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Time from the first frame to this one. Never less than the offset of the frame before.
+    /// Time from the first frame to this one. Never less than the previous frame's offset.
     pub offset: Nanos,
     /// Size of the frame in bytes, with check sequence.
     pub octets: u32,
@@ -35,8 +35,8 @@ pub type Records = Arc<[Record]>;
 /// Size of the check sequence in bytes. Captures do not include it. IEEE 802.3-2018, 3.2.9.
 const CHECK_SEQUENCE: u32 = 4;
 
-/// Reads a record: a classic pcap file, or CSV. CSV needs a first line with the column names `time_ns`, `octets` and
-/// optionally `queue`. The error says what is wrong, and where.
+/// Reads a record: a classic pcap file, or CSV. The first line of a CSV file has the column names `time_ns`, `octets`
+/// and optionally `queue`. The error says what is wrong, and where.
 pub fn parse(octets: &[u8]) -> Result<Records, String> {
     let records = match pcap::is_capture(octets) {
         true => capture(octets).map_err(|error| error.to_string())?,
@@ -45,8 +45,8 @@ pub fn parse(octets: &[u8]) -> Result<Records, String> {
     if records.is_empty() { Err("holds no frame".into()) } else { Ok(records.into()) }
 }
 
-/// Reads a pcap file. A frame with an earlier time stamp than the one before it, as in captures of several queues, gets
-/// the same time as the one before.
+/// Reads a pcap file. In captures of several queues, a frame may have an earlier time stamp than the one before it; it
+/// then gets the time stamp of the one before.
 fn capture(octets: &[u8]) -> Result<Vec<Record>, pcap::Error> {
     let mut reader = PcapReader::new("capture", octets)?;
     let mut records = Vec::new();

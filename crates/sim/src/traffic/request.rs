@@ -3,7 +3,7 @@
 //! ```text
 //!   client ── think ──► request ── distance ──► our wire … our wire ── distance ──► client ── think ──► …
 //! ```
-//! A longer delay of the server lowers the rate: each connection makes 1 / (delay + 2 distances + think) transactions
+//! A longer delay in the server lowers the rate: each connection makes 1 / (delay + 2 distances + think) transactions
 //! per second.
 
 use std::cmp::Reverse;
@@ -23,7 +23,7 @@ pub struct Request {
     /// One-way time from the client's application to the simulated host's port: the client's stack and NIC, and the
     /// cable.
     pub distance: Nanos,
-    /// Time from an answer to the next request.
+    /// Time from the arrival of an answer at the client to the next request; the mean if [`Request::think_varies`].
     pub think: Nanos,
     /// Whether the time from an answer to the next request is exponentially distributed with the mean `think`. If
     /// false, it is always `think`.
@@ -43,13 +43,14 @@ pub struct Source {
     what: Request,
     sizes: Sizes,
     random: Random,
-    /// Arrival times of the requests that are under way to the simulated host. At most one per connection.
+    /// Arrival times of the requests on their way to the simulated host, with their connections. At most one per
+    /// connection.
     pending: BinaryHeap<Reverse<(At, u32)>>,
 }
 
 impl Source {
     /// Makes a source whose clients start thinking at `start`. The first request of each client arrives after its think
-    /// time and `distance`; each client is delayed by one nanosecond more than the one before.
+    /// time and `distance`, plus one nanosecond more than for the client before.
     pub fn new(what: &Request, sizes: Sizes, start: At, random: Random) -> Self {
         let pending = BinaryHeap::with_capacity(what.connections as usize);
         let mut source = Self { what: *what, sizes, random, pending };
@@ -60,7 +61,7 @@ impl Source {
         source
     }
 
-    /// The shortest time from an answer to the next request.
+    /// The minimum time from an answer to the next request.
     pub const fn round_trip(&self) -> Nanos {
         self.what.distance.saturating_add(self.what.distance)
     }
@@ -69,13 +70,13 @@ impl Source {
         if self.what.think_varies { self.random.exponential(self.what.think) } else { self.what.think }
     }
 
-    /// Draws the next request that is under way. `None` if there is none.
+    /// Draws the next request on its way to the simulated host. `None` if there is none.
     pub fn draw(&mut self) -> Option<Frame> {
         let Reverse((at, tag)) = self.pending.pop()?;
         Some(Frame { at, octets: self.sizes.draw(), tag, queue: None })
     }
 
-    /// Puts back a frame that was drawn, because an earlier one has come in between.
+    /// Puts back a drawn frame, because an earlier one has come up since.
     pub fn put_back(&mut self, frame: Frame) {
         self.pending.push(Reverse((frame.at, frame.tag)));
     }

@@ -1,12 +1,12 @@
 //! Bursts at all time scales, as in the sum of many file transfers.
 //!
-//! Each of several senders alternates between on and off. Both durations are Pareto-distributed with shape a between 1
-//! and 2, so their variance is infinite. The sum is asymptotically self-similar with Hurst parameter H = (3 - a) / 2.
+//! Several senders each alternate between on and off. Both durations are Pareto-distributed with shape a between 1 and
+//! 2, so their variance is infinite. The sum is asymptotically self-similar with Hurst parameter H = (3 - a) / 2.
 //! Source: W. Willinger, M. S. Taqqu, R. Sherman, D. V. Wilson, "Self-similarity through high-variability", IEEE/ACM
 //! ToN 5(1), 1997, theorem 1.
 //!
 //! **Limits.** Means converge slowly. In a short run the rate may be far from the requested one, which is typical of
-//! self-similar traffic. Durations are limited to [`LONGEST`], so the tail of the distribution ends there.
+//! self-similar traffic. On and off times are limited to [`LONGEST`], so the tail of their distribution ends there.
 
 use units::{BitRate, Nanos};
 
@@ -21,11 +21,11 @@ pub const LONGEST: Nanos = Nanos::from_secs(100);
 /// Parameters of self-similar traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SelfSimilar {
-    /// The mean rate of all senders together.
+    /// The mean of the sum of all senders' rates.
     pub rate: Rate,
     /// Number of senders, at least 1.
     pub sources: u32,
-    /// The rate of one sender while it is on. If all senders are on, their sum must exceed `rate`.
+    /// The rate of one sender while it is on. The sum over all senders must exceed `rate`.
     pub peak: Rate,
     /// Mean time for which a sender is on.
     pub burst: Nanos,
@@ -35,8 +35,8 @@ pub struct SelfSimilar {
 }
 
 impl SelfSimilar {
-    /// Mean time that a sender must be off so that all senders together have the mean rate `rate`. `None` if their
-    /// peaks together do not exceed it.
+    /// Mean off time of a sender for which the mean of the senders' total rate is `rate`. `None` if the sum of their
+    /// peak rates does not exceed `rate`.
     pub fn silence(&self, sizes: &Sizes, line: BitRate) -> Option<Nanos> {
         let all = u128::from(self.peak.on_wire(sizes, line).as_bps()) * u128::from(self.sources);
         let rate = u128::from(self.rate.on_wire(sizes, line).as_bps()).max(1);
@@ -53,7 +53,7 @@ struct Sender {
     burst_ends: At,
 }
 
-/// All senders together.
+/// All senders of the traffic.
 #[derive(Debug)]
 pub struct Source {
     senders: Vec<Sender>,
@@ -66,7 +66,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Makes a source in which each sender begins with a part of a silence, so that they do not all begin together.
+    /// Makes a source whose senders begin within a silence, each at a random point, so that they do not all begin at
+    /// once.
     pub fn new(what: &SelfSimilar, line: BitRate, sizes: Sizes, start: At, mut random: Random) -> Self {
         let shape_thousandths = 3_000 - 2 * what.hurst_thousandths.clamp(501, 999);
         let on = Pareto::new(what.burst, shape_thousandths);
@@ -83,7 +84,7 @@ impl Source {
         Self { senders, next, sizes, random, on, off }
     }
 
-    /// Draws the next frame. A burst has at least one.
+    /// Draws the next frame. A burst has at least one frame.
     #[allow(clippy::missing_panics_doc)] // a sender always has a next frame
     pub fn draw(&mut self) -> Frame {
         let (at, number) = self.next.next().expect("every sender sends again");
@@ -127,8 +128,8 @@ impl Pareto {
     }
 }
 
-/// 2^(2^-1), 2^(2^-2), ..., 2^(2^-32), each less 1 so that it fits, in units of 2^-64. Each is the square root of the
-/// one before.
+/// 2^(2^-1), 2^(2^-2), ..., 2^(2^-32), each minus 1 so that it fits, in units of 2^-64. Each power is the square root
+/// of the one before.
 static ROOTS: [u64; 32] = roots();
 
 const fn roots() -> [u64; 32] {
@@ -144,7 +145,7 @@ const fn roots() -> [u64; 32] {
     all
 }
 
-/// 2^x for x below 1. Both are in units of 2^-32.
+/// 2^x for x below 1. Argument and result are in units of 2^-32.
 fn exp2(x: u32) -> u64 {
     let mut result = 1u64 << 62;
     for (place, root) in ROOTS.iter().enumerate() {

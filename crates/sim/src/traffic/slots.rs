@@ -15,8 +15,8 @@ pub struct Slots {
     pub burst: u32,
     /// Time from frame to frame within a slot. A burst must end before the next slot.
     pub spacing: Nanos,
-    /// The largest delay of a burst after the beginning of its slot, uniformly distributed from 0. Burst and jitter
-    /// together must be shorter than a period. The slots themselves do not drift.
+    /// The maximum delay of a burst after the start of its slot; delays are uniformly distributed from 0 to this value.
+    /// The burst and the jitter must together be shorter than a period. The slots themselves do not drift.
     pub jitter: Nanos,
 }
 
@@ -35,9 +35,9 @@ pub struct Source {
     random: Random,
     /// When the current slot begins.
     slot: At,
-    /// Delay of the slot's burst.
+    /// Delay of the current slot's burst.
     late: Nanos,
-    /// Number of frames of this slot that were sent.
+    /// Number of frames sent in the current slot.
     sent: u32,
 }
 

@@ -4,7 +4,7 @@
 //!   Running ── rest ──► [switch] ── nobody else? ──► idle state ── interrupt, timer ──► Running
 //!                             └──── background ────► other ─────────────┘
 //! ```
-//! A wake-up is recorded as a [`Path`]: the points in time that separate the terms of the latency budget.
+//! A wake-up is recorded as a [`Path`]: the times at which the terms of the latency budget end.
 
 use units::{Cycles, Hertz, Nanos};
 
@@ -22,15 +22,15 @@ use crate::machine::Disturbance;
 use crate::outcome::{Activity, Book, Term};
 use crate::random::Random;
 
-/// Work of the timer tick on an idle core, an estimate.
+/// Estimated work of the timer tick on an idle core.
 const TICK_WORK: Cycles = Cycles::new(5_000);
-/// The longest time for [`TICK_WORK`] and the exit from the idle state before it. A tick less than this time before the
-/// end of an idle period is treated as part of the wake-up that ends it.
+/// Upper limit of the time for [`TICK_WORK`] and the exit from the idle state before it. A tick that comes less than
+/// this time before the end of an idle period is treated as part of the wake-up that ends the period.
 const TICK_TAKES: Nanos = Nanos::from_micros(200);
 /// Stands for "never".
 const NEVER: At = At::from_nanos(u64::MAX);
 
-/// What a wake-up is for.
+/// What a wake-up starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whom {
     /// A waiting thread, which the scheduler must start.
@@ -39,7 +39,8 @@ pub enum Whom {
     Handler,
 }
 
-/// A wake-up, from the end of a wait to the first poll: each stage has a term and the time at which the stage ends.
+/// A wake-up, from the end of a wait to the first poll. Each stage has a term of the latency budget and the time at
+/// which the stage ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
     stages: [(Term, At); 8],
@@ -51,7 +52,8 @@ impl Path {
         self.stages[self.stages.len() - 1].1
     }
 
-    /// Distributes the waiting time of a frame over the terms. The frame was visible to software from `from` on.
+    /// Distributes the waiting time of a frame over the budget's terms. The frame was visible to software from `from`
+    /// on.
     pub fn share_out(&self, from: At, shares: &mut Shares) {
         let mut reached = from;
         for (term, until) in self.stages {
@@ -68,13 +70,14 @@ impl Path {
 struct Rest {
     /// When the thread stopped running.
     from: At,
-    /// When the core went idle; later than `from` if a host polls first. `None` if the core runs another task instead.
+    /// When the core went idle; later than `from` if the host polled first. `None` if the core runs another task
+    /// instead.
     idle_from: Option<At>,
-    /// Time from `from` until the thread's timer is due.
+    /// Time from `from` to the expiry of the thread's timer.
     bound: Nanos,
 }
 
-/// The parts of a core.
+/// The models and settings of which a core consists.
 #[derive(Debug)]
 pub struct Parts {
     pub pstate: PState,
@@ -105,13 +108,13 @@ pub struct Core {
     frequency: Hertz,
     /// The duration of a cycle at the current frequency, in 2^-32 ns.
     cycle: u64,
-    /// Begin and end of the last stall for a change of frequency.
+    /// Start and end of the last stall by a frequency change.
     stall: (At, At),
     /// When the core is interrupted next.
     disturbed_at: At,
-    /// Begin and end of the last interruption.
+    /// Start and end of the last interruption.
     taken: (At, At),
-    /// Idle time since the world began.
+    /// Idle time since the start of the simulation.
     idle: Nanos,
     /// Number of frequency changes within the window.
     pub frequency_changes: u64,
@@ -140,12 +143,12 @@ impl Core {
         core
     }
 
-    /// Energy drawn since the world began, in femtojoules.
+    /// Energy drawn from the start of the simulation to `now`, in femtojoules.
     pub fn drawn_until(&self, now: At) -> Drawn {
         self.parts.ledger.drawn_until(now)
     }
 
-    /// The time in which the core would draw this many femtojoules if it polled at the current frequency.
+    /// How long the core would have to poll at the current frequency to draw `femtojoules`.
     pub fn awake_for(&self, femtojoules: u128) -> Nanos {
         self.parts.ledger.awake_for(femtojoules, self.frequency)
     }
@@ -160,22 +163,22 @@ impl Core {
         self.frequency
     }
 
-    /// Idle time since the world began, without the current rest.
+    /// Idle time since the start of the simulation, without the current rest.
     pub fn idle(&self) -> Nanos {
         self.idle
     }
 
-    /// Begin and end of the last stall for a change of frequency.
+    /// Start and end of the last stall by a frequency change.
     pub fn stall(&self) -> (At, At) {
         self.stall
     }
 
-    /// Begin and end of the last interruption by another task.
+    /// Start and end of the last interruption by another task.
     pub fn taken(&self) -> (At, At) {
         self.taken
     }
 
-    /// The time until which nothing happens to the core by itself. `None` means forever.
+    /// When the core next changes frequency or is interrupted, if it goes on working. `None` means never.
     pub fn undisturbed_until(&self) -> Option<At> {
         let disturbed = Some(self.disturbed_at).filter(|at| *at < NEVER);
         [self.parts.pstate.poll_at(), disturbed].into_iter().flatten().min()
@@ -187,13 +190,13 @@ impl Core {
         Nanos::from_nanos(((u128::from(work.count()) * u128::from(self.cycle)) >> 32) as u64)
     }
 
-    /// Whether the core is stalled at `now`, or is interrupted or changes its frequency before `until`.
+    /// Whether the core is stalled at `now`, or will be interrupted or change its frequency before `until`.
     #[inline]
     pub fn may_stall(&self, now: At, until: At) -> bool {
         self.stall.1 > now || self.disturbed_at < until || self.parts.pstate.poll_at().is_some_and(|due| due < until)
     }
 
-    /// Executes `work` from `now` on. Returns when it ends.
+    /// Executes `work` from `now` on. Returns when the work ends.
     #[inline]
     pub fn execute(&mut self, now: At, work: Cycles, activity: Activity) -> At {
         let ends = now + self.span(work);
@@ -219,7 +222,8 @@ impl Core {
         self.disturb(now, ends, activity)
     }
 
-    /// Interrupts the core if an interruption is due between `now` and `ends`. Returns when the work then ends.
+    /// Interrupts the core if an interruption is due between `now` and `ends`. Returns when the work ends, including
+    /// the interruption.
     fn disturb(&mut self, now: At, ends: At, activity: Activity) -> At {
         let mut ends = ends;
         while self.disturbed_at < ends
@@ -248,7 +252,7 @@ impl Core {
         self.frequency_changes += u64::from(self.counts(due));
     }
 
-    /// Carries out a frequency change that is due by `now`. Returns when it was due. `None` if none was due.
+    /// Carries out a frequency change that is due by `now`. Returns when it was due. `None` if no change was due.
     fn catch_up(&mut self, now: At) -> Option<At> {
         let due = self.parts.pstate.poll_at().filter(|due| *due <= now)?;
         self.parts.pstate.poll(now)?;
@@ -318,7 +322,7 @@ impl Core {
         self.parts.timer.poll_at().map_or(due, |at| at.max(from))
     }
 
-    /// Lets a NIC interrupt fire at `fired` and end the core's rest. Returns the wake-up of `whom`.
+    /// Lets a NIC interrupt fire at `fired` and end the core's rest. Returns the path by which `whom` wakes up.
     pub fn wake_by_interrupt(&mut self, fired: At, whom: Whom) -> Path {
         let asleep_at = self.frequency;
         let change = self.catch_up(fired);
@@ -332,7 +336,7 @@ impl Core {
         self.wake(told, Wakeup::Interrupt, whom, before, (delivery.handling, resume))
     }
 
-    /// Lets the timer that was set for `due` fire at `fired`. Returns the wake-up of `whom`.
+    /// Lets the timer that was set for `due` fire at `fired`. Returns the path by which `whom` wakes up.
     pub fn wake_by_timer(&mut self, due: At, fired: At, whom: Whom) -> Path {
         let asleep_at = self.frequency;
         let change = self.catch_up(fired);
@@ -342,9 +346,9 @@ impl Core {
         self.wake(fired, Wakeup::Timer, whom, before, (lateness, Nanos::ZERO))
     }
 
-    /// Records what the core did during the rest, until the wake-up reached it at `told`. The idle state is computed
-    /// only now, once the length of the rest is known. If `change` is set, the frequency was `asleep_at` until that
-    /// time.
+    /// Records what the core did from the start of the rest until the wake-up reached it at `told`. The idle state is
+    /// computed only now, because the length of the rest is known only now. If `change` is set, the frequency was
+    /// `asleep_at` until that time.
     fn account_rest(&mut self, told: At, asleep_at: Hertz, change: Option<At>) {
         let Some(rest) = self.rest else { return };
         let activity = match rest.idle_from.filter(|from| *from < told) {
@@ -357,9 +361,9 @@ impl Core {
         }
     }
 
-    /// Records that the core was idle from `from` until the wake-up reached it at `told`, with its next timer due at
-    /// `due`. The governor chose the state at the start, and again after each tick that was not stopped. Returns the
-    /// last activity.
+    /// Records that the core was idle from `from` until the wake-up reached it at `told`; its next timer was due at
+    /// `due`. The governor chose the idle state at the start, and again after each tick that was not stopped. Returns
+    /// the last activity.
     fn idled(&mut self, mut from: At, due: At, told: At, (asleep_at, change): (Hertz, Option<At>)) -> Activity {
         let now_at = self.frequency;
         let frequency = |at: At| if change.is_some_and(|change| change <= at) { now_at } else { asleep_at };
@@ -388,8 +392,8 @@ impl Core {
         }
     }
 
-    /// Wakes the core. The wake-up reaches it at `told`. `handling` is the time between the exit from the idle state
-    /// and the scheduler, `resume` the time after the scheduler.
+    /// Wakes the core. The wake-up reaches it at `told`. `handling` is the time from the exit of the idle state to the
+    /// scheduler, `resume` the time after the scheduler.
     fn wake(
         &mut self,
         told: At,
@@ -445,8 +449,8 @@ impl Core {
         }
     }
 
-    /// Makes a thread ready at `now` on a core that is awake. Returns when the thread runs (at once if it already
-    /// does), and the additional cost of its first work.
+    /// Makes a thread ready at `now` on a core that is awake. Returns when the thread runs (at once if it is already
+    /// running), and the additional cost of its first work.
     pub fn dispatch(&mut self, now: At) -> (At, Cycles) {
         let dispatch = self.parts.scheduler.wake(now, self.frequency, &mut self.parts.random);
         (now + dispatch.delay, dispatch.refill)
@@ -458,7 +462,7 @@ impl Core {
         Cycles::new(entry.count() + handler.count())
     }
 
-    /// Ends the record of the core's time and energy at `end`, and returns it.
+    /// Closes the record of the core's time and energy at `end`, and returns it.
     pub fn finish(mut self, end: At) -> (Book, CState) {
         // A core that still rests at the end counts as idle in the state that its governor chose.
         self.account_rest(end, self.frequency, None);

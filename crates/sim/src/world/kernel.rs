@@ -28,9 +28,9 @@ use crate::hw::cpufreq::Load;
 use crate::outcome::{Activity, Drop, Moderated, Term};
 use crate::scenario::{HEALTH_INTERVAL, KernelModel};
 
-/// The largest number of frames of a queue that one poll takes: `NAPI_POLL_WEIGHT`, include/linux/netdevice.h.
+/// The maximum number of frames that one poll takes from a queue: `NAPI_POLL_WEIGHT`, include/linux/netdevice.h.
 pub const WEIGHT: usize = 64;
-/// Number of frames after which other work gets a turn even if frames still arrive: `net_hotdata.netdev_budget`, 300
+/// Number of frames after which other work gets a turn even if more frames arrive: `net_hotdata.netdev_budget`, 300
 /// (`net.core.netdev_budget`).
 pub const BUDGET: usize = 300;
 
@@ -42,7 +42,7 @@ pub struct Config {
     pub frequency: Option<Frequency<Simulated>>,
     pub model: KernelModel,
     pub stamps: bool,
-    /// What changes the frequency if no policy does. `None` if nothing changes it.
+    /// What changes the frequency if no policy does. `None` if the frequency is fixed or a policy changes it.
     pub scaling: Option<Scaling>,
 }
 
@@ -63,14 +63,14 @@ struct Napi {
     scheduled: bool,
     /// Whether the queue was polled since its last interrupt.
     polled: bool,
-    /// Number of interrupts since the world began, for the moderation policy.
+    /// Number of interrupts since the start of the simulation, for the moderation policy.
     events: u64,
     packets: u64,
     bytes: u64,
     delays: Delays,
     profile: Profile,
     profile_since: At,
-    /// Time under each profile within the window.
+    /// Time during which each profile was in force within the window.
     profiles: Vec<(Profile, Nanos)>,
     changes: u64,
 }
@@ -100,7 +100,7 @@ pub struct Kernel {
     path: Option<Path>,
     /// Number of interrupts that arrived while the core worked.
     interrupts: u64,
-    /// Number of frames since the application last had a turn.
+    /// Number of frames taken since other work last had a turn.
     spent: usize,
     /// Whether the application ran since the core was last idle.
     ran: bool,
@@ -168,7 +168,8 @@ impl Kernel {
         }
     }
 
-    /// Notes that the interrupt of a queue fired. Returns when the core will act, if this wakes it.
+    /// Notes that the interrupt of `queue` fired at `fired`. Returns when the core will act. `None` if the core was not
+    /// resting.
     pub fn interrupted(&mut self, queue: usize, fired: At) -> Option<At> {
         for napi in self.napis.iter_mut().filter(|napi| napi.queue == queue) {
             napi.scheduled = true;
@@ -364,7 +365,7 @@ impl Kernel {
         }
     }
 
-    /// Closes the counts at the end of the world.
+    /// Closes the counts at the end of the simulation.
     pub fn finish(&mut self, tally: &mut Tally) -> Vec<Moderated> {
         for (index, waiting, _) in &self.socket {
             tally.in_flight(self.napis[*index].queue, waiting.arrival);

@@ -7,16 +7,16 @@ use crate::hw::cstate::{CStateModel, Gate};
 use crate::hw::power::{Meter, PowerModel};
 use crate::outcome::{Activity, Book, Residency};
 
-/// Energy since the beginning of the world, in femtojoules.
+/// Energy drawn since the start of the simulation, in femtojoules.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Drawn {
-    /// All energy.
+    /// The energy drawn in all activities.
     pub all: u128,
-    /// The energy that was drawn in idle states.
+    /// The energy drawn in idle states.
     pub idle: u128,
 }
 
-/// The record of a core's time and energy. Only the time within the window counts.
+/// The record of a core's time and energy. Its entries cover only the window.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     model: PowerModel,
@@ -27,12 +27,12 @@ pub struct Ledger {
     entries: Vec<Residency>,
     /// The energy of all entries, integrated over time independently as a check.
     meter: Meter,
-    /// Energy since the origin of time in femtojoules, inside and outside the window.
+    /// Energy since time 0 in femtojoules, inside and outside the window.
     drawn: Drawn,
 }
 
 impl Ledger {
-    /// Begins the record of a core that polls at `frequency` from the origin of time on. Only `window` counts.
+    /// Starts the record of a core that polls at `frequency` from time 0 on. Only the time within `window` is recorded.
     pub fn new(model: &PowerModel, idle: &CStateModel, window: (At, At), frequency: Hertz) -> Self {
         let mut ledger = Self {
             model: model.clone(),
@@ -74,7 +74,7 @@ impl Ledger {
         self.since = now;
     }
 
-    /// Energy from the origin up to `now`, in femtojoules.
+    /// Energy drawn from time 0 to `now`, in femtojoules.
     pub fn drawn_until(&self, now: At) -> Drawn {
         let span = now.since(self.since).unwrap_or(Nanos::ZERO);
         let entry = &self.entries[self.current];
@@ -83,7 +83,7 @@ impl Ledger {
         Drawn { all: self.drawn.all + energy, idle: self.drawn.idle + idle }
     }
 
-    /// The time in which a core that polls at `frequency` draws this many femtojoules.
+    /// How long a core would have to poll at `frequency` to draw `femtojoules`.
     pub fn awake_for(&self, femtojoules: u128, frequency: Hertz) -> Nanos {
         let power = self.model.active(frequency, 1_000).as_microwatts().max(1);
         Nanos::from_nanos(u64::try_from(femtojoules / u128::from(power)).unwrap_or(u64::MAX))

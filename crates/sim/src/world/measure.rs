@@ -1,5 +1,5 @@
-//! What `apus probe` would measure on this machine: timed waits of several lengths, and waits that a frame's interrupt
-//! ends, on an otherwise idle core.
+//! What `apus probe` would measure on the simulated machine: timed waits of several lengths, and waits that a frame's
+//! interrupt ends, on an otherwise idle core.
 
 use policy::wait::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use units::{Nanos, Quantile};
@@ -19,7 +19,7 @@ const FRAMES: Nanos = Nanos::from_millis(1);
 /// Time between two waits.
 const BETWEEN: Nanos = Nanos::from_micros(2);
 
-/// Measures the wake-up costs of `core`, from the beginning of the world on.
+/// Measures the wake-up costs of `core`, starting at time 0.
 pub fn wake_costs(mut core: Core, nic: &NicModel) -> WakeCosts {
     let mut now = At::ORIGIN;
     let timed = MICROS.map(|us| {

@@ -4,9 +4,9 @@
 //!   wakes ── trylock ──► got it: polls until the queue is empty ──► unlocks, sleeps T_S
 //!                 └────► another has it: sleeps T_L
 //! ```
-//! The goal is a mean *vacation* V: the time in which no thread has the lock. T_S is computed so that this goal is met:
-//! with M threads and a load of ρ, T_S = M · V · (1 − ρ) / (1 − ρ^M). ρ is the smoothed share of busy time; the last
-//! cycle has a weight of a quarter.
+//! A *vacation* is a time in which no thread has the lock. The goal is a mean vacation of V. T_S is computed to meet
+//! this goal: with M threads and a load of ρ, T_S = M · V · (1 − ρ) / (1 − ρ^M). ρ is the smoothed share of busy time;
+//! the last cycle has a weight of a quarter.
 //!
 //! Source: M. Faltelli, G. Belocchi, F. Quaglia, S. Pontarelli, G. Bianchi, "Metronome: adaptive and precise
 //! intermittent packet retrieval in DPDK", CoNEXT 2020, section 4; marcofaltelli/Metronome,
@@ -22,9 +22,9 @@ use crate::At;
 use crate::outcome::Cycle;
 use crate::scenario::MetronomeModel;
 
-/// Number of frames taken at once: `MAX_PKT_BURST`.
+/// Maximum number of frames taken at once: `MAX_PKT_BURST`.
 pub const BURST: usize = 32;
-/// A thread's first sleep, before anything is known: `timeout_local`.
+/// A thread's first sleep, before the load is known: `timeout_local`.
 const FIRST: Nanos = Nanos::from_micros(20);
 /// Fixed-point representation of ρ = 1.
 const ONE: u64 = 1 << 32;
@@ -33,7 +33,7 @@ const NEVER: At = At::from_nanos(u64::MAX);
 /// What the threads of one queue share.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    /// Until when a thread has the lock. Far in the future while the thread works.
+    /// When a thread releases the lock. Far in the future while the thread still works.
     held_until: At,
     /// When the lock was last released. `None` before the first release.
     released: Option<At>,
@@ -60,7 +60,7 @@ impl Shared {
         true
     }
 
-    /// Releases the lock of the thread that found the queue empty at `now`. Returns how long this thread sleeps.
+    /// Releases the lock, whose thread found the queue empty at `now`. Returns how long the thread sleeps.
     pub fn release(&mut self, now: At, model: &MetronomeModel, threads: u64, counts: bool) -> Nanos {
         self.held_until = now;
         let Some(released) = self.released.replace(now) else { return FIRST };

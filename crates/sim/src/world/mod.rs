@@ -11,8 +11,8 @@
 //!
 //! **Limits.** There is one NIC with one port. A worker processes a whole batch in one step and so runs ahead of the
 //! others by the length of the batch; frames that two workers send at the same time leave in the order of the steps. A
-//! client that waits for a response counts it as received when its last bit has left the NIC. The receive path loses
-//! frames only if descriptors run out.
+//! client's response counts as received when its last bit has left the NIC. The receive path loses frames only if
+//! descriptors run out.
 
 mod core;
 mod kernel;
@@ -63,13 +63,13 @@ use queue::QueuePair;
 use tally::Tally;
 use user::{Scheme, User};
 
-/// The seed for measuring the wake-up costs before the run. It does not depend on the scenario's seed.
+/// The seed for measuring the wake-up costs before the simulation. It does not depend on the scenario's seed.
 const MEASURED: u64 = 0;
-/// Streams of random numbers for traffic start here, one per `[[traffic]]` table.
+/// Number of the first random stream for traffic; each `[[traffic]]` table has one stream.
 const TRAFFIC: u64 = 1_000;
-/// Stream of random numbers for the port.
+/// Number of the port's random stream.
 const PORT: u64 = 1;
-/// Streams of random numbers for cores start here.
+/// Number of the first random stream for cores.
 const CORES: u64 = 1_000_000;
 
 /// Switches a core between two frequencies at fixed times, without a policy.
@@ -108,7 +108,8 @@ pub(crate) enum Scaling {
 }
 
 impl Scaling {
-    /// Requests the frequency that is due at `now`, if any. `packets` holds NAPI's packet counts for the governor.
+    /// Requests the frequency that is due at `now`, if any. `packets` holds NAPI's packet counts, which some governors
+    /// need.
     fn steer(&mut self, now: At, core: &mut Core, packets: Load) {
         let wanted = match self {
             Self::Toggle(toggle) => toggle.due(now),
@@ -140,7 +141,7 @@ pub struct World {
     armed: Vec<bool>,
     armed_count: usize,
     end: At,
-    /// Work of the simulator: number of events, of workers' steps between events, and of checks of queues.
+    /// Amount of simulation work: events, workers' steps between events, and queue checks.
     steps: u64,
 }
 
@@ -154,8 +155,8 @@ pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, ModelError
     Ok(world.finish(scenario, seed))
 }
 
-/// Calls `each` for every frame that arrives before `end`, in order, with its queue, its arrival time, the time when it
-/// is in memory, and the size of its answer. These are the frames of [`run`] with the same seed, unless traffic waits
+/// Calls `each` for every frame that arrives before `end`, in order: with its queue, its arrival time, the time when it
+/// is in memory, and the size of its answer. With the same seed, [`run`] sees the same frames, unless the traffic waits
 /// for answers.
 pub(crate) fn arrivals(
     scenario: &Scenario,
@@ -188,7 +189,7 @@ fn port(scenario: &Scenario, seed: u64) -> Result<Port, ModelError> {
 }
 
 impl World {
-    /// Builds the world at its beginning.
+    /// Builds the world at time 0.
     fn new(scenario: &Scenario, seed: u64) -> Result<Self, ModelError> {
         let from = At::ORIGIN + scenario.warm_up;
         let window = (from, from + scenario.duration);
@@ -250,7 +251,7 @@ impl World {
         }
     }
 
-    /// Lets the worker act, repeatedly until another component's turn comes.
+    /// Lets the worker act until it is another component's turn.
     fn work(&mut self, number: usize, now: At) {
         let (id, mut now) = (self.worker_id(number), now);
         self.agenda.set(id, None);
@@ -306,7 +307,7 @@ impl World {
         self.agenda.set(0, if wanted { self.port.next_due() } else { None });
     }
 
-    /// Updates the agenda's slots of a queue.
+    /// Updates the slots of `queue` in the agenda: its interrupt and its next sent frame.
     fn look_at(&mut self, queue: usize) {
         self.steps += 1;
         let pair = &self.port.queues[queue];
@@ -430,8 +431,8 @@ fn worker(
     })
 }
 
-/// The bound on a worker's absence: a receive ring must hold what arrives meanwhile at the stated peak rate, or at line
-/// rate with the shortest frames if no peak is stated.
+/// The limit on a worker's absence: while the worker is away, a receive ring must hold all arriving frames. They arrive
+/// at the stated peak rate, or else at line rate with the traffic's shortest frames.
 pub(crate) fn loss_bound(scenario: &Scenario) -> LossBound {
     let nic = &scenario.host.nic;
     let shortest = scenario.traffic.iter().flat_map(|s| s.traffic.sizes.octets()).min().copied();
@@ -449,7 +450,7 @@ fn is_realtime(scenario: &Scenario) -> bool {
     thread && scenario.host.scheduler.class == Class::Fifo
 }
 
-/// The frequency policy. `None` if the world itself changes the frequency.
+/// The frequency policy. `None` if a governor or a toggle changes the frequency.
 fn frequency_policy(scenario: &Scenario, goal: Option<Goal>) -> Option<Frequency<Simulated>> {
     let pstates = scenario.host.processor.pstates;
     Some(match scenario.frequency {
@@ -469,8 +470,8 @@ fn frequency_policy(scenario: &Scenario, goal: Option<Goal>) -> Option<Frequency
     })
 }
 
-/// The delay from the worker's send to the frame's last bit on the wire, which a policy cannot measure: the NIC's fetch
-/// and the frame itself.
+/// The part of a frame's delay that a policy cannot measure, from the worker's send to the frame's last bit on the
+/// wire: the NIC's fetch and the frame itself.
 fn unseen(scenario: &Scenario) -> Nanos {
     let nic = &scenario.host.nic;
     let octets = longest_frame(scenario);
@@ -520,11 +521,11 @@ fn moderation_policy(scenario: &Scenario, goal: Option<Goal>) -> Result<moderati
     })
 }
 
-/// The moderation values that a modelled NIC accepts: any number of microseconds and frames within what ethtool accepts
-/// for such drivers (i40e: at most 8,160 us).
+/// The moderation values that a modelled NIC accepts: any whole number of microseconds and frames up to the limits that
+/// ethtool accepts for such drivers (i40e: at most 8,160 us).
 const LIMITS: Limits = Limits { usecs: 8_160, usecs_step: 1, frames: 1_024 };
 
-/// The profile that is closest to a fixed setting.
+/// The profile closest to the fixed moderation setting.
 fn nearest_profile(scenario: &Scenario) -> Profile {
     let model = &scenario.host.nic.rx_moderation;
     let usecs = u32::try_from(model.delay.max(model.interval).as_micros_floor()).unwrap_or(u32::MAX);

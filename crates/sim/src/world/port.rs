@@ -1,7 +1,7 @@
-//! The NIC's port: frames of the traffic arrive on one wire and go into the queues, and answers leave on another.
+//! The NIC's port: the traffic's frames arrive on one wire and go into the queues, and answers leave on another wire.
 //!
 //! Frames are fetched as late as possible. When a component looks at the rings, all frames up to that time are put into
-//! them, so a world that polls needs no event per frame. Only an armed interrupt must be notified of each frame.
+//! them. So a worker that polls needs no event per frame. Only an armed interrupt must be notified of each frame.
 
 use units::Nanos;
 
@@ -56,8 +56,8 @@ pub struct Port {
     feeds: Vec<Feed>,
     /// When the next frame of each feed arrives.
     order: Agenda,
-    /// Queues whose workers wait for the next frame, by polling or by interrupt, and have received one. The component
-    /// that fetches frames notifies the workers and empties this list.
+    /// Queues that have received a frame for which their workers wait, by polling or by interrupt. The component that
+    /// fetches frames notifies the workers and empties this list.
     pub told: Vec<usize>,
     /// Number of queues whose workers skip polls until the next frame.
     watched: usize,
@@ -67,10 +67,10 @@ pub struct Port {
     out: Wire,
     aspm: Option<Aspm>,
     random: Random,
-    /// How much longer the NIC takes for the next frame than its minimum.
+    /// The random delay of the next frame in the NIC, in addition to the minimum.
     jitter: Nanos,
     coming: Option<Coming>,
-    /// When the last frame was in memory. Frames are transferred in order.
+    /// When the last frame was in memory. Later frames reach memory no earlier.
     last_due: At,
     /// The frame size of the last transfer, in bytes, and the time on the bus for that size.
     bus: (u32, Nanos),
@@ -145,7 +145,7 @@ impl Port {
         self.order.set(feed, source.next.map(|frame| frame.at));
     }
 
-    /// Sets whether the worker of `queue` is notified of the next frame although its interrupt is masked.
+    /// Sets whether the worker of `queue` is notified of the next frame even while the queue's interrupt is masked.
     pub fn watch(&mut self, queue: usize, watched: bool) {
         let before = std::mem::replace(&mut self.queues[queue].watched, watched);
         self.watched = self.watched + usize::from(watched) - usize::from(before);
@@ -201,7 +201,7 @@ impl Port {
         Some((queue, Waiting { arrival: passage.received, due, visible: due, octets, feed: feed as u32, tag }))
     }
 
-    /// Calls `each` for every frame that arrives before `end`, with its queue, its arrival time, the time when it is in
+    /// Calls `each` for every frame that arrives before `end`: with its queue, its arrival time, the time when it is in
     /// memory, and the size of its answer.
     pub fn arrivals(mut self, end: At, mut each: impl FnMut(usize, At, At, u32)) {
         while self.coming.as_ref().is_some_and(|coming| coming.passage.received < end) {
@@ -216,7 +216,7 @@ impl Port {
         self.feedback(frame, |source| source.lost(frame.tag, now));
     }
 
-    /// Notes that the answer to `frame` was sent, with its last bit on the wire at `departure`.
+    /// Notes that the answer to `frame` was sent; its last bit is on the wire at `departure`.
     #[inline]
     pub fn answered(&mut self, frame: &Waiting, departure: At) {
         self.feedback(frame, |source| source.answered(frame.tag, departure));
@@ -250,7 +250,7 @@ impl Port {
         Some((departure, octets))
     }
 
-    /// Closes the counts at the end of the world.
+    /// Closes the counts at the end of the simulation.
     pub fn finish(&mut self, end: At, tally: &mut Tally) {
         while self.coming.as_ref().is_some_and(|coming| coming.passage.received < end) {
             let in_memory = self.next_due().is_some_and(|due| due < end);

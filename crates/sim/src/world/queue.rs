@@ -14,11 +14,11 @@ use crate::hw::link::Wire;
 use crate::hw::nic::NicModel;
 use crate::hw::ring::{Pushed, RxRing, TxRing, WriteBack};
 
-/// Number of descriptors that the driver returns at a time: DPDK's `rx_free_thresh` (ixgbe, i40e: 32), or all of a
-/// smaller ring.
+/// Number of descriptors that the driver returns at a time: DPDK's `rx_free_thresh` (ixgbe, i40e: 32), or the whole
+/// ring if it is smaller.
 const REFILL: u32 = 32;
-/// Number of frames for which memory is allocated in advance per queue. The largest rings hold more, but there may be
-/// 1,536 queues.
+/// Maximum number of frames for which memory is allocated in advance per queue. The largest rings hold more, but there
+/// may be 1,536 queues.
 pub const RESERVED: usize = 1_024;
 /// Stands for "not visible yet": the frame is in memory, but its descriptor is not.
 const NOT_YET: At = At::from_nanos(u64::MAX);
@@ -28,7 +28,7 @@ const NOT_YET: At = At::from_nanos(u64::MAX);
 pub struct Waiting {
     /// When the frame's last bit came off the wire.
     pub arrival: At,
-    /// When the frame's descriptor could be written.
+    /// When the frame was in memory and its descriptor could be written.
     pub due: At,
     /// When the frame's descriptor was written, so that software can see it.
     pub visible: At,
@@ -51,7 +51,7 @@ pub struct QueuePair {
     /// Whether the sender reclaims descriptors when it needs them, as DPDK's drivers do. The kernel's drivers wait for
     /// the transmit interrupt.
     lazy: bool,
-    /// Departure times of the frames in the transmit ring, past or future.
+    /// Past or future departure times of the frames in the transmit ring.
     leaving: VecDeque<At>,
     /// Number of frames in `leaving` that were reported to the transmit interrupt.
     announced: usize,
@@ -90,7 +90,7 @@ impl QueuePair {
         Ok(pair)
     }
 
-    /// Adds a frame that is in memory. Returns false if there was no descriptor for it.
+    /// Adds a frame that is in memory. Returns false if the ring had no free descriptor.
     #[inline]
     pub fn arrive(&mut self, mut frame: Waiting) -> bool {
         self.settle(frame.due);
@@ -107,7 +107,7 @@ impl QueuePair {
         true
     }
 
-    /// Makes the last `count` frames visible from `at` on, or from when they are in memory if that is later.
+    /// Makes the last `count` frames visible from `at` on, or from the time they are in memory if that is later.
     #[inline]
     fn show(&mut self, count: u32, at: At) {
         match count {
@@ -129,8 +129,8 @@ impl QueuePair {
         }
     }
 
-    /// Moves up to `most` frames that software can see at `now` to the end of `batch`. Returns the number of frames
-    /// that software could see.
+    /// Moves up to `most` frames that software can see at `now` to the end of `batch`. Returns the number of visible
+    /// frames before the move.
     #[inline]
     pub fn take(&mut self, now: At, most: usize, batch: &mut Vec<Waiting>) -> u32 {
         self.settle(now);
@@ -145,15 +145,15 @@ impl QueuePair {
         fill as u32
     }
 
-    /// When software can see the oldest frame in memory, as far as is known. `None` if no frame is in memory, or if its
-    /// write-back has no due time yet.
+    /// When software can see the oldest frame in memory, as far as known now. `None` if no frame is in memory, or if
+    /// the time of its write-back is not set yet.
     #[inline]
     pub fn next_visible(&self) -> Option<At> {
         let first = self.waiting.front()?;
         if first.visible == NOT_YET { self.write_back.poll_at() } else { Some(first.visible) }
     }
 
-    /// Arms the interrupts. For moderation, frames already in memory count from when they arrived there.
+    /// Arms the interrupts. Frames already in memory start the moderation delay at the time they arrived there.
     pub fn arm(&mut self, now: At) {
         self.complete(now);
         self.tx_ring.reclaim();
@@ -174,23 +174,25 @@ impl QueuePair {
         self.tx.mask();
     }
 
-    /// Whether an interrupt can occur.
+    /// Whether the interrupts are unmasked.
     pub fn is_armed(&self) -> bool {
         !self.rx.is_masked()
     }
 
-    /// When the interrupt will fire. `with_tx` says whether software is also notified of sent frames.
+    /// When the interrupt will fire. `None` if no interrupt is due. `with_tx` says whether software is also notified of
+    /// sent frames.
     pub fn interrupt_at(&self, with_tx: bool) -> Option<At> {
         let tx = if with_tx { self.tx.poll_at() } else { None };
         [self.rx.poll_at(), tx].into_iter().flatten().min().map(|at| at.max(self.armed_at))
     }
 
-    /// When the transmit interrupt is notified of the next frame that left.
+    /// When the transmit interrupt is to be notified of the next sent frame. `None` if it is masked or no frame is
+    /// left.
     pub fn next_completion(&self) -> Option<At> {
         if self.tx.is_masked() { None } else { self.leaving.get(self.announced).copied() }
     }
 
-    /// Notifies the transmit interrupt of the frames that left by `now`.
+    /// Notifies the transmit interrupt of the frames whose last bit left by `now`.
     pub fn announce(&mut self, now: At) {
         while let Some(at) = self.next_completion().filter(|at| *at <= now) {
             self.tx.frame(at);
@@ -209,7 +211,7 @@ impl QueuePair {
         self.show(visible, now);
     }
 
-    /// Software sends a frame at `now`. Returns when its last bit leaves. `None` if the ring is full.
+    /// Sends a frame for the software at `now`. Returns when the frame's last bit leaves. `None` if the ring is full.
     #[inline]
     pub fn send(&mut self, now: At, octets: u32, nic: &NicModel, way: Nanos, out: &mut Wire) -> Option<At> {
         if self.lazy && self.tx_ring.free() == 0 {
@@ -224,7 +226,7 @@ impl QueuePair {
         Some(departure)
     }
 
-    /// Notes which frames have left.
+    /// Marks the frames that left by `now` as sent.
     pub fn complete(&mut self, now: At) {
         while self.leaving.front().is_some_and(|at| *at <= now) {
             self.leaving.pop_front();
@@ -233,7 +235,7 @@ impl QueuePair {
         }
     }
 
-    /// Reclaims the descriptors of frames that have left.
+    /// Reclaims the descriptors of the frames that left by `now`.
     pub fn reclaim(&mut self, now: At) {
         self.complete(now);
         self.tx_ring.reclaim();
@@ -246,13 +248,13 @@ impl QueuePair {
         self.rx.set(now, ModerationModel { interval, ..moderation_of(profile) });
     }
 
-    /// Counts the frames that still wait.
+    /// Counts the frames that are still waiting as in flight.
     pub fn finish(&self, tally: &mut Tally) {
         self.waiting.iter().for_each(|frame| tally.in_flight(self.number, frame.arrival));
     }
 }
 
-/// The NIC's settings for a policy's profile.
+/// The NIC settings that correspond to a policy's profile.
 pub fn moderation_of(profile: Profile) -> ModerationModel {
     let from = match profile.mode {
         PeriodMode::Eqe => DelayFrom::FirstFrame,

@@ -1,4 +1,4 @@
-//! Makes an [`Outcome`] from what the parts of the world have counted.
+//! Makes an [`Outcome`] from the counts of the world's parts.
 
 use super::core::Core;
 use super::kernel::Kernel;
@@ -35,7 +35,7 @@ pub fn of_kernel(kernel: Kernel, end: At) -> CoreOutcome {
     }
 }
 
-/// The results of a core that do not depend on its driver.
+/// The part of a core's results that is the same for all workers.
 fn of_core(core: Core, end: At) -> CoreOutcome {
     let (wakeups, frequency_changes, frequency_requests) =
         (core.wakeups, core.frequency_changes, core.frequency_requests);

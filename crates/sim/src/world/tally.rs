@@ -6,7 +6,7 @@ use units::Nanos;
 use crate::At;
 use crate::outcome::{Drop, Recorder, Term};
 
-/// The share of each term in one packet's delay, in nanoseconds.
+/// How much each term contributes to one packet's delay, in nanoseconds.
 pub type Shares = [u64; Term::COUNT];
 
 /// The counts of one queue.
@@ -18,7 +18,7 @@ pub struct QueueTally {
     pub in_flight: u64,
 }
 
-/// All counts. Only frames that arrive within the window count.
+/// The counts of all queues. Only frames that arrive within the window are counted.
 #[derive(Debug)]
 pub struct Tally {
     pub window: (At, At),
@@ -29,7 +29,7 @@ pub struct Tally {
     goal: Option<Goal>,
     /// Number of frames later than the goal allows.
     pub late: u64,
-    /// Number of delays that were less than the sum of their terms. Must stay 0.
+    /// Number of frames whose terms sum to more than their delay. Must stay 0.
     pub unsound: u64,
 }
 
@@ -69,13 +69,13 @@ impl Tally {
         self.queues[queue].dropped[why as usize] += u64::from(self.counts(arrival));
     }
 
-    /// Counts a frame that was still in the system when the world ended.
+    /// Counts a frame that was still in the system at the end of the simulation.
     pub fn in_flight(&mut self, queue: usize, arrival: At) {
         self.queues[queue].in_flight += u64::from(self.counts(arrival));
     }
 
-    /// Counts a frame whose last bit left at `departure`. `shares` hold all of its delay except what remains for
-    /// [`Term::Queueing`].
+    /// Counts a frame whose last bit left at `departure`. `shares` contains every term of its delay except
+    /// [`Term::Queueing`], which is the remainder.
     #[inline]
     pub fn departed(&mut self, queue: usize, octets: u32, arrival: At, departure: At, mut shares: Shares) {
         if !self.counts(arrival) {

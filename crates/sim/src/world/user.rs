@@ -7,12 +7,12 @@
 //! ```
 //! The wait policies run unchanged, because they see what the live loop would show them.
 //!
-//! **Empty polls** are skipped where this makes no difference. A loop of [`Poll`](policy::wait::Poll) with a fixed
-//! frequency has no state that an empty poll changes. So all polls up to the next frame are counted at once, and the
-//! result is exact. With [`Adaptive`](policy::wait::Adaptive), consecutive polls that find nothing are carried out at
-//! growing distances of at most [`STRIDE`]. So the policy may change its decision up to [`STRIDE`] later than without
-//! skipping. The poll that finds a frame is never skipped. [`GoalFrequency`](policy::frequency::GoalFrequency) depends
-//! on time only, so it is treated in the same way. All other policies count polls, and none of their polls is skipped.
+//! **Empty polls** are skipped if this makes little or no difference. An empty poll changes no state of a
+//! [`Poll`](policy::wait::Poll) loop with a fixed frequency. So all polls up to the next frame are counted at once, and
+//! the result is exact. With [`Adaptive`](policy::wait::Adaptive), consecutive empty polls are carried out at growing
+//! intervals of at most [`STRIDE`]. So the policy may change its decision up to [`STRIDE`] later than without skipping.
+//! The poll that finds a frame is never skipped. [`GoalFrequency`](policy::frequency::GoalFrequency) depends on time
+//! only, so it is treated in the same way. All other policies count polls, and none of their polls is skipped.
 
 use policy::frequency::{self, Frequency, FrequencyPolicy as _};
 use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue, Reason, WaitKind, WaitPolicy as _};
@@ -30,11 +30,11 @@ use crate::machine::WorkModel;
 use crate::outcome::{Activity, Drop, Term};
 use crate::scenario::HEALTH_INTERVAL;
 
-/// Number of frames taken from a queue at once: `live::worker::BURST`.
+/// Maximum number of frames taken from a queue at once: `live::worker::BURST`.
 pub const BURST: usize = 64;
-/// The largest distance between polls for policies that depend on time only.
+/// The maximum interval between polls for policies that depend on time only.
 pub const STRIDE: Nanos = Nanos::from_nanos(500);
-/// A real-time throttle is checked at least this often while polls are skipped.
+/// Maximum interval between two checks of a real-time throttle while polls are skipped.
 const THROTTLE_LOOK: Nanos = Nanos::from_micros(100);
 
 /// How a worker waits.
@@ -57,11 +57,11 @@ pub struct Config {
     pub work: WorkModel,
     /// Whether frames carry the time of their arrival.
     pub stamps: bool,
-    /// Whether frames are sent on. If not, they end with their processing.
+    /// Whether the worker forwards the frames. If not, a frame's delay ends with its processing.
     pub forward: bool,
-    /// What changes the frequency if no policy does. `None` if nothing changes it.
+    /// What changes the frequency if no policy does. `None` if the frequency is fixed or a policy changes it.
     pub scaling: Option<super::Scaling>,
-    /// Whether this worker receives all frames.
+    /// Whether this worker receives all frames, because there is no other.
     pub alone: bool,
 }
 
@@ -83,14 +83,14 @@ enum Skip {
     None,
     /// All polls up to the next frame are skipped.
     Exact,
-    /// Polls are carried out at distances that double, up to [`STRIDE`].
+    /// Polls are carried out at intervals that double, up to [`STRIDE`].
     Stride,
 }
 
 #[derive(Debug)]
 enum State {
     Running,
-    /// Polls are skipped. The first of them would have begun at `from`, and each takes `period` nanoseconds.
+    /// Polls are skipped. The first skipped poll would have begun at `from`; each takes `period` nanoseconds.
     Skipping {
         from: At,
         period: u64,
@@ -128,12 +128,12 @@ pub struct User {
     ended: Option<Ended<Simulated>>,
     /// Energy that the core had drawn when the wait began, in femtojoules.
     drawn: Drawn,
-    /// The wake-up that ended the last wait. It counts for the frames of the first poll after the wait.
+    /// The wake-up that ended the last wait. It delayed the frames of the first poll after the wait.
     path: Option<Path>,
     /// Busy time since the frequency policy was last asked.
     busy: Nanos,
     asleep: Nanos,
-    /// When the loop last waited. A real-time throttle counts from then.
+    /// When the loop last began to run. A real-time throttle counts from then.
     ran_from: At,
 }
 
@@ -219,8 +219,8 @@ impl User {
         self.decide(now, polled, port, tally)
     }
 
-    /// Tells the worker that an interrupt of one of its queues fired. Returns when the worker will act, if this wakes
-    /// it.
+    /// Tells the worker that an interrupt of one of its queues fired at `fired`. Returns when the worker will act.
+    /// `None` if it was not resting.
     pub fn interrupted(&mut self, fired: At) -> Option<At> {
         let State::Resting { action, began, .. } = self.state else { return None };
         let path = self.core.wake_by_interrupt(fired, Whom::Thread);
@@ -228,15 +228,14 @@ impl User {
         Some(path.ready())
     }
 
-    /// Returns when the poll begins that sees the frame that has arrived in `queue`. `None` if polls are not being
-    /// skipped.
+    /// When the poll begins that will see the frame that has arrived in `queue`. `None` if no polls are being skipped.
     pub fn sees(&self, queue: usize, port: &Port) -> Option<At> {
         let State::Skipping { from, period, .. } = self.state else { return None };
         let ahead = port.queues[queue].next_visible()?.since(from).unwrap_or(Nanos::ZERO).as_nanos();
         Some(from + Nanos::from_nanos(ahead.div_ceil(period) * period))
     }
 
-    /// Closes the counts at the end of the world.
+    /// Closes the counts at the end of the simulation.
     pub fn finish(&mut self, end: At, tally: &Tally) {
         if let State::Skipping { from, period, reason } = self.state {
             self.skipped(from, end, period, reason, tally);
@@ -399,7 +398,7 @@ impl User {
         allowed
     }
 
-    /// Skips polls that would find nothing. Returns when the next relevant one begins. The poll that began at
+    /// Skips polls that would find nothing. Returns when the next poll that matters begins. The poll that began at
     /// `polled_at` was empty, and the next would begin at `now`.
     fn skip_ahead(&mut self, polled_at: At, now: At, reason: Reason, port: &mut Port, tally: &Tally) -> At {
         if self.skip == Skip::None {
@@ -465,16 +464,16 @@ impl User {
     }
 }
 
-/// A processed batch: what its frames have in common.
+/// A processed batch: the times that its frames have in common.
 pub struct Served {
     path: Option<Path>,
-    /// End of the wait before the poll. The origin of time if there was no wait.
+    /// End of the wait before the poll. Time 0 if there was no wait.
     ready: At,
-    /// When the last of the frames was finished.
+    /// When the batch's last frame was finished.
     done: At,
     stall: (At, At),
     taken: (At, At),
-    /// Processing time of one frame, in nanoseconds.
+    /// Processing time counted for each frame, in nanoseconds: the frame's cost and the batch's.
     own: u64,
     /// Whether queueing, processing and sending alone explain the delay: no wait, stall or interruption.
     plain: bool,
@@ -495,7 +494,8 @@ impl Served {
         Self { path, ready, done, stall, taken, own: own.as_nanos().min(available), plain }
     }
 
-    /// Splits a frame's delay into its terms. Sending and the rest, which counts as queueing, are added later.
+    /// Splits a frame's delay into its terms, except for sending and queueing, which are added later. Queueing is the
+    /// remainder.
     #[inline]
     pub fn shares(&self, frame: &Waiting) -> Shares {
         let mut shares = Shares::default();

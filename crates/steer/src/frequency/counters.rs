@@ -9,7 +9,7 @@ use units::Instant;
 use super::CoreSeen;
 use crate::seam::{Blind, Reading, Sensor};
 
-/// Sensor that reads how much a core's branch counters grew between two readings.
+/// Sensor that reads how much a core's branch counters increased between two readings.
 #[derive(Debug)]
 pub struct CounterSensor {
     source: Source,

@@ -7,10 +7,10 @@
 //! ```
 //! Each core has its own [`Pace`], with any of the policies of [`policy::frequency::outside`], and its own sensor.
 //! Cores that share a frequency ([`place::Place`]) share the setting: the highest request is applied, and each core's
-//! policy learns what is in force.
+//! policy learns which frequency is in force.
 //!
-//! The firmware may limit the frequency at any time. The actuator checks the limit once a second and at each change,
-//! never requests more, and reports it to the policies.
+//! The firmware may limit the frequency at any time. The actuator checks the limit once a second and at each frequency
+//! change. It never requests more than the limit, and reports the limit to the policies.
 //!
 //! In a guest, the host sets the frequency: [`remote::Remote`] requests it.
 
@@ -30,11 +30,11 @@ use units::{Hertz, Instant, Nanos};
 
 use crate::seam::{Acted, Controller, Decision, Reading};
 
-/// Time between two readings of a core. It is short because a change between idle and loaded must be detected within
-/// 100 ms.
+/// Interval between two readings of a core. It is short because a change between idle and loaded must be detected
+/// within 100 ms.
 pub const INTERVAL: Nanos = Nanos::from_millis(10);
-/// Detecting idle cores: a core whose packets are counted is idle after this time without a packet, and loaded as soon
-/// as it receives one.
+/// Time without a packet after which a core counts as idle, if its packets are counted. It counts as loaded as soon as
+/// it receives a packet.
 const IDLE_AFTER: Nanos = Nanos::from_millis(30);
 
 /// One observation of a core by a sensor. Unless stated otherwise, counters are totals since an arbitrary start; a
@@ -48,14 +48,16 @@ pub struct CoreSeen {
     /// Time that the polling loop spent on useful work, as the loop itself reports it (total). `None` if the loop does
     /// not report it.
     pub busy: Option<Nanos>,
-    /// Polls of the loop, and those of them that found no packet (totals). `None` if the loop does not report them.
+    /// Number of polls of the loop, and number of polls that found no packet (totals). `None` if the loop does not
+    /// report them.
     pub polls: Option<(u64, u64)>,
     /// Time that the loop spent asleep or blocked (total). `None` if the loop does not report it.
     pub slept: Option<Nanos>,
-    /// Packets whose delay was measured, and those of them that were later than the latency goal allows (totals).
-    /// `None` if delays are not measured.
+    /// Number of packets whose delay was measured, and number of packets that were later than the latency goal allows
+    /// (totals). `None` if delays are not measured.
     pub late: Option<(u64, u64)>,
-    /// Growth of the core's branch counters since the previous reading; not totals. `None` if they are not read.
+    /// Increase of the core's branch counters since the previous reading; not totals. `None` if the counters are not
+    /// read.
     pub branches: Option<Branches>,
     /// Wall-clock time since midnight. `None` if no policy needs it.
     pub time_of_day: Option<Nanos>,
@@ -66,10 +68,10 @@ pub struct CoreSeen {
 pub enum Judge {
     /// From the busy time that the polling loop reports in [`CoreSeen::busy`].
     Loop,
-    /// Arrival times of the packets in the queue, in nanoseconds, oldest first.
+    /// From the number of packets, and an upper bound of the cycles that a packet needs.
     Packets(PacketCost),
-    /// From the branch counters, by DPDK's rule: a core with fewer mispredicted branches per million than this
-    /// threshold is idle.
+    /// From the branch counters, by DPDK's rule: a core is idle if fewer branches per million than this threshold are
+    /// mispredicted.
     Threshold(u64),
     /// From the branch counters, compared with a learned signature of the idle and the loaded loop.
     Signature(Box<Signature>),
@@ -77,7 +79,7 @@ pub enum Judge {
     Nothing,
 }
 
-/// The frequency in force in a frequency domain (CPUs that share one frequency), and the limit on it.
+/// The frequency in force in a frequency domain (CPUs that share one frequency), and the limit on that frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InForce {
     /// The last requested frequency, lowered to `ceiling` if the request was higher.
@@ -90,7 +92,7 @@ units::named! {
     /// The state of a core's load.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Phase {
-        /// Nothing was observed yet.
+        /// Nothing has been observed yet.
         Unknown = "unknown",
         /// The core has no work.
         Idle = "idle",
@@ -110,7 +112,7 @@ pub enum Reason {
     Blind,
     /// The occupancy is unknown, so the core gets the highest frequency.
     Unsure(Unsure),
-    /// The policy chose or kept the frequency, for this reason.
+    /// The policy chose or kept the frequency. The field says why.
     Policy(PolicyReason),
 }
 
@@ -119,16 +121,16 @@ pub enum Reason {
 pub struct Figures {
     /// Total time that was observed.
     pub span: Nanos,
-    /// Sum of (frequency in force x time in force), in hertz times nanoseconds. Divided by `span`, it is the mean
+    /// Sum of frequency in force times time in force, in hertz times nanoseconds. Divided by `span`, it gives the mean
     /// frequency.
     pub hertz_nanos: u128,
     /// Time for which the core's occupancy was known.
     pub known: Nanos,
-    /// Time spent on useful work, counted while the occupancy was known (see `known`).
+    /// Time spent on useful work while the occupancy was known (see `known`).
     pub useful: Nanos,
     /// Packets received. `None` if they are not counted.
     pub packets: Option<u64>,
-    /// Number of packets whose delay was measured, and number of late ones among them. `None` if delays are not
+    /// Number of packets whose delay was measured, and how many of these packets were late. `None` if delays are not
     /// measured.
     pub late: Option<Late>,
     /// Number of times that the core's policy requested another frequency.
@@ -142,7 +144,7 @@ impl Figures {
         u64::try_from(self.hertz_nanos.checked_div(span)?).ok().map(Hertz::new)
     }
 
-    /// What was added to these totals after `then`, an earlier copy of them.
+    /// The increase of the totals after `then`, an earlier copy of them.
     pub fn since(&self, then: &Self) -> Self {
         let late = |now: Late| {
             let then = then.late.unwrap_or_default();
@@ -159,15 +161,15 @@ impl Figures {
         }
     }
 
-    /// Share of time spent on useful work, in ppm of the time for which the occupancy was known. `None` if it was never
-    /// known.
+    /// Share of the time spent on useful work, in ppm of the time for which the occupancy was known. `None` if the
+    /// occupancy was never known.
     pub fn busy_ppm(&self) -> Option<u64> {
         let known = u128::from(self.known.as_nanos());
         u64::try_from((u128::from(self.useful.as_nanos()) * 1_000_000).checked_div(known)?).ok()
     }
 }
 
-/// The controller of one core: chooses its frequency by a policy.
+/// The controller of one core, which chooses the core's frequency by a policy.
 #[derive(Clone, Debug)]
 pub struct Pace<C> {
     policy: Outside<C>,
@@ -176,7 +178,8 @@ pub struct Pace<C> {
     before: Option<(Instant<C>, CoreSeen)>,
     occupancy: Option<Occupancy>,
     phase: Phase,
-    /// Time of the first reading in a row that showed neither packets nor useful work. `None` while the core has work.
+    /// Time of the first of the latest readings that all showed neither packets nor useful work. `None` while the core
+    /// has work.
     quiet: Option<Instant<C>>,
     is_safe: bool,
     figures: Figures,
@@ -293,7 +296,7 @@ impl<C> Pace<C> {
     }
 }
 
-/// Growth of a total. `None` if one of the readings is missing, or if the total was reset.
+/// Increase of a total from `then` to `now`. `None` if one of the readings is missing, or if the total was reset.
 fn grown(now: Option<u64>, then: Option<u64>) -> Option<u64> {
     now?.checked_sub(then?)
 }

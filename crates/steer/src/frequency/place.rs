@@ -1,11 +1,11 @@
 //! Sets the frequency of cores. Cores that share a frequency get the highest one that any of them requests.
 //!
-//! | way | setting | for |
+//! | name | setting | for |
 //! | --- | --- | --- |
 //! | `setspeed` | governor `userspace`, `scaling_setspeed` | drivers that let the kernel choose: acpi-cpufreq, intel_pstate=passive, amd_pstate=passive |
 //! | `limits` | `scaling_min_freq` = `scaling_max_freq` | every driver |
 //! | `hwp` | MSR 0x774, lowest and highest performance | Intel, HWP enabled, module msr |
-//! | `epp` | energy-performance preference, 0 to 255 | HWP or amd_pstate=active, where the processor is to choose |
+//! | `epp` | energy-performance preference, 0 to 255 | HWP or amd_pstate=active, if the processor is to choose |
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -51,13 +51,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// The best way to set a domain's frequency: `setspeed` if the driver supports it, otherwise `limits`.
+    /// The preferred setting for a domain's frequency: `setspeed` if the driver supports it, otherwise `limits`.
     pub fn best(domain: &Domain) -> Way {
         if domain.has_userspace { Way::Setspeed } else { Way::Limits }
     }
 
-    /// Creates a place for a domain whose frequency is set in this way. The error says why the domain does not support
-    /// the way.
+    /// Creates a place for a domain whose frequency is controlled by `way`. The error says why the domain does not
+    /// support `way`.
     pub fn new(domain: Domain, way: Way) -> Result<Self, String> {
         let policy = domain.policy;
         let settings: Vec<AnySetting> = match way {
@@ -113,7 +113,7 @@ impl Place {
     }
 }
 
-/// The frequencies that can be requested in a domain in this way. `None` if they are not known.
+/// The frequencies that can be requested in a domain with `way`. `None` if they are not known.
 fn pstates(domain: &Domain, way: Way) -> Option<PStates> {
     if way != Way::Hwp && !domain.frequencies.is_empty() {
         return PStates::new(&domain.frequencies);
@@ -152,10 +152,10 @@ pub struct Highest {
     wishes: Vec<Option<Hertz>>,
     asked: Option<Hertz>,
     in_force: InForce,
-    /// Number of times that a different frequency was requested for the domain.
+    /// Number of times that a new frequency was requested for the domain.
     changes: u64,
     lost: Option<Lost>,
-    /// Whether the last attempt to follow the firmware's limit failed, and must be repeated.
+    /// Whether the last attempt to follow the firmware's limit failed and must be repeated.
     must_retry: bool,
     /// Whether frequencies above the nominal one may be requested: with turbo off, the kernel may reject them.
     is_turbo_allowed: bool,
@@ -171,7 +171,7 @@ pub struct Core {
 
 impl Highest {
     /// Creates an actuator for each of the `cores` cores of a domain. `steered` holds the controlled settings and the
-    /// index of the domain's first setting. With `None` (dry run) the actuators change nothing, but report success.
+    /// index of the domain's first setting. If it is `None` (dry run), the actuators change nothing but report success.
     pub fn of(place: Place, access: &Access, steered: Option<(Shared, usize)>, cores: usize) -> Vec<Core> {
         let ceiling = ceiling(&place, access).unwrap_or(place.pstates.highest());
         let frequency = place.domain.current(access).ok().flatten().unwrap_or(ceiling).min(ceiling);
@@ -236,7 +236,7 @@ impl Highest {
         }
     }
 
-    /// Writes the settings. Returns `None` if the frequency is in force as requested, otherwise the outcome.
+    /// Writes the settings. Returns `None` if `wanted` is then in force, otherwise the outcome.
     fn move_to(&mut self, wanted: Hertz) -> Option<Acted<InForce>> {
         let Some((steered, first)) = &self.steered else {
             self.in_force.frequency = wanted;
@@ -351,7 +351,7 @@ impl<C> Actuator<C> for Core {
         acted
     }
 
-    /// Never called for a pending setting: the kernel answers at once.
+    /// Not called in practice: only a pending setting is looked at, and the kernel answers at once.
     fn look(&mut self, _: Instant<C>) -> Acted<InForce> {
         Acted::InForce
     }
@@ -366,7 +366,7 @@ impl<C> Actuator<C> for Core {
     }
 }
 
-/// The highest frequency that the machine allows now. `None` if that cannot be read at the moment.
+/// The highest frequency that the firmware allows now. `None` if it cannot be read at the moment.
 fn ceiling(place: &Place, access: &Access) -> Option<Hertz> {
     let highest = place.pstates.highest();
     Some(place.domain.ceiling(access).ok()?.unwrap_or(highest).min(highest))

@@ -1,5 +1,5 @@
-//! Sets the frequency of a vCPU from inside a guest: requests it from the host, through a channel to `apus power
-//! serve`.
+//! Sets the frequency of a vCPU from inside a guest: requests it from the host, through a channel to
+//! `apus power serve`.
 //!
 //! ```text
 //!   Pace ──► Remote ──► apus/1 ID 1800000000Hz vcpu=1 ──► channel ──► apus power serve ──► the core's frequency
@@ -7,8 +7,8 @@
 //!              └───── granted, limited, held, refused ◄──────┘
 //! ```
 //! The host answers within milliseconds; until then the request is [`Acted::Later`]. Once a second, the actuator asks
-//! the host which frequency is in force, because another vCPU may share the core, or the host's service may have
-//! restarted.
+//! the host which frequency is in force, because another vCPU may have changed it on a shared core, or the host's
+//! service may have restarted.
 
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ use crate::guests::client::Client;
 use crate::guests::protocol::{Answer, Ask, Frequency, Id, Verdict};
 use crate::seam::{Acted, Actuator, Away, Standing};
 
-/// Time between two checks whether an answer has arrived.
+/// Interval between two checks for an answer.
 const LOOK_EVERY: Nanos = Nanos::from_millis(2);
 /// Maximum time to wait for an answer. A busy host may take a while.
 const PATIENCE: Nanos = Nanos::from_secs(1);
@@ -44,7 +44,7 @@ pub struct Remote<P, C> {
     /// not fixed.
     fixed: Option<u32>,
     waiting: Option<(Id, Instant<C>)>,
-    /// The last query of the state that was not answered yet. `silent` counts unanswered queries.
+    /// The last query of the state, if it has not been answered yet. `silent` counts consecutive unanswered queries.
     check: Option<Id>,
     silent: u32,
     /// The frequency that was requested last.
@@ -123,8 +123,8 @@ impl<P: Read + Write, C> Remote<P, C> {
         self.changes
     }
 
-    /// The frequency in force according to the host's last answer, and the highest one that the guest may request. A
-    /// core that the host has not fixed counts as running at the highest.
+    /// The frequency in force according to the host's last answer, and the highest frequency that the guest may
+    /// request. If the host has not fixed the core, both are the highest frequency.
     pub fn in_force(&self) -> InForce {
         self.in_force
     }
@@ -139,7 +139,7 @@ impl<P: Read + Write, C> Remote<P, C> {
         client.answer(id).map_err(broken)
     }
 
-    /// Handles a failure of the channel: the host has then dropped the request, and its own limits are in force again.
+    /// Handles a failure of the channel: the host has dropped the request, and its own limits are in force again.
     fn away(&mut self, why: String) -> Away {
         self.waiting = None;
         self.fixed = None;
@@ -312,7 +312,7 @@ mod tests {
         fn log(&mut self, _: &Record<'_>) {}
     }
 
-    /// A host with one core, which vCPU 0 has to itself, and the guest's port to it.
+    /// A host with one core, used by vCPU 0 alone, and the guest's port to the host.
     struct Host {
         server: Server,
         machine: Machine,

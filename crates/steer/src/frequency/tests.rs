@@ -1,4 +1,4 @@
-//! Simulated polling cores in virtual time, whose speed is the frequency in force, and the control loops that set it.
+//! Polling cores simulated in virtual time, and the control loops that set their frequency.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -32,7 +32,7 @@ enum Traffic {
     /// Poisson arrivals whose rate changes at given times: (seconds, packets per second).
     Steps(Vec<(f64, f64)>),
     /// Poisson arrivals at the first number (packets per second), alternately on and off for the second number of
-    /// seconds each.
+    /// seconds.
     OnOff(f64, f64),
 }
 
@@ -51,7 +51,7 @@ impl Traffic {
     }
 }
 
-/// A core that polls. Packets wait in a queue; each takes a fixed number of cycles.
+/// A polling core. Packets wait in a queue; each takes a fixed number of cycles.
 struct World {
     traffic: Traffic,
     cycles: f64,
@@ -64,7 +64,7 @@ struct World {
     free_at: u64,
     frequency: Hertz,
     ceiling: Hertz,
-    /// A request that has not yet taken effect: time of effect in nanoseconds, and frequency.
+    /// A request that has not taken effect yet: the time in nanoseconds at which it will, and the frequency.
     pending: Option<(u64, Hertz)>,
     stalls: u64,
     goal: Nanos,
@@ -110,7 +110,7 @@ impl World {
         Rc::new(RefCell::new(world))
     }
 
-    /// Random number above 0 and at most 1 (splitmix64).
+    /// Draws a random number above 0 and at most 1 (splitmix64).
     fn random(&mut self) -> f64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -119,8 +119,8 @@ impl World {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64 + f64::EPSILON
     }
 
-    /// Gap until the next packet of a Poisson process at the present rate. At rate 0, it is 1 ms, after which the rate
-    /// is checked again.
+    /// Time of the next packet of a Poisson process at the present rate, in nanoseconds. At most 1 ms from now, when
+    /// the rate is checked again.
     fn gap(&mut self) -> u64 {
         let rate = self.traffic.rate(self.now as f64 / 1e9);
         let gap = if rate > 0.0 { -self.random().ln() / rate * 1e9 } else { f64::MAX };
@@ -199,7 +199,7 @@ impl Sensor<Simulated> for Rc<RefCell<World>> {
     }
 }
 
-/// Actuator that sets the simulated frequency with the delays of second-generation hardware.
+/// Actuator that sets the simulated frequency, with the delay of second-generation hardware.
 struct Hand(Rc<RefCell<World>>, Hertz);
 
 impl Actuator<Simulated> for Hand {
@@ -305,8 +305,8 @@ fn a_latency_goal_is_held_at_a_third_less_than_the_highest_frequency() {
     }
 }
 
-/// The core handles at most 5,000 packets per second. At half the load, a span of 10 ms has 25 packets, so a span in
-/// which the core is always busy is often just a burst.
+/// The core handles at most 5,000 packets per second. At half the load, 10 ms have 25 packets, so a span in which the
+/// core is always busy is often just a burst.
 #[test]
 fn bursts_of_few_packets_that_are_in_time_do_not_raise_the_frequency() {
     const FEW: f64 = 5_000.0;

@@ -2,10 +2,10 @@
 
 use units::{Instant, Monotonic, Nanos};
 
-/// Tokens are counted in millionths, so that rounding does not affect low rates.
+/// Number of millionths in a token. Tokens are counted in millionths, so that rounding does not affect low rates.
 const WHOLE: u64 = 1_000_000;
 
-/// A bucket, full at the beginning.
+/// A token bucket that starts full.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     per_second: u64,
@@ -15,7 +15,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Creates a bucket that holds the tokens of one second, but at least one token.
+    /// Creates a bucket that can hold the tokens of one second, but at least one token.
     pub fn new(per_second: u32, now: Instant<Monotonic>) -> Self {
         let per_second = u64::from(per_second.max(1)) * WHOLE;
         Self { per_second, most: per_second, level: per_second, at: now }
@@ -34,7 +34,7 @@ impl Bucket {
         self.level / WHOLE
     }
 
-    /// Takes one token. Returns whether there was one.
+    /// Takes one token. Returns false if there is none.
     pub fn take(&mut self, now: Instant<Monotonic>) -> bool {
         let is_there = self.left(now) > 0;
         if is_there {
@@ -43,13 +43,13 @@ impl Bucket {
         is_there
     }
 
-    /// Takes this many tokens, or all that are available.
+    /// Takes `tokens` tokens, or all that are available if there are fewer.
     pub fn spend(&mut self, now: Instant<Monotonic>, tokens: u64) {
         let left = self.left(now);
         self.level -= tokens.min(left) * WHOLE;
     }
 
-    /// When the bucket will hold `tokens` tokens, or be full if it can hold fewer.
+    /// When the bucket will hold `tokens` tokens. If it cannot hold that many, when it will be full.
     pub fn has_at(&self, tokens: u64) -> Instant<Monotonic> {
         let missing = (tokens * WHOLE).min(self.most).saturating_sub(self.level);
         self.at + Nanos::from_nanos((u128::from(missing) * 1_000_000_000).div_ceil(u128::from(self.per_second)) as u64)

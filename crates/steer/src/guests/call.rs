@@ -10,7 +10,7 @@ use super::record::{Applied, Outside};
 use super::server::Server;
 use policy::Goal;
 
-/// The outcome of a message.
+/// The outcome of a guest's message.
 pub(super) struct Done {
     pub(super) asked: String,
     pub(super) vcpu: Option<u16>,
@@ -40,7 +40,7 @@ pub(super) struct Call<'s, O> {
     pub(super) outside: &'s mut O,
 }
 
-/// How a request changes the vCPU's requests that are in force.
+/// How a request changes the requests of its vCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     Level(Level),
@@ -177,7 +177,8 @@ impl<O: Outside> Call<'_, O> {
         self.outside.frequency(cpu)
     }
 
-    /// The vCPUs, from 0 without gaps, that the answer to a query must list.
+    /// The vCPUs that the answer to a query must list: from 0 to the guest's last vCPU, but no more than fit into the
+    /// answer. The error says why the query is refused.
     fn query(&self, query: dpdk::Query, resource: u64) -> Result<Vec<u16>, String> {
         let guest = &self.server.guests[self.guest];
         if !self.is_within {
@@ -336,7 +337,7 @@ impl<O: Outside> Call<'_, O> {
     }
 }
 
-/// The frequency in kHz, rounded up so that it is at least the requested one.
+/// `frequency` in kHz, rounded up.
 fn khz_of(frequency: Hertz) -> u32 {
     u32::try_from(frequency.as_hertz().div_ceil(1_000)).unwrap_or(u32::MAX)
 }

@@ -9,7 +9,7 @@ use super::protocol::{Answer, Ask, Id, LONGEST_ANSWER, MAGIC, Request};
 
 /// Size of the queue for requests that the host has not read yet, in bytes. Further requests are dropped.
 const UNSENT: usize = 4096;
-/// Maximum number of received answers that [`Client::answer`] has not fetched yet. A client rarely has more than one
+/// Maximum number of received answers that [`Client::answer`] has not fetched yet. Usually a client has at most one
 /// unanswered request per vCPU.
 const UNCLAIMED: usize = 256;
 
@@ -20,7 +20,7 @@ const UNCLAIMED: usize = 256;
 #[derive(Debug)]
 pub struct Client<P> {
     port: P,
-    /// Part of this client's IDs that distinguishes them from IDs of programs that used the port before.
+    /// Number in this client's IDs that distinguishes them from the IDs of programs that used the port before.
     session: u32,
     next: u32,
     unsent: VecDeque<Queued>,
@@ -51,8 +51,8 @@ impl<P> fmt::Debug for Reopen<P> {
 }
 
 impl<P: Read + Write> Client<P> {
-    /// Creates a client. `session` should be a random number: answers to an earlier program with the same number would
-    /// be mistaken for answers to this client.
+    /// Creates a client. `session` should be a random number: if an earlier program used the same number, its answers
+    /// would be mistaken for this client's.
     pub fn new(port: P, session: u32) -> Self {
         let (unsent, unread, answers) = (VecDeque::new(), Vec::new(), VecDeque::new());
         Self { port, session, next: 0, unsent, sent: 0, unread, answers, reopen: None, is_broken: false }
@@ -94,8 +94,8 @@ impl<P: Read + Write> Client<P> {
         !self.unsent.is_empty()
     }
 
-    /// Sends and receives as much as the port allows now. Returns the answer to the request with this ID, or `None` if
-    /// it has not arrived yet.
+    /// Sends and receives as much as the port allows now. Returns the answer to the request `id`, or `None` if the
+    /// answer has not arrived yet.
     pub fn answer(&mut self, id: Id) -> io::Result<Option<Answer>> {
         let moved = self.send().and_then(|()| self.receive());
         // Return it even if it arrived before the channel was closed.
@@ -182,7 +182,7 @@ mod tests {
     use super::super::protocol::Verdict;
     use super::*;
 
-    /// A port whose host's end is in the test's hands.
+    /// A port whose host's end the test controls.
     #[derive(Default)]
     struct Port {
         written: Vec<u8>,

@@ -9,10 +9,10 @@
 //! (`tests/dpdk.rs` compares them where the header is installed). Numbers have the byte order of the machine, which
 //! guest and host share.
 //!
-//! A packet names a virtual machine (`vm_name`). Apus ignores that name: the channel on which the packet arrives tells
-//! which guest sent it.
+//! A packet names a virtual machine (`vm_name`). Apus ignores the name, because the packet's channel shows which guest
+//! sent it.
 
-/// Length of a request, and of the answers ACK and NACK, in bytes.
+/// Length in bytes of a request, and of the answers ACK and NACK.
 pub const LENGTH: usize = 464;
 /// Length of an answer with frequencies, in bytes.
 pub const FREQ_LIST_LENGTH: usize = 88;
@@ -82,7 +82,7 @@ units::named! {
 }
 
 impl Query {
-    /// Whether the answer is a list of frequencies, and not of capabilities.
+    /// Whether the answer lists frequencies. If false, it lists capabilities.
     pub const fn is_of_frequencies(self) -> bool {
         matches!(self, Self::FreqList | Self::Freq)
     }
@@ -94,7 +94,7 @@ impl Query {
 }
 
 units::named! {
-    /// Workload that a guest states for its vCPUs (`RTE_POWER_POLICY_WORKLOAD`), and the frequency that it leads to.
+    /// The workload that a guest states for its vCPUs (`RTE_POWER_POLICY_WORKLOAD`). It determines the frequency.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Workload {
         /// Requests the highest frequency.
@@ -111,9 +111,9 @@ units::named! {
 pub enum Policy {
     /// The guest states the workload of these vCPUs.
     Workload(Workload, Vec<u8>),
-    /// A kind of policy that Apus does not carry out; the text is its name.
+    /// A kind of policy that Apus does not carry out. The string is the kind's name.
     Unsupported(&'static str),
-    /// An invalid policy: unknown policy, unknown workload or too many vCPUs. The text says which.
+    /// An invalid policy: unknown policy, unknown workload or too many vCPUs. The string says what is wrong.
     Invalid(String),
 }
 
@@ -126,7 +126,7 @@ pub enum Packet {
     Scale(Core, Scale),
     /// Sets a power policy.
     Policy(Policy),
-    /// Remove the policy. DPDK's host program does not answer, so neither does Apus.
+    /// Removes the policy. DPDK's host program does not answer, so neither does Apus.
     RemovePolicy,
     /// A query about a core; the number is the packet's `resource_id`.
     Query(Query, u64),
@@ -215,7 +215,7 @@ pub fn request(command: u32, unit: u32, resource: u64) -> [u8; LENGTH] {
     bytes
 }
 
-/// The answer to a request: the request itself, with the command ACK if it was carried out, or NACK.
+/// The answer to a request: the request itself with the command ACK if it was carried out, otherwise NACK.
 pub fn acknowledged(request: &[u8; LENGTH], is_good: bool) -> [u8; LENGTH] {
     let mut bytes = *request;
     let command = if is_good { ACK } else { NACK };
@@ -224,7 +224,7 @@ pub fn acknowledged(request: &[u8; LENGTH], is_good: bool) -> [u8; LENGTH] {
 }
 
 /// The answer to a frequency query: kHz per vCPU, 0 where unknown. If `known` is `None`, the query is refused: the
-/// command of the answer is then NACK, and the answer is as long as the guest expects.
+/// answer then has the command NACK and the length that the guest expects.
 pub fn frequencies(request: &[u8; LENGTH], known: Option<&[u32]>) -> [u8; FREQ_LIST_LENGTH] {
     let mut bytes = [0; FREQ_LIST_LENGTH];
     bytes[..HEAD].copy_from_slice(&request[..HEAD]);
@@ -238,8 +238,8 @@ pub fn frequencies(request: &[u8; LENGTH], known: Option<&[u32]>) -> [u8; FREQ_L
     bytes
 }
 
-/// The answer to a query of capabilities: for each vCPU, whether its core has a turbo frequency. `None` refuses the
-/// query.
+/// The answer to a query of capabilities: for each vCPU, whether its core has a turbo frequency. If `turbo` is `None`,
+/// the query is refused.
 ///
 /// No core is reported as a priority core, because Apus does not read which cores have a higher base frequency
 /// (SST-BF).

@@ -1,4 +1,4 @@
-//! A guest: its vCPUs with their requests, its channels, and how much it may still send.
+//! A guest: its vCPUs with their requests, its channels, and the limits on what it may still send.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) enum Level {
     Khz(u32),
 }
 
-/// The requests of a vCPU that have not been withdrawn.
+/// The requests of a vCPU that are still valid, that is, not withdrawn.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Wish {
     pub(super) level: Option<Level>,
@@ -41,8 +41,8 @@ impl Wish {
         self.level.or(self.goal.map(|_| Level::Max))
     }
 
-    /// The idle-state limit. A latency goal sets it to half of its latency, which leaves the other half for the rest of
-    /// the path.
+    /// The idle-state limit. A latency goal limits the exit latency to half of the goal, which leaves the other half
+    /// for the rest of the path.
     pub(super) fn idle(&self) -> Option<Nanos> {
         let of_goal = self.goal.map(|goal| Nanos::from_nanos(goal.latency.as_nanos() / 2));
         self.idle.into_iter().chain(of_goal).min()
@@ -57,7 +57,7 @@ pub(super) struct Vcpu {
 }
 
 impl Vcpu {
-    /// The CPU to which the vCPU's requests apply. The error says why there is none.
+    /// The CPU to which the vCPU's requests apply. The error says why there is no such CPU.
     pub(super) fn cpu(&self) -> Result<u32, String> {
         match &self.place {
             Place::Pinned(cpu) if self.cpus.contains(*cpu) => Ok(*cpu),
@@ -97,7 +97,7 @@ pub(super) struct Guest {
     pub(super) queries: Bucket,
     pub(super) bytes: Bucket,
     pub(super) counts: Counts,
-    /// Number of messages above the allowed rate that were not logged yet.
+    /// Number of messages above the allowed rate that have not been logged yet.
     pub(super) untold: u64,
 }
 

@@ -14,12 +14,13 @@ pub struct Domain {
     pub cpus: CpuSet,
     /// The frequencies at which the domain can be fixed, in kHz, lowest first. Never empty.
     pub steps: Vec<u32>,
-    /// The highest step that is not a turbo frequency, in kHz. `None` if there is no turbo frequency, or if this is
-    /// unknown.
+    /// The highest step below the turbo frequencies, in kHz. `None` if there is no turbo frequency, or if it is unknown
+    /// whether there is.
     pub nominal: Option<u32>,
 }
 
-/// Distance in kHz between steps if the driver lists no frequencies (intel_pstate): 100 MHz, the unit of its ratio.
+/// Distance in kHz between steps if the driver lists no frequencies (intel_pstate): 100 MHz, the unit of intel_pstate's
+/// ratio.
 const STEP: u32 = 100_000;
 
 impl Domain {
@@ -69,9 +70,9 @@ pub struct Manifest {
     pub name: String,
     /// The vCPUs for which requests are accepted, each with the host CPUs to which it may be pinned.
     pub vcpus: BTreeMap<u16, CpuSet>,
-    /// The lowest frequency that the guest's requests may cause. `None`: the lowest of the hardware.
+    /// The lowest frequency that the guest's requests may cause. `None` means the hardware's lowest.
     pub min_frequency: Option<Hertz>,
-    /// The highest frequency that the guest's requests may cause. `None`: the highest of the hardware.
+    /// The highest frequency that the guest's requests may cause. `None` means the hardware's highest.
     pub max_frequency: Option<Hertz>,
     /// Whether the guest's requests may limit idle states, which keeps cores from saving power.
     pub may_limit_idle: bool,
@@ -106,12 +107,12 @@ pub enum Place {
     Pinned(u32),
     /// The vCPU runs on any of these CPUs; the scheduler decides.
     Floating(CpuSet),
-    /// It is not known where the vCPU runs, for this reason.
+    /// It is unknown where the vCPU runs. The string says why.
     Unknown(String),
 }
 
 impl Place {
-    /// The place of a thread whose affinity is these CPUs.
+    /// The place of a thread that may run on `cpus`.
     pub fn of(cpus: CpuSet) -> Self {
         match (cpus.len(), cpus.first()) {
             (1, Some(cpu)) => Self::Pinned(cpu),
@@ -120,7 +121,7 @@ impl Place {
         }
     }
 
-    /// Whether a vCPU at this place may run on `cpu`. A vCPU at an unknown place may not.
+    /// Whether a vCPU at this place may run on `cpu`. False if the place is unknown.
     pub fn may_be(&self, cpu: u32) -> bool {
         match self {
             Self::Pinned(at) => *at == cpu,

@@ -7,15 +7,15 @@
 //!     └── nothing for a second: what was begun is discarded
 //! ```
 //! A parser buffers at most one message. Several programs of a guest may use the same port one after the other, and a
-//! killed one may leave half a message behind. After a pause, that half is discarded, so the next program can start
-//! with a complete message.
+//! killed program may leave half a message behind. After a pause, the half message is discarded, so the next program
+//! can start with a complete message.
 
 use units::{Instant, Monotonic, Nanos};
 
 use super::{dpdk, protocol};
 
 /// Time without a byte after which an incomplete message is discarded. Programs write a message in one piece, and DPDK
-/// waits one second before its first one (DPDK 22.11, lib/power/guest_channel.c).
+/// waits one second before its first message (DPDK 22.11, lib/power/guest_channel.c).
 const PATIENCE: Nanos = Nanos::from_secs(1);
 
 /// A message, or the remains of an invalid one.
@@ -23,11 +23,11 @@ const PATIENCE: Nanos = Nanos::from_secs(1);
 pub enum Message<'a> {
     /// A DPDK packet.
     Dpdk(&'a [u8; dpdk::LENGTH]),
-    /// A line of Apus's protocol, without the line end.
+    /// A line of Apus's own protocol, without the line end.
     Own(&'a [u8]),
-    /// A line of Apus's protocol that is too long, and was skipped.
+    /// A line of Apus's own protocol that was skipped because it is too long.
     TooLong,
-    /// A message that did not arrive completely in time, with the number of bytes that did arrive.
+    /// A message that did not arrive completely in time. The number says how many bytes did arrive.
     Incomplete(usize),
 }
 
@@ -47,7 +47,7 @@ impl Default for Parser {
 }
 
 impl Parser {
-    /// Adds bytes, and passes each message that they complete to `take`.
+    /// Adds received bytes, and passes each completed message to `take`.
     pub fn feed(&mut self, now: Instant<Monotonic>, bytes: &[u8], mut take: impl FnMut(Message<'_>)) {
         self.expire(now, &mut take);
         self.last = now;
@@ -142,7 +142,8 @@ mod tests {
 
     const NOW: Instant<Monotonic> = Instant::from_nanos(5_000_000_000);
 
-    /// The messages in pieces of the lengths `cuts`, again and again, as text.
+    /// The messages, as strings, that a parser finds if the bytes arrive in pieces of the lengths `cuts`, repeated as
+    /// needed.
     fn pieces(bytes: &[u8], cuts: &[usize]) -> Vec<String> {
         let (mut parser, mut found, mut rest) = (Parser::default(), Vec::new(), bytes);
         for cut in cuts.iter().cycle() {
@@ -206,7 +207,7 @@ mod tests {
     }
 
     proptest! {
-        /// However it is cut, the messages are the same.
+        /// However a stream is cut into pieces, the parser finds the same messages.
         #[test]
         fn pieces_make_no_difference(stream in stream(), cuts in proptest::collection::vec(1..700_usize, 1..20)) {
             prop_assert_eq!(pieces(&stream, &cuts), pieces(&stream, &[stream.len().max(1)]));

@@ -8,14 +8,14 @@
 //! | ask | meaning |
 //! | --- | --- |
 //! | `max`, `min`, `up`, `down` | the highest or lowest frequency, one step up or down |
-//! | `1.8GHz` | the lowest frequency that is at least this |
-//! | `goal=p99=50us` | latency goal: full frequency, and no idle state that takes more than half of it to leave |
-//! | `idle=20us` | no idle state that takes longer to leave; `idle=none`: any |
+//! | `1.8GHz` | the lowest frequency step that is at least 1.8 GHz |
+//! | `goal=p99=50us` | latency goal: highest frequency; no idle state takes more than half the goal to leave |
+//! | `idle=20us` | no idle state that takes more than 20 us to leave; `idle=none`: any idle state |
 //! | `release` | withdraw all requests |
 //! | `state` | show the requests in force |
 //!
-//! An unknown field in the answer is `-`. The guest chooses ID, and matches answers to requests by it. This is needed
-//! because a program may leave answers unread: the next program that opens the port gets these first.
+//! An unknown field in the answer is `-`. The guest chooses ID, and uses it to match answers to requests. A program may
+//! leave answers unread, and the next program that opens the port receives those answers first.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,8 +23,8 @@ use std::str::FromStr;
 use policy::goal::{Goal, GoalError};
 use units::{Hertz, Nanos};
 
-/// Prefix of every message. A DPDK packet starts with a vCPU number, and no vCPU number is as large as these bytes are
-/// when read as a number, so the two protocols cannot be confused.
+/// Prefix of every message. A DPDK packet starts with a vCPU number. These bytes, read as a number, are larger than any
+/// vCPU number, so the two protocols cannot be confused.
 pub const MAGIC: &[u8; 5] = b"apus/";
 /// Version of the protocol.
 pub const VERSION: u32 = 1;
@@ -41,7 +41,7 @@ impl Id {
     /// The ID in answers to messages without a readable ID.
     pub const NONE: Self = Self(*b"-               ", 1);
 
-    /// The ID as text.
+    /// The ID as a string.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0[..usize::from(self.1)]).unwrap_or_default()
     }
@@ -77,7 +77,7 @@ pub enum Frequency {
     Up,
     /// One frequency step below the present one.
     Down,
-    /// The lowest frequency step that is at least this high.
+    /// The lowest frequency step that is at least this frequency.
     AtLeast(Hertz),
 }
 
@@ -96,7 +96,7 @@ pub enum Ask {
     State,
 }
 
-/// Parses the ASK part of a request. The command line accepts the same text.
+/// Parses the ASK part of a request. The command line accepts the same syntax.
 impl FromStr for Ask {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -151,12 +151,12 @@ pub struct Request {
     pub id: Id,
     /// What the guest asks for.
     pub ask: Ask,
-    /// Number of the vCPU for which the guest asks.
+    /// Number of the vCPU to which the request applies.
     pub vcpu: u16,
 }
 
 impl Request {
-    /// Parses a line without its line end. The error contains the ID for the answer, or [`Id::NONE`] if it was
+    /// Parses a line without its line end. The error contains the ID for the answer, or [`Id::NONE`] if the ID is
     /// unreadable.
     pub fn read(line: &[u8]) -> Result<Self, (Id, String)> {
         let Ok(line) = std::str::from_utf8(line) else { return Err((Id::NONE, "the line is not text".into())) };
@@ -190,7 +190,7 @@ impl fmt::Display for Request {
 }
 
 units::named! {
-    /// The outcome of a request.
+    /// The outcome of a guest's request.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Verdict {
         /// The request is in force.
@@ -223,7 +223,7 @@ pub struct Answer {
     pub vcpu: Option<u16>,
     /// The frequency at which the vCPU's core is fixed, in kHz. `None` if it is not fixed.
     pub khz: Option<u32>,
-    /// The longest exit latency of idle states that the core may enter, in us. `None` if no guest limits it.
+    /// Maximum exit latency of idle states that the core may enter, in us. `None` if no guest limits it.
     pub idle_us: Option<u64>,
     /// The lowest and the highest frequency that the guest may request for the vCPU, in kHz. `None` if the host does not
     /// say: the manifest does not allow queries, the vCPU is not pinned, or the host's Apus is older than this field.
@@ -254,7 +254,7 @@ impl fmt::Display for Answer {
 
 impl FromStr for Answer {
     type Err = String;
-    /// Reads a line, with or without its end.
+    /// Reads a line, with or without its line end.
     fn from_str(line: &str) -> Result<Self, String> {
         let line = line.trim_end_matches('\n');
         let (head, why) = line.split_once(" because ").ok_or("there is no reason in it")?;

@@ -7,14 +7,13 @@ use super::protocol::Verdict;
 /// The outcome of applying a guest's setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Applied {
-    /// The requested value is in force.
+    /// The requested value is now in force.
     InForce,
-    /// A different value is in force, for this reason.
+    /// A different value is in force. The string says why.
     Otherwise(String),
-    /// The setting could not be applied, for this reason. The server tries again later.
+    /// The setting could not be applied. The string says why. The server tries again later.
     Failed(String),
-    /// The setting is gone or was changed by something other than Apus, which no longer controls it. The text says
-    /// which.
+    /// Apus no longer controls the setting, because it is gone or was changed by something else. The string says which.
     Lost(String),
 }
 
@@ -27,7 +26,7 @@ impl Applied {
     }
 }
 
-/// What the server uses outside of itself: the machine's settings, and the log.
+/// The server's interface to the machine's settings and to the log.
 pub trait Outside {
     /// Fixes the frequency of a domain, in kHz. `None` restores the host's own limits.
     fn fix_frequency(&mut self, policy: u32, khz: Option<u32>) -> Applied;
@@ -49,8 +48,7 @@ units::named! {
     pub enum Event {
         /// The guest sent a message.
         Request = "request",
-        /// The guest sent messages above its allowed rate; [`Record::asked`] is their number since the last such
-        /// record.
+        /// The guest sent messages above its allowed rate. [`Record::asked`] says how many since the last such record.
         OverRate = "over-rate",
         /// A vCPU was found to run on other CPUs than before.
         Placed = "placed",
@@ -79,26 +77,26 @@ pub struct Record<'a> {
     pub guest: &'a str,
     /// Number of the channel, from 0. `None` if no channel is involved.
     pub channel: Option<usize>,
-    /// Protocol of the message. `None` if the event is not a complete message.
+    /// Protocol of the message. `None` if the event is not about a complete message.
     pub protocol: Option<Protocol>,
-    /// What the guest requested, in the words of its message.
+    /// What the guest requested, as written in its message.
     pub asked: String,
     /// Number of the vCPU. `None` if the event concerns no single vCPU.
     pub vcpu: Option<u16>,
-    /// The CPU to which the vCPU is pinned. `None` if there is none.
+    /// The CPU to which the vCPU is pinned. `None` if it is not pinned.
     pub cpu: Option<u32>,
     /// The frequency at which that CPU is fixed, in kHz. `None` if it is not fixed.
     pub khz: Option<u32>,
     /// Outcome of the request. `None` if the event is not a request.
     pub verdict: Option<Verdict>,
-    /// Why the event happened, or why the request has this outcome.
+    /// Why the event happened or the request has this outcome.
     pub why: String,
 }
 
 /// Counters of a guest.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counts {
-    /// All messages, including unreadable ones.
+    /// Number of messages, including unreadable ones.
     pub messages: u64,
     /// Number of requests with the outcome [`Verdict::Granted`].
     pub granted: u64,
@@ -108,11 +106,11 @@ pub struct Counts {
     pub held: u64,
     /// Number of requests with the outcome [`Verdict::Refused`].
     pub refused: u64,
-    /// Messages above the allowed rate. They are refused, except requests for the highest frequency.
+    /// Number of messages above the allowed rate. They are refused, except requests for the highest frequency.
     pub over_rate: u64,
-    /// Messages that did not arrive completely in time.
+    /// Number of messages that did not arrive completely in time.
     pub incomplete: u64,
-    /// Answers that were dropped because the guest had not read earlier ones.
+    /// Number of answers that were dropped because the guest had not read earlier ones.
     pub unread: u64,
 }
 

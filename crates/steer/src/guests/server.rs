@@ -8,9 +8,9 @@
 //! ```
 //! Nothing that a guest sends is trusted. The server buffers at most one message and [`OUTBOX`](super::OUTBOX) bytes of
 //! answers per channel; answers that the guest does not read are dropped. Requests affect only the CPUs in the guest's
-//! manifest, within the manifest's limits, and do not slow other guests: see [`may_read`](Server::may_read).
+//! manifest, within the manifest's limits. They do not slow other guests: see [`may_read`](Server::may_read).
 //!
-//! A domain is fixed at a frequency only if all of its CPUs are used by vCPUs only, and each of these vCPUs requests a
+//! A domain is fixed at a frequency only if each of its CPUs belongs to vCPUs, and each of these vCPUs requests a
 //! frequency. The highest request wins. Otherwise the domain keeps the host's own limits.
 
 use std::collections::BTreeMap;
@@ -27,12 +27,12 @@ use super::parser::{Message, Parser};
 use super::protocol::{self, Ask, Id, Request};
 use super::record::{Applied, Counts, Event, Outside, Protocol, Record};
 
-/// Maximum number of bytes that are read from a channel at once, so that one guest does not delay the others.
+/// Maximum number of bytes read from a channel at once, so that one guest does not delay the others.
 const AT_ONCE: usize = 4096;
-/// Maximum number of vCPUs that are accepted for one guest when its vCPUs are looked up: as many as KVM supports on x86
+/// Maximum number of vCPUs accepted for one guest when they are looked up: the maximum that KVM supports on x86
 /// (`KVM_MAX_VCPUS`, 4096).
 const MOST_VCPUS: usize = 4096;
-/// Time until a failed setting is retried.
+/// Time from a failure of a setting to the next attempt.
 const RETRY: Nanos = Nanos::from_secs(5);
 
 /// The setting that was last applied to a domain or a CPU, and its outcome.
@@ -47,24 +47,24 @@ impl<T> Force<T> {
     const NONE: Self = Self { wanted: None, applied: Applied::InForce, tried: Instant::ORIGIN };
 }
 
-/// The state of a vCPU, for messages and JSON documents.
+/// The state of a vCPU, for display and for JSON documents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Standing {
     /// Number of the vCPU.
     pub vcpu: u16,
     /// Where the vCPU runs.
     pub place: Place,
-    /// The frequency that the vCPU requests, as a step of its core, in kHz. `None` if it requests none, or if its core
-    /// is unknown.
+    /// The frequency that the vCPU requests, as a frequency step of its core in kHz. `None` if it requests none, or if
+    /// its core is unknown.
     pub wish_khz: Option<u32>,
-    /// Latency goal that the vCPU requests. `None` if it requests none.
+    /// The latency goal that the vCPU requests. `None` if it requests none.
     pub goal: Option<Goal>,
     /// The limit on the exit latency of idle states that the vCPU requests, or that its latency goal needs. `None` if
     /// there is neither.
     pub idle: Option<Nanos>,
     /// The frequency at which the vCPU's core is fixed, in kHz. `None` if it is not fixed.
     pub khz: Option<u32>,
-    /// Why the request for a frequency is not in force. `None` if it is in force, or if there is none.
+    /// Why the requested frequency is not in force. `None` if it is in force, or if none is requested.
     pub why: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl Server {
         if left < dpdk::LENGTH { 0 } else { left }
     }
 
-    /// When a whole message may be read from the guest's channels again; see [`may_read`](Self::may_read).
+    /// When a whole message may be read from the guest's channels again. See [`may_read`](Self::may_read).
     pub fn reads_at(&self, guest: usize) -> Instant<Monotonic> {
         self.guests.get(guest).map_or(Instant::ORIGIN, |guest| guest.bytes.has_at(dpdk::LENGTH as u64))
     }
@@ -127,19 +127,19 @@ impl Server {
         self.guests[guest].channels[channel].parser = parser;
     }
 
-    /// The answers that still have to be sent on a channel.
+    /// The answers that have not been sent on a channel yet.
     pub fn outgoing(&self, guest: usize, channel: usize) -> &[u8] {
         self.guests.get(guest).and_then(|guest| guest.channels.get(channel)).map_or(&[], |channel| &channel.out)
     }
 
-    /// Removes the first `bytes` bytes of a channel's answers, because they were sent.
+    /// Removes the first `bytes` bytes of a channel's answers after they were sent.
     pub fn sent(&mut self, guest: usize, channel: usize, bytes: usize) {
         if let Some(channel) = self.guests.get_mut(guest).and_then(|guest| guest.channels.get_mut(channel)) {
             channel.out.drain(..bytes.min(channel.out.len()));
         }
     }
 
-    /// Resets a channel that has a new peer: discards the incomplete message, and the answers that were not sent.
+    /// Resets a channel that has a new peer: discards the incomplete message and the unsent answers.
     pub fn reopened(&mut self, guest: usize, channel: usize) {
         if let Some(channel) = self.guests.get_mut(guest).and_then(|guest| guest.channels.get_mut(channel)) {
             channel.parser = Parser::default();
@@ -158,7 +158,7 @@ impl Server {
         }
     }
 
-    /// Restores all settings, but keeps the requests, until [`resume`](Self::resume).
+    /// Restores all settings until [`resume`](Self::resume), but keeps the requests.
     pub fn pause(&mut self, outside: &mut impl Outside) {
         for (domain, force) in self.domains.iter().zip(&mut self.frequencies) {
             if force.wanted.take().is_some() && !matches!(force.applied, Applied::Lost(_)) {
@@ -177,8 +177,8 @@ impl Server {
         self.settle_all(now, outside);
     }
 
-    /// Takes over the state of an earlier server, for guests that this server also has: their counters, and their
-    /// requests for vCPUs that their manifests still list. These requests take effect once [`place`](Self::place) is
+    /// Takes over the counters and requests of an earlier server, for guests that this server also has. Only requests
+    /// for vCPUs that the guests' manifests still list are taken over. They take effect once [`place`](Self::place) is
     /// called.
     pub fn adopt(&mut self, mut before: Self) {
         for guest in &mut self.guests {
@@ -196,7 +196,7 @@ impl Server {
         }
     }
 
-    /// Updates where the vCPUs of a guest run. The place of a vCPU that is missing in `places` becomes unknown.
+    /// Updates where the vCPUs of a guest run. If `places` does not list a vCPU, its place becomes unknown.
     pub fn place(
         &mut self,
         now: Instant<Monotonic>,
@@ -355,9 +355,10 @@ impl Server {
         }
     }
 
-    /// The frequency at which a domain should be fixed: the highest request, if all of its CPUs are used by vCPUs only
-    /// and each of these requests one. `Ok(None)`: no vCPU requests a frequency. `Err`: at least one vCPU does, but its
-    /// request cannot be applied for this reason.
+    /// The frequency at which a domain should be fixed: the highest request, if each CPU of the domain belongs to vCPUs
+    /// and each of these vCPUs requests a frequency. Also returns the guest and the vCPU of the highest request.
+    /// `Ok(None)`: no vCPU requests a frequency. `Err`: a vCPU requests one, but it cannot be applied; the string says
+    /// why.
     fn target(&self, domain: &Domain) -> Result<Option<(u32, usize, u16)>, String> {
         let mut highest: Option<(u32, usize, u16)> = None;
         let mut in_the_way = None;
@@ -399,7 +400,7 @@ impl Server {
         }
     }
 
-    /// Why a domain is not fixed at the frequency `wish`. `None` if it is.
+    /// Why a domain is not fixed at the frequency `wish`. `None` if it is fixed at it.
     pub(super) fn hindrance(&self, index: usize, wish: u32) -> Option<String> {
         let force = &self.frequencies[index];
         match self.target(&self.domains[index]) {

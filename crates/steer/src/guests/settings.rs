@@ -1,8 +1,8 @@
 //! Applies the requests of guests: sets the limits of cpufreq policies, and the resume latency of CPUs.
 //!
-//! A domain is fixed at a frequency by setting both of its cpufreq limits to it. Every governor obeys these limits, so
-//! the governor itself is not changed. The original values are recorded in the journal before the first change, and are
-//! restored when [`Settings`] is dropped.
+//! A domain is fixed at a frequency by setting both of its cpufreq limits to that frequency. Every governor obeys these
+//! limits, so the governor itself is not changed. The original values are recorded in the journal before the first
+//! change, and are restored when [`Settings`] is dropped.
 // The error of a failed transaction is large, because it lists what was done and what remains to be done. It is rare
 // and on no hot path (as in `host`).
 #![allow(clippy::result_large_err)]
@@ -22,7 +22,7 @@ use super::record::Applied;
 #[derive(Debug)]
 pub struct Settings {
     access: Access,
-    /// The controlled settings. `None` if there is nothing to set.
+    /// The controlled settings. `None` if there are none.
     steered: Option<Steered>,
     /// Index in `steered` of each cpufreq policy's limits.
     limits: BTreeMap<u32, usize>,
@@ -35,7 +35,7 @@ impl Settings {
     /// Records the settings of all CPUs in the manifests, and returns the frequency domains of these CPUs. Changes
     /// nothing yet.
     ///
-    /// Leaves out domains whose frequencies are unknown, and the resume latency if the kernel has no PM QoS.
+    /// Domains with unknown frequencies are left out, and so is the resume latency if the kernel has no PM QoS.
     pub fn new(
         access: &Access,
         manifests: &[Manifest],
@@ -77,13 +77,13 @@ impl Settings {
         Ok((Self { access: access.clone(), steered, limits, latencies, policy_of }, domains))
     }
 
-    /// Creates an empty set of settings: nothing can be changed.
+    /// Creates settings without any entries: nothing can be changed.
     pub fn none(access: &Access) -> Self {
         let (limits, latencies, policy_of) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { access: access.clone(), steered: None, limits, latencies, policy_of }
     }
 
-    /// Fixes the frequency of a policy, in kHz. `None` restores its original limits.
+    /// Fixes the frequency of a cpufreq policy, in kHz. `None` restores the policy's original limits.
     pub fn fix_frequency(&mut self, policy: u32, khz: Option<u32>) -> Applied {
         let Some(place) = self.limits.get(&policy).copied() else {
             return Applied::Failed(format!("CPU policy {policy} has no limits to set"));
@@ -124,7 +124,7 @@ impl Settings {
         }
     }
 
-    /// The frequency of a CPU in kHz, as the driver reports it. `None` if unknown.
+    /// The frequency of a CPU in kHz, as the driver reports it. `None` if it is unknown.
     pub fn frequency(&self, cpu: u32) -> Option<u32> {
         let policy = self.policy_of.get(&cpu)?;
         u32::try_from(knob::current_speed(&self.access, *policy).ok()??).ok()

@@ -1,4 +1,4 @@
-//! Guests against a machine that records what is done to it.
+//! Tests the guests' server with a machine that records the settings applied to it.
 
 use proptest::prelude::*;
 use units::Hertz;
@@ -8,7 +8,7 @@ use super::super::dpdk::{Scale, scale};
 use super::super::protocol::{Answer, Verdict};
 use super::*;
 
-/// A machine of four CPUs: 0 and 1 each have a clock of their own, 2 and 3 share one.
+/// A machine of four CPUs: 0 and 1 each have their own frequency, 2 and 3 share one.
 #[derive(Default)]
 struct Fake {
     fixed: BTreeMap<u32, Option<u32>>,
@@ -71,7 +71,7 @@ fn pinned(places: &[(u16, u32)]) -> BTreeMap<u16, Place> {
     places.iter().map(|(vcpu, cpu)| (*vcpu, Place::Pinned(*cpu))).collect()
 }
 
-/// Two guests, each vCPU on the CPU of the same number: `a` has 0 and 1, `b` has 2 and 3.
+/// Two guests whose vCPUs run on the CPUs with the same numbers: `a` has 0 and 1, `b` has 2 and 3.
 fn two() -> (Server, Fake) {
     let manifests = vec![manifest("a", &[(0, &[0]), (1, &[1])]), manifest("b", &[(2, &[2]), (3, &[3])])];
     let (mut server, mut fake) = (Server::new(domains(), manifests, at(0)), Fake::default());
@@ -81,7 +81,7 @@ fn two() -> (Server, Fake) {
     (server, fake)
 }
 
-/// What the server answers to a line.
+/// The server's answer to `line`.
 fn ask(server: &mut Server, fake: &mut Fake, now: Instant<Monotonic>, guest: usize, line: &str) -> Answer {
     server.receive(now, guest, 0, format!("apus/1 x {line}\n").as_bytes(), fake);
     let text = String::from_utf8(server.outgoing(guest, 0).to_vec()).unwrap();
@@ -89,7 +89,7 @@ fn ask(server: &mut Server, fake: &mut Fake, now: Instant<Monotonic>, guest: usi
     text.parse().unwrap_or_else(|e| panic!("{text:?}: {e}"))
 }
 
-/// Whether the server acknowledges a packet.
+/// Whether the server acknowledges a DPDK packet.
 fn send(server: &mut Server, fake: &mut Fake, guest: usize, vcpu: u64, what: Scale) -> bool {
     server.receive(at(0), guest, 1, &scale(vcpu, what), fake);
     let answer = server.outgoing(guest, 1).to_vec();
@@ -322,7 +322,7 @@ fn a_manifest_bounds_what_a_guest_can_cause() {
     assert!(fake.idle.values().all(Option::is_none), "{:?}", fake.idle);
 }
 
-/// What a hostile guest may send: packets with any fields, lines, pieces of both, and noise.
+/// Messages that a hostile guest may send: packets with any fields, lines, pieces of both, and noise.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let packet = (0..12_u32, 0..12_u32, prop_oneof![0..6_u64, any::<u64>()], any::<u8>(), 0..dpdk::LENGTH);
     let packet = packet.prop_map(|(command, unit, vcpu, noise, at)| {
@@ -340,8 +340,8 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever guest `a` sends, CPUs 2 and 3 are not touched, its neighbour is answered, and every frequency is a step
-    /// within the manifest.
+    /// Whatever guest `a` sends, CPUs 2 and 3 are not changed, guest `b` still gets answers, and every applied
+    /// frequency is a step within the manifest.
     #[test]
     fn nothing_happens_outside_the_manifest(
         messages in proptest::collection::vec((hostile(), 0..3_000_u64, any::<bool>()), 0..60),

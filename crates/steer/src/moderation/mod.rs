@@ -11,14 +11,14 @@
 //! (NAPI's `gro_flush_timeout`, a NIC's `rx-usecs`): no packet waits longer for its reception, provided that the CPU
 //! serves interrupts. (If a poll uses up its budget, the packets behind it wait longer; their delay is measured from
 //! that poll.) A second kind of moderation on the path, which Apus does not set, may have a longer timer: the NIC's
-//! `rx-usecs` while Apus sets NAPI deferral, or the reverse. Then that longer timer is the bound. The second part of
-//! the delay is measured. The policy sees the sum of the bound and the measured part. So the longest timer that meets
+//! `rx-usecs` while Apus sets NAPI deferral, or the reverse. The longer timer is then the bound. The second part of the
+//! delay is measured, and the policy sees the sum of the bound and the measured part. So the longest timer that meets
 //! the goal is the goal minus the measured part, at the goal's quantile. If the measured part alone exceeds the goal,
 //! moderation is not the cause, and the policy turns it off.
 //!
 //! Each queue has its own [`Moderate`], with any of the policies of [`policy::moderation`], and its own actuator
 //! ([`place`]). If all queues of a device share one timer, each queue states the longest timer that it accepts
-//! ([`Wish::most`]), and the shortest of these is set. The observations come from the kernel's tracepoints
+//! ([`Wish::most`]), and the shortest one stated is set. The observations come from the kernel's tracepoints
 //! ([`watched`]).
 
 pub mod place;
@@ -33,9 +33,10 @@ use units::{Instant, Nanos, Quantile};
 
 use crate::seam::{Acted, Controller, Decision, Reading};
 
-/// Time between two readings. It is short because the loop must react to a burst within 10 ms.
+/// Interval between two readings. It is short because the loop must react to a burst within 10 ms.
 const INTERVAL: Nanos = Nanos::from_millis(5);
-/// Length of the spans for which figures are shown. A queue that receives no packet for a whole span counts as idle.
+/// Minimum length of a span for which figures are shown. A queue that receives no packet for a whole span counts as
+/// idle.
 const FIGURES_EVERY: Nanos = Nanos::from_secs(1);
 
 /// One observation of a receive queue by its sensor. Unless stated otherwise, counters are totals since an arbitrary
@@ -46,18 +47,17 @@ pub struct QueueSeen {
     pub packets: Option<u64>,
     /// Bytes received. `None` if they are not counted.
     pub bytes: Option<u64>,
-    /// Number of times that the kernel polled the queue, after an interrupt or a timer (total). `None` if polls are not
-    /// counted; then the controller estimates them.
+    /// Number of polls of the queue by the kernel, after an interrupt or a timer. `None` if polls are not counted; the
+    /// controller then estimates them.
     pub polls: Option<u64>,
-    /// Number of polls that used up their packet budget, so that more packets were probably waiting (total). `None` if
-    /// they are not counted.
+    /// Number of polls that used up their packet budget, so that more packets were probably waiting. `None` if such
+    /// polls are not counted.
     pub full_polls: Option<u64>,
-    /// Delays from reception to the application's read, of the packets that were read since the previous reading.
-    /// `None` if delays are not measured.
+    /// Delays from reception to the application's read, for the packets read since the previous reading. `None` if
+    /// delays are not measured.
     pub after: Option<Vec<Delays>>,
-    /// The longest time for which the moderation that Apus does not set can delay a packet: the NIC's coalescing while
-    /// Apus sets NAPI deferral, or the reverse. `None` if this time is unknown or unlimited, as with adaptive
-    /// moderation by the NIC.
+    /// Maximum delay of a packet by moderation that Apus does not set: by the NIC's coalescing while Apus sets NAPI
+    /// deferral, or the reverse. `None` if the delay is unknown or unlimited, as with adaptive moderation by the NIC.
     pub beside: Option<Nanos>,
 }
 
@@ -66,8 +66,8 @@ pub struct QueueSeen {
 pub struct Wish {
     /// The profile that is best for this queue alone.
     pub profile: Profile,
-    /// The longest profile with which the queue still meets its goal, used if all queues of a device share one profile.
-    /// `None`: the queue accepts any profile, because it receives no packets.
+    /// The profile with the longest timer with which the queue still meets its goal, used if all queues of a device
+    /// share one profile. `None` if the queue accepts any profile, because it receives no packets.
     pub most: Option<Profile>,
 }
 
@@ -76,11 +76,11 @@ pub struct Wish {
 pub enum Reason {
     /// The control loop starts with the policy's initial profile.
     Begin,
-    /// The sensor cannot observe the queue, so its packets are not delayed.
+    /// The sensor cannot observe the queue, so the safe profile applies, which does not delay packets.
     Blind,
-    /// The policy is a fixed timer, which needs no measurement, and nothing is measured.
+    /// Nothing is measured, because the policy is a fixed timer, which needs no measurement.
     Unmeasured,
-    /// The policy chose or kept the profile, for this reason.
+    /// The policy chose or kept the profile. The field says why.
     Policy(PolicyReason),
 }
 
@@ -91,26 +91,26 @@ pub struct Figures {
     pub span: Nanos,
     /// Packets received in the span.
     pub packets: u64,
-    /// Number of times that the kernel polled the queue in the span. `None` if polls are not counted.
+    /// Number of polls of the queue by the kernel in the span. `None` if polls are not counted.
     pub polls: Option<u64>,
-    /// Number of polls in the span that used up their packet budget. `None` if they are not counted.
+    /// Number of polls in the span that used up their packet budget. `None` if such polls are not counted.
     pub full_polls: Option<u64>,
-    /// The delay from reception to the application's read at the goal's quantile, in the span. `None` if no packet was
-    /// measured.
+    /// The delay from reception to the application's read, at the goal's quantile, within the span. `None` if no
+    /// packet's delay was measured.
     pub after: Option<Nanos>,
     /// Number of packets in the span whose delay was measured.
     pub measured: u64,
 }
 
-/// How many packets of a queue were later than the goal since the loop began. The lateness is judged by the time from a
-/// packet's arrival to the application's read. The time before reception is not measured; it is assumed to be the
-/// longest that the timer in force allows.
+/// How many packets of a queue exceeded the goal's latency since the loop began. The delay of a packet counts from its
+/// arrival to the application's read. The time before reception is not measured; it is assumed to be the longest that
+/// the timer in force allows.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Lateness {
     /// Number of packets whose delay was measured while the time before reception had an upper bound.
     pub packets: u64,
-    /// Estimated number of those packets that were later than the goal, assuming that delays are spread evenly within a
-    /// histogram bucket.
+    /// Estimated number of the measured packets that exceeded the goal's latency, assuming that delays are spread
+    /// evenly within a histogram bucket.
     pub late: f64,
 }
 
@@ -125,7 +125,7 @@ pub struct Call<C> {
     pub after: DimState,
 }
 
-/// The controller of one receive queue: chooses its moderation by a policy.
+/// The controller of one receive queue, which chooses the queue's moderation by a policy.
 #[derive(Clone, Debug)]
 pub struct Moderate<C> {
     policy: Moderation<C>,
@@ -137,14 +137,15 @@ pub struct Moderate<C> {
     is_shared: bool,
     /// Whether the safe profile is in force instead of the policy's.
     is_safe: bool,
-    /// Whether a packet came in the last full span.
+    /// Whether the queue received a packet in the last full span.
     is_busy: bool,
     /// Time and counters at the start of the present span, for [`Figures`].
     since: Option<(Instant<C>, QueueCounts)>,
     delays: BTreeMap<Nanos, u64>,
     figures: Option<Figures>,
     lateness: Lateness,
-    /// Upper bound of the time from arrival to reception, as of the last reading. `None` if there is no bound.
+    /// Upper bound of the time from a packet's arrival to its reception, as of the last reading. `None` if there is no
+    /// bound.
     bound: Option<Nanos>,
     /// Whether the machine has applied a profile since the last call of the policy.
     applied: bool,
@@ -152,8 +153,8 @@ pub struct Moderate<C> {
     estimate: Estimate<C>,
 }
 
-/// Estimates how many polls a timer would have needed. Used when polls are not counted, or when the timer is not in
-/// force (dry run).
+/// Estimates how many polls a timer would have needed. Used if polls are not counted, or if the timer is not in force
+/// (dry run).
 #[derive(Clone, Debug)]
 struct Estimate<C> {
     polls: f64,
@@ -194,14 +195,16 @@ impl<C> Moderate<C> {
         }
     }
 
-    /// Counts one empty poll at the end of each timer when polls are estimated, as with NAPI deferral.
+    /// Makes the estimate of polls count one empty poll for each timer that ends without a packet, as with NAPI
+    /// deferral.
     #[must_use]
     pub fn ending_empty(mut self) -> Self {
         self.estimate.ends_empty = true;
         self
     }
 
-    /// The policy's call for the last reading. `None` if the policy is not DIM, or was not called for that reading.
+    /// The call of the DIM policy for the last reading. `None` if the policy is not DIM, or was not called for that
+    /// reading.
     pub fn call(&self) -> Option<&Call<C>> {
         self.call.as_ref()
     }
@@ -226,13 +229,13 @@ impl<C> Moderate<C> {
         self.figures
     }
 
-    /// How many packets were later than the goal since the loop began.
+    /// How many packets exceeded the goal's latency since the loop began.
     pub fn lateness(&self) -> Lateness {
         self.lateness
     }
 
-    /// Upper bound of the time from a packet's arrival to its reception, as of the last reading. `None` if there is
-    /// none.
+    /// Upper bound of the time from a packet's arrival to its reception, as of the last reading. `None` if there is no
+    /// bound.
     pub fn bound(&self) -> Option<Nanos> {
         self.bound
     }
@@ -270,10 +273,10 @@ impl<C> Moderate<C> {
         self.delays.clear();
     }
 
-    /// Estimates how many polls the timer in force would have needed for the packets up to now. Within a reading,
-    /// arrivals are assumed to be a Poisson process, with `n` further packets on average during the timer that a packet
+    /// Estimates how many polls the timer in force would have needed for the packets up to now. Arrivals between two
+    /// readings are assumed to be a Poisson process, with `n` further packets on average during the timer that a packet
     /// starts. A poll then returns `1 + n` packets. With deferral, a timer that ran without a packet ends with an empty
-    /// poll, and the next packet is polled at once; so each packet costs `(1 + e^-n) / (n + e^-n)` polls, as in
+    /// poll, and the next packet is polled at once. Each packet then costs `(1 + e^-n) / (n + e^-n)` polls, as in
     /// [`policy::moderation::GoalModerationConfig::ends_empty`].
     fn estimated(&mut self, taken: Instant<C>, packets: u64) -> u64 {
         let timer = self.in_force.timer().unwrap_or(Nanos::ZERO).as_nanos() as f64;
@@ -291,20 +294,20 @@ impl<C> Moderate<C> {
         self.estimate.polls.round() as u64
     }
 
-    /// The profile that the policy requests now, and the longest one that the queue accepts.
+    /// The profile that the policy requests now, and the longest profile that the queue accepts.
     fn wish(&self) -> Wish {
         Wish { profile: self.policy.profile(), most: self.is_busy.then(|| self.policy.longest()) }
     }
 }
 
-/// Estimated number of these packets that are later than `goal`.
+/// Estimated number of the packets in `delays` that are later than `goal`.
 fn late(delays: &Delays, goal: Nanos) -> f64 {
     let spread = delays.longest.saturating_sub(delays.shortest).as_nanos().max(1) as f64;
     let over = delays.longest.saturating_sub(goal).as_nanos() as f64;
     f64::from(delays.packets) * (over / spread).min(1.0)
 }
 
-/// Upper bound of the delay at `quantile`: that share of the packets was not delayed longer.
+/// Upper bound of the delay at `quantile`: the quantile's share of the packets was delayed at most this long.
 fn quantile(delays: &BTreeMap<Nanos, u64>, all: u64, quantile: Quantile) -> Option<Nanos> {
     let above = all * u64::from(quantile.above_ppm()) / 1_000_000;
     let mut seen = 0;

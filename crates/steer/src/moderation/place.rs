@@ -1,20 +1,20 @@
 //! The settings that control a queue's moderation: those of its NAPI instance, the NIC's coalescing for the queue, or
 //! the NIC's coalescing for the whole device.
 //!
-//! | place | timer | frames | who has it |
+//! | setting | timer | frames | available with |
 //! | --- | --- | --- | --- |
 //! | NAPI deferral | `gro-flush-timeout` | none | every driver with NAPI, each queue on its own |
-//! | NAPI deferral and suspension | `gro-flush-timeout`, `irq-suspend-timeout` | none | the same, for applications that busy-poll with epoll |
-//! | NAPI deferral of the device | `gro_flush_timeout` | none | every driver with NAPI, before Linux 6.13; the strictest queue decides |
+//! | NAPI deferral and suspension | `gro-flush-timeout`, `irq-suspend-timeout` | none | the same, for epoll busy-polling |
+//! | NAPI deferral of the device | `gro_flush_timeout` | none | every driver with NAPI, before Linux 6.13; the shortest timer decides |
 //! | coalescing of a queue | `rx-usecs` | `rx-max-frames` | drivers with `ethtool --per-queue` |
-//! | coalescing of the device | `rx-usecs` | `rx-max-frames` | drivers with `ethtool -C`; the strictest queue decides |
+//! | coalescing of the device | `rx-usecs` | `rx-max-frames` | drivers with `ethtool -C`; the shortest timer decides |
 //!
-//! NAPI deferral starts with the first packet: this packet raises an interrupt at once, and the packets that follow
-//! within the timer are processed together (Linux, net/core/dev.c, `napi_complete_done`). Deferral ends after one empty
+//! NAPI deferral starts with the first packet, which raises an interrupt at once. Packets that arrive before the timer
+//! expires are then processed together (Linux, net/core/dev.c, `napi_complete_done`). Deferral ends after one empty
 //! poll ([`EMPTY_POLLS`]).
 //!
 //! While Apus sets a device's coalescing, it turns off adaptive moderation by the NIC, the driver or the kernel (DIM).
-//! This setting is restored with all others.
+//! When Apus restores its other changes, it also restores adaptive moderation.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,13 +27,13 @@ use super::Wish;
 use crate::seam::{Acted, Actuator, Away, Lost, Standing};
 
 /// Number of empty polls after which the queue's interrupt is enabled again (`defer-hard-irqs`). With 1, a queue that
-/// becomes idle costs one poll more than without deferral. A larger number would keep the core busy after the last
+/// becomes idle costs one more poll than without deferral. A larger number would keep the core busy after the last
 /// packet.
 pub const EMPTY_POLLS: u32 = 1;
 
-/// The shortest `rx-usecs` other than 0 that a driver takes as a time. Returns 0 for drivers that take every number as
-/// a time. Intel's drivers take smaller numbers as modes in which the driver itself adapts the timer (1 and 3), or
-/// reject them.
+/// The smallest `rx-usecs` above 0 that a driver interprets as a time. Returns 0 for drivers that interpret every
+/// number as a time. Intel's drivers interpret smaller numbers as modes in which the driver itself adapts the timer (1
+/// and 3), or reject them.
 ///
 /// Source: Linux, drivers/net/ethernet/intel: `e1000_set_coalesce` (e1000/e1000_ethtool.c, e1000e/ethtool.c),
 /// `igb_set_coalesce`, `igbvf_set_coalesce`, `igc_ethtool_set_coalesce` with their `…_MIN_ITR_USECS` of 10;
@@ -46,7 +46,7 @@ pub fn least_usecs(driver: &str) -> u32 {
     }
 }
 
-/// A place where moderation can be set: one row of the [module](self)'s table.
+/// A setting that controls moderation: one row of the [module](self)'s table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     /// NAPI deferral of one queue.
@@ -71,14 +71,14 @@ pub enum Place {
         interface: String,
         /// Number of the queue.
         queue: u32,
-        /// The shortest `rx-usecs` that the driver takes as a time ([`least_usecs`]), in microseconds.
+        /// The smallest `rx-usecs` that the driver interprets as a time ([`least_usecs`]), in microseconds.
         least_usecs: u32,
     },
     /// The NIC's coalescing for a whole device (`ethtool -C`).
     Device {
         /// Name of the interface.
         interface: String,
-        /// The shortest `rx-usecs` that the driver takes as a time ([`least_usecs`]), in microseconds.
+        /// The smallest `rx-usecs` that the driver interprets as a time ([`least_usecs`]), in microseconds.
         least_usecs: u32,
         /// Whether the driver supports `adaptive-rx`. If so, Apus turns it off.
         has_adaptive: bool,
@@ -104,7 +104,8 @@ impl Place {
         Target::fields(self.setting(), fields.into_keys())
     }
 
-    /// A second setting, and the value that it must have while Apus controls this place. `None` if none is needed.
+    /// Another setting that must have a fixed value while Apus controls this one, and that value. `None` if no other
+    /// setting is needed.
     pub fn beside(&self) -> Option<(AnySetting, Value)> {
         match self {
             // This number of deferred interrupts has no effect while the timeout is 0.
@@ -158,7 +159,7 @@ impl Place {
         }
     }
 
-    /// The profile that a value of the setting means. `None` if the value has no timer field.
+    /// The profile that `value` stands for. `None` if `value` has no timer field.
     pub fn profile(&self, value: &Value) -> Option<Profile> {
         let number = |field: &str| value.field(field)?.parse::<u64>().ok();
         let usecs = match self {
@@ -172,8 +173,8 @@ impl Place {
     }
 }
 
-/// Number of frames after which the NIC interrupts. Without a timer it must be at least 1, otherwise the NIC would
-/// never interrupt.
+/// Number of frames after which the NIC interrupts. Without a timer, the number must be at least 1; otherwise the NIC
+/// would never interrupt.
 fn frames(profile: Profile) -> u32 {
     if profile.usecs == 0 { profile.frames.max(1) } else { profile.frames }
 }
@@ -181,11 +182,11 @@ fn frames(profile: Profile) -> u32 {
 /// The controlled settings. The actuators of all queues share them.
 pub type Shared = Arc<Mutex<Steered>>;
 
-/// Actuator that writes the moderation of one place.
+/// Actuator that writes one moderation setting.
 #[derive(Debug)]
 pub struct Setter {
     steered: Shared,
-    /// Index of the place's setting in the list of controlled settings.
+    /// Index of the setting in the list of controlled settings.
     number: usize,
     place: Place,
 }
@@ -196,13 +197,13 @@ impl Setter {
         Self { steered, number, place }
     }
 
-    /// Where this actuator sets the moderation.
+    /// The moderation setting that this actuator writes.
     pub fn place(&self) -> &Place {
         &self.place
     }
 }
 
-/// What [`Strictest`] needs from an actuator: apply a profile, and check that it still stands.
+/// What [`Strictest`] needs from an actuator: apply a profile, and check that it is still in force.
 trait One: std::fmt::Debug {
     fn apply(&self, profile: Profile) -> Acted<Profile>;
     fn standing(&self) -> Standing;
@@ -258,7 +259,7 @@ impl<C> Actuator<C> for Setter {
         self.apply(wish.profile)
     }
 
-    /// Never called, because no setting of moderation is pending: the kernel answers at once.
+    /// Never called: the kernel applies moderation settings at once, so none is ever pending.
     fn look(&mut self, _: Instant<C>) -> Acted<Profile> {
         Acted::InForce
     }
@@ -268,8 +269,8 @@ impl<C> Actuator<C> for Setter {
     }
 }
 
-/// Actuator for a place that several queues share. Among the queues that receive packets, the one that needs the
-/// shortest timer decides.
+/// Actuator for a moderation setting that several queues share. Among the queues that receive packets, the one that
+/// needs the shortest timer decides.
 #[derive(Debug)]
 pub struct Strictest {
     setter: Box<dyn One + Send>,
@@ -291,8 +292,8 @@ impl Strictest {
         (0..queues).map(|queue| StrictestOf { shared: shared.clone(), queue, known: None }).collect()
     }
 
-    /// The longest profile that all queues accept, and the number of the queue that limits it. `None` if no queue
-    /// receives packets.
+    /// The profile with the longest timer that all queues accept, and the number of the queue that limits it. `None` if
+    /// no queue receives packets.
     fn strictest(&self) -> Option<(usize, Profile)> {
         let most = |(queue, wish): (usize, &Option<Wish>)| Some((queue, (*wish)?.most?));
         self.wishes.iter().enumerate().filter_map(most).min_by_key(|(_, most)| (most.usecs, most.frames))
@@ -335,7 +336,7 @@ impl Strictest {
     }
 }
 
-/// Actuator of one queue that shares its moderation with others ([`Strictest`]).
+/// Actuator of one queue that shares its moderation setting with other queues ([`Strictest`]).
 #[derive(Debug)]
 pub struct StrictestOf {
     shared: Arc<Mutex<Strictest>>,

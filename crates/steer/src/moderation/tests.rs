@@ -19,25 +19,25 @@ const SECOND: u64 = 1_000_000_000;
 
 /// A queue whose packets wait for the timer, and then for the application.
 struct Queue {
-    /// Gap between two packets, in nanoseconds, from a time on.
+    /// Mean gaps between packets: (time from which the gap applies, gap), both in nanoseconds.
     gaps: Vec<(u64, u64)>,
     /// Delay from reception to the application's read, in nanoseconds: the shortest, and the spread above it.
     after: (u64, u64),
     profile: Profile,
     random: u64,
     now: u64,
-    /// The next packet, and when the timer fires if it runs.
+    /// When the next packet arrives, and when the timer fires (`None` if it is not running), in nanoseconds.
     arrives: u64,
     timer: Option<u64>,
     waiting: Vec<u64>,
     packets: u64,
     polls: u64,
     seen: Vec<Delays>,
-    /// The true delays from arrival to the application's read, in nanoseconds, with the time of arrival.
+    /// Arrival time of each packet, and its true delay from arrival to the application's read, both in nanoseconds.
     delays: Vec<(u64, u64)>,
     applied: Vec<(u64, Profile)>,
     is_blind: bool,
-    /// Whether settings are not applied, and polls not shown.
+    /// Whether this is a dry run: settings are not applied, and the sensor reports no polls.
     is_dry: bool,
     beside: Option<Nanos>,
     /// The granularity of the driver's timer, in microseconds.
@@ -67,7 +67,7 @@ impl Queue {
         }))
     }
 
-    /// A number from 0 to below 2^16 (splitmix64).
+    /// A random number from 0 to 2^16 - 1 (splitmix64).
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -76,7 +76,8 @@ impl Queue {
         (z ^ (z >> 31)) >> 48
     }
 
-    /// The queue's life up to `until`. The first packet is polled at once, those that follow within the timer with it.
+    /// Simulates the queue up to the time `until`. A packet that arrives while the timer is not running is polled at
+    /// once. Packets that arrive while the timer runs are polled when it fires.
     fn live(&mut self, until: u64) {
         loop {
             let next = self.timer.map_or(self.arrives, |timer| timer.min(self.arrives));
@@ -116,7 +117,7 @@ impl Queue {
         self.timer = self.profile.timer().map(|timer| self.now + timer.as_nanos());
     }
 
-    /// The delay at the quantile, of packets that arrived between two times.
+    /// The quantile `quantile` of the delays, in nanoseconds, of packets that arrived in `from..to`.
     fn quantile(&self, from: u64, to: u64, quantile: f64) -> u64 {
         let mut delays: Vec<u64> =
             self.delays.iter().filter(|(came, _)| (from..to).contains(came)).map(|(_, delay)| *delay).collect();
@@ -198,7 +199,7 @@ fn steer(queue: &Rc<RefCell<Queue>>, policy: Moderation<Simulated>) -> Loop {
     Machine::new(Eye(queue.clone()), controller, Hand(queue.clone()))
 }
 
-/// Runs the loop on until a time in seconds.
+/// Runs the loop until `seconds` s of virtual time.
 fn until(one: &mut Loop, queue: &Rc<RefCell<Queue>>, seconds: u64) {
     let time = std::cell::Cell::new(Instant::from_nanos(queue.borrow().now));
     let wait = |next: Time| {
@@ -344,8 +345,9 @@ fn a_dry_run_tells_where_a_timer_would_save_nothing() {
     }
 }
 
-/// Packets each 50 us and a timer of 100 us: two others come within it. Each poll of a NIC's timer brings three packets. One
-/// of NAPI's deferral brings two, and one timer in `e^2` passes without a packet and ends in an empty poll.
+/// With a packet every 50 us and a timer of 100 us, two packets arrive on average while the timer runs. With a NIC's
+/// timer, a poll gets three packets: the one that started the timer, and these two. With NAPI deferral, a poll gets
+/// only these two, and one timer in `e^2` passes without a packet and ends in an empty poll.
 #[test]
 fn a_dry_run_counts_the_empty_poll_that_ends_a_deferral() {
     let polls = |controller: Moderate<Simulated>| {
@@ -364,7 +366,7 @@ fn a_dry_run_counts_the_empty_poll_that_ends_a_deferral() {
     assert_eq!([0, 100].map(|i| off.estimated(Instant::from_nanos(i * SECOND), i * 10)), [0, 1_000]);
 }
 
-/// A sensor of a day: traffic that comes and goes by the hour, with delays in a hundred buckets.
+/// A sensor that simulates a day: traffic changes every 20 minutes, with a hundred different delays.
 struct Day(u64);
 
 impl Sensor<Simulated> for Day {

@@ -1,7 +1,7 @@
 //! The sensor of a receive queue: it uses [`host::watch`] on the queue's NAPI instance.
 //!
 //! Once a second, [`Queues`] also reads which NAPI instance serves each queue (an interface that went down and up has
-//! new ones), and the moderation that Apus does not set: the NIC's coalescing or NAPI deferral.
+//! new ones). It also reads the moderation that Apus does not set: the NIC's coalescing or NAPI deferral.
 //!
 //! Without BPF, or on a kernel that does not list its NAPI instances, a queue is not measured ([`Queues::unmeasured`]).
 //! Its sensor then only reads the moderation that Apus does not set, which is enough for a fixed timer.
@@ -22,7 +22,7 @@ use crate::seam::{Blind, Reading, Sensor};
 /// Time between two checks of the NAPI instances. Each check costs two system calls per interface.
 const LOOK_EVERY: Nanos = Nanos::from_secs(1);
 
-/// How long to keep the times for which GRO held packets, in readings. The kernel reports such a time when GRO delivers
+/// Times for which GRO held packets are kept for this many readings. The kernel reports such a time when GRO delivers
 /// the packet; the packet's delay is known only when the application reads it. A packet that is not read within this
 /// many readings is taken as never read.
 const HELD_READINGS: usize = 20;
@@ -36,7 +36,7 @@ pub struct Queue {
     pub queue: u32,
     /// The kernel's ID of the queue's NAPI instance. `None` if the kernel does not report it.
     pub napi: Option<u32>,
-    /// Which moderation also delays packets although Apus does not set it.
+    /// The moderation that also delays packets although Apus does not set it.
     pub beside: Beside,
 }
 
@@ -45,7 +45,8 @@ pub struct Queue {
 pub enum Beside {
     /// The NIC's coalescing, while Apus sets NAPI deferral.
     Card {
-        /// The shortest `rx-usecs` that the driver takes as a time ([`super::place::least_usecs`]), in microseconds.
+        /// The smallest `rx-usecs` that the driver interprets as a time ([`super::place::least_usecs`]), in
+        /// microseconds.
         least_usecs: u32,
     },
     /// NAPI deferral, while Apus sets the NIC's coalescing.
@@ -62,7 +63,7 @@ pub struct Queues {
     looked: Option<Nanos>,
 }
 
-/// A queue, and the upper bound of the delay by the moderation that Apus does not set.
+/// A watched queue, and the maximum delay by the moderation that Apus does not set.
 #[derive(Debug)]
 struct Seen {
     queue: Queue,
@@ -129,8 +130,9 @@ impl Queues {
         Some(&self.queues.get(place)?.as_ref()?.queue)
     }
 
-    /// Reads the NAPI instances and the moderation that Apus does not set, if that is due. An instance that cannot be
-    /// read now is kept as it was; if the moderation cannot be read, its bound becomes unknown.
+    /// Reads the NAPI instances and the moderation that Apus does not set, if that is due. If an instance cannot be
+    /// read now, the previous one is kept; if the moderation cannot be read, the upper bound of its delay becomes
+    /// unknown.
     fn look(&mut self, now: Nanos) {
         if self.looked.is_some_and(|looked| now.saturating_sub(looked) < LOOK_EVERY) {
             return;
@@ -164,7 +166,7 @@ impl Queues {
         }
     }
 
-    /// What one check finds about the interface with this index, even if the interface was renamed.
+    /// Checks the interface with this kernel index, even if it was renamed.
     fn known(&self, index: Option<u32>) -> Known {
         let Some(name) = index.and_then(|index| interface_name(&self.access, index)) else {
             return Known { index, name: None, napis: Vec::new(), card: None };
@@ -233,7 +235,7 @@ impl Watched {
         Self { queues, place, last, held: VecDeque::new(), counts_polls: true }
     }
 
-    /// Makes the sensor leave out polls. Used in a dry run, where the counted polls do not show what a setting would
+    /// Makes the sensor report no polls. Used in a dry run, where the counted polls do not show what a setting would
     /// save.
     #[must_use]
     pub fn without_polls(self) -> Self {
@@ -266,7 +268,7 @@ impl<C> Sensor<C> for Watched {
 }
 
 /// Builds an observation from the counters and the delays since the last reading. `held` has the times for which GRO
-/// held packets that may still be read, oldest reading first.
+/// held packets that the application may still read, oldest reading first.
 fn seen(
     last: Option<&NapiCounts>,
     now: &NapiCounts,
@@ -299,9 +301,9 @@ fn grown(last: Option<&[u64; BUCKETS]>, now: &[u64; BUCKETS]) -> Vec<Delays> {
     (0..BUCKETS).rev().filter_map(of).collect()
 }
 
-/// Adds the times for which GRO held packets to the delays. Which packet was held for how long is not known: the
-/// packets held longest are taken to be those with the longest delays. Times left over in `held` belong to packets that
-/// are read later, or never.
+/// Adds to the delays the times for which GRO held packets. It is not known which packet GRO held for how long, so the
+/// packets held longest are assumed to be those with the longest delays. Times left over in `held` belong to packets
+/// that are read later, or never.
 fn together(delays: Vec<Delays>, held: &mut VecDeque<Vec<Delays>>) -> Vec<Delays> {
     let mut all = Vec::with_capacity(delays.len());
     for mut delay in delays {

@@ -3,7 +3,7 @@
 use crate::demo::result::DemoResult;
 use crate::document::{Energy, MeasuredEnergy};
 
-/// One line for each mode at each load, or one line with the reason why no power is known.
+/// One line for each mode at each load below a title, or one line with the reason why no power is known.
 pub(super) fn lines(result: &DemoResult) -> Vec<String> {
     let known = |energy: &Energy| energy.measured.value.is_some() || energy.modelled.is_some();
     if !result.runs.iter().any(|run| known(&run.latency.energy)) {
@@ -32,13 +32,14 @@ pub(super) fn lines(result: &DemoResult) -> Vec<String> {
     lines
 }
 
-/// Why no run has energy from a meter.
+/// Why no meter measured the energy of any run.
 pub(super) fn reason(result: &DemoResult) -> String {
     let mut reasons = result.runs.iter().filter_map(|run| run.latency.energy.measured.unknown_because.clone());
     reasons.next().unwrap_or_else(|| "not measured, as there was no run".into())
 }
 
-/// The energy of each run of the last round, with a name for the figures of the report.
+/// The energy of each run of the last round and of each run near the highest loss-free rate, with the name of its mode
+/// and load.
 pub(super) fn named(result: &DemoResult) -> Vec<(String, &Energy)> {
     let last = result.runs.iter().map(|run| run.round).max().unwrap_or(0);
     let runs = result.runs.iter().filter(|run| run.round == last || run.load == super::result::NEAR);

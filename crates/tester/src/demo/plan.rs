@@ -19,13 +19,13 @@ const TRIAL: Nanos = Nanos::from_millis(30);
 const PACED_PERCENT: u64 = 70;
 /// Longest time for a mode to learn the traffic.
 const LEARN: Nanos = Nanos::from_millis(500);
-/// At one packet every 350 us, this time gives 3,714 samples: enough for p99.9 (3,688).
+/// Run time that gives enough samples for p99.9: at one packet every 350 us, 3,714 samples, of which p99.9 needs 3,688.
 const LONG_ENOUGH: Nanos = Nanos::from_millis(1300);
 /// Shortest useful run.
 const SHORTEST_RUN: Nanos = Nanos::from_millis(20);
-/// Smallest number of rounds that gives a median.
+/// Minimum number of rounds: fewer do not give a useful median.
 const ROUNDS: u32 = 3;
-/// Largest number of rounds; more would hardly improve the result.
+/// Maximum number of rounds; more would hardly improve the result.
 const MOST_ROUNDS: u32 = 15;
 
 /// Range of the searches: the lower rate is one that every mode can forward, the upper one is too high for any veth.
@@ -38,8 +38,8 @@ const SEARCH_TRIALS: u64 = 14;
 /// Number of trials after which a search gives up. Without this limit, it would never end on a machine with constant
 /// disturbance.
 const SEARCH_MOST_TRIALS: u32 = 20;
-/// Percentage of a mode's highest loss-free rate at which latency is measured. At the highest rate itself any
-/// disturbance fills a queue, and the latency would be that of the queue.
+/// Percentage of a mode's highest loss-free rate at which latency is measured. At the highest rate itself, any
+/// disturbance fills a queue, and the measured latency would be mostly queueing time.
 pub const NEAR_PERCENT: u64 = 90;
 
 /// What a demo runs, and for how long.
@@ -53,7 +53,7 @@ pub struct Plan {
     pub loads: Vec<Schedule>,
     /// Number of runs of each mode at each paced load.
     pub rounds: u32,
-    /// Time to send before each run, so that the mode learns the traffic.
+    /// Time to send traffic before each run, so that the mode learns the traffic.
     pub learn: Nanos,
     /// Duration of a run at a paced load.
     pub run: Nanos,
@@ -93,8 +93,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The order of the modes in round `round`. Every other round runs backwards (A B B A), so that a drift of the
-    /// machine affects all modes alike, and each round starts with another mode.
+    /// The order of the modes in round `round`. Every other round runs in reverse order (A B B A), so that a drift of
+    /// the machine affects all modes alike. Each round starts with a different mode.
     pub fn order(&self, round: u32) -> Vec<usize> {
         let n = self.modes.len();
         let mut order: Vec<usize> = (0..n).map(|i| (i + round as usize / 2 * 2) % n).collect();
@@ -161,14 +161,15 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The modes to compare: the two extremes, two schemes of other projects, and adaptive with three goals.
+/// The modes to compare: busy polling and interrupts as the two extremes, two schemes from other projects, and adaptive
+/// waiting with three goals.
 fn modes() -> Vec<Mode> {
     let adaptive = |us| format!("adaptive p99={us}us").parse().expect("a mode's text");
     let backoff = Mode::Backoff { max: Nanos::from_micros(100) };
     vec![Mode::Poll, Mode::Interrupt, backoff, Mode::Hybrid300, adaptive(30), adaptive(60), adaptive(250)]
 }
 
-/// The paced loads: occasional evenly spaced packets, and many random ones.
+/// The paced loads: few packets, evenly spaced, and many packets at random times.
 fn loads() -> Vec<Schedule> {
     vec![Schedule::ConstantGap(Nanos::from_micros(350)), Schedule::Poisson(PacketRate::new(20_000))]
 }

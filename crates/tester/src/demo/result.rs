@@ -11,7 +11,7 @@ use crate::result::{LatencyResult, LoadResult};
 
 /// Name and version of the document's schema.
 pub const SCHEMA: &str = "apus.demo/2";
-/// Identifier of the load near the highest loss-free rate, which differs for each mode.
+/// Identifier of the load near the highest loss-free rate; this rate differs for each mode.
 pub const NEAR: &str = "near_highest";
 
 /// The result of a demo.
@@ -29,9 +29,9 @@ pub struct DemoResult {
     pub plan: PlanDocument,
     /// The test bed.
     pub bed: BedDocument,
-    /// Every run, in the order in which they were done.
+    /// All runs, in the order in which they were made.
     pub runs: Vec<Run>,
-    /// Every search, in the order in which they were done.
+    /// All searches, in the order in which they were made.
     pub searches: Vec<Search>,
     /// Runs and searches of the plan that the demo left out, each with the reason. Empty if the demo completed the
     /// plan.
@@ -103,11 +103,11 @@ pub struct BedDocument {
     pub tested_fifo_priority: Option<u8>,
     /// Size of the frames in bytes, with frame check sequence.
     pub frame_octets: u32,
-    /// Highest packet rate assumed for the limit on sleeps.
+    /// Highest packet rate that the worker expects. It limits the length of its sleeps.
     pub peak_rate_pps: u64,
     /// Receive descriptors of the port under test.
     pub rx_descriptors: Reading<u32>,
-    /// Where the XDP program of the port under test ran: `native` or `generic`.
+    /// How the XDP program of the port under test ran: `native` or `generic`.
     pub xdp_mode: Reading<String>,
     /// Whether the driver of the port under test received directly into the worker's memory (zero copy).
     pub zero_copy: Reading<bool>,

@@ -14,7 +14,7 @@ use crate::statistics;
 
 /// A run counts as disturbed if the worker waited for its CPU for more than this percentage of the run, because another
 /// thread had the CPU. A busy-looping worker waits 5 % of the time on any busy machine, because the kernel reserves
-/// that share for other threads (`sched_rt_runtime_us`, or its fair server).
+/// this 5 % for other threads (`sched_rt_runtime_us`, or its fair server).
 pub const DISTURBED_PERCENT: f64 = 10.0;
 
 /// Median and range of a value over several runs.
@@ -22,9 +22,9 @@ pub const DISTURBED_PERCENT: f64 = 10.0;
 pub struct Spread {
     /// Median of the runs.
     pub median: f64,
-    /// Value of the lowest run.
+    /// Lowest value of any run.
     pub least: f64,
-    /// Value of the highest run.
+    /// Highest value of any run.
     pub greatest: f64,
 }
 
@@ -39,8 +39,8 @@ impl Spread {
 }
 
 /// The results of one mode at one load, over its complete runs. Disturbed runs, in which another process had the
-/// worker's CPU, are left out unless all runs are disturbed. A run counts as disturbed by how long the worker waited
-/// for its CPU, never by its latencies.
+/// worker's CPU, are left out unless all runs are disturbed. Whether a run counts as disturbed depends on how long the
+/// worker waited for its CPU, never on the latencies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
     /// The waiting mode.
@@ -53,7 +53,7 @@ pub struct Row {
     pub disturbed: usize,
     /// Whether all runs were disturbed, so that the numbers come from disturbed runs.
     pub only_disturbed: bool,
-    /// Frames received back per second, median over the runs; `None` if no run received any.
+    /// Frames that came back, per second: median over the runs; `None` if no frame came back in any run.
     pub received_pps: Option<f64>,
     /// Median latency of frames that met no gap (see [`Gap`](crate::gaps::Gap)); `None` if no run had enough samples.
     pub p50_us: Option<Spread>,
@@ -74,11 +74,11 @@ pub struct Row {
     pub lost: u64,
     /// Frames lost outside the gaps, over all runs.
     pub lost_outside_gaps: u64,
-    /// Percentage of frames that do not count in the latencies, because they met a gap or were not sent, over all runs;
+    /// Percentage of frames that the latencies exclude, because the frames met a gap or were not sent, over all runs;
     /// `None` if no frame was due.
     pub left_out_percent: Option<f64>,
-    /// Whether the median run met the latency goal and no frame was lost outside gaps; `None` if the mode has no goal,
-    /// or if there were too few samples.
+    /// Whether the goal was met: the median over the runs is within the latency bound, and no frame was lost outside
+    /// gaps. `None` if the mode has no goal, or if there were too few samples.
     pub goal_held: Option<bool>,
     /// Latencies of all frames of all runs.
     pub all: Histogram,
@@ -206,8 +206,8 @@ fn row(mode: &ModeDocument, load: &LoadDocument, runs: &[&Run]) -> Result<Row, E
     })
 }
 
-/// The result in one or two sentences: of the modes that met their goal at all paced loads, the one with the least CPU
-/// time, compared with polling; then the goals missed.
+/// The result in one or two sentences. The first compares polling with the mode that used the least CPU time of those
+/// that met their goal at all paced loads. The second lists the missed goals.
 pub fn lead(result: &DemoResult, rows: &[Row]) -> String {
     let paced: Vec<&LoadDocument> = result.plan.loads.iter().filter(|load| load.id != super::result::NEAR).collect();
     let find =

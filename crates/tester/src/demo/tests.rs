@@ -20,8 +20,8 @@ use crate::result::{CpuDocument, LatencyResult, LoadResult};
 use crate::search::{BinarySearch, Outcome, Search as _};
 use crate::trial::{Counts, LoopCost, Trial, TrialConfig};
 
-/// A made-up result of all modes. `cpu` gives the CPU time (in %) and `latency` the latency (in ns) of the mode with
-/// this index.
+/// A made-up result with all modes. Both functions take the index of a mode: `cpu` returns its CPU time (in %),
+/// `latency` its latency (in ns).
 fn made_up(cpu: impl Fn(usize) -> f64, latency: impl Fn(usize) -> u64) -> DemoResult {
     let plan = Plan::for_budget(Nanos::from_secs(150)).unwrap();
     let mut result = DemoResult {
@@ -123,7 +123,8 @@ fn one_frame() -> LatencyResult {
     LatencyResult::new(&config, &trial, Ok(&[]), crate::gaps::Recovery::default(), Err("made up".into()))
 }
 
-/// The goal of 30 us is missed, those of 60 and 250 us are met. The looser the goal, the less CPU time it takes.
+/// A result in which the goal of 30 us is missed, and those of 60 and 250 us are met. The looser the goal, the less CPU
+/// time its mode takes.
 fn usual() -> DemoResult {
     let cpu = [99.0, 5.0, 12.0, 90.0, 40.0, 20.0, 8.0];
     let us = [10, 45, 70, 12, 35, 50, 200];
@@ -292,8 +293,8 @@ fn a_document_survives_json() {
     assert_eq!(serde_json::from_str::<DemoResult>(&text).unwrap(), result);
 }
 
-/// A result with as many samples as a demo of 150 s takes, and with latencies as on a busy virtual machine: most are
-/// tens of microseconds, one sample in fifty lies in a tail that reaches tens of milliseconds.
+/// A result with as many samples as a demo of 150 s takes, and with latencies as on a busy virtual machine. Most
+/// samples are tens of microseconds; one in fifty lies in a tail that reaches tens of milliseconds.
 fn measured() -> DemoResult {
     let mut result = usual();
     let mut random = Random::new(13);
@@ -320,7 +321,7 @@ fn measured() -> DemoResult {
     result
 }
 
-/// A report once had 6 MB, mostly histograms that it did not show.
+/// A report was once 6 MB large, mostly because of histograms that it did not show.
 #[test]
 fn a_report_is_small_and_the_document_has_everything() {
     let result = measured();

@@ -11,16 +11,16 @@ use crate::quantile::{QuantileEstimate, REPORTED, estimate_in};
 
 /// A distribution of times.
 ///
-/// A quantile q of n samples is the sample of rank ceil(q n), rounded up to the end of its bucket. It is `null` if
-/// there are too few samples for it; `quantiles` gives the reason.
+/// A quantile q of n samples is the sample of rank ceil(q n), rounded up to the end of its bucket. A quantile is `null`
+/// if there are too few samples for it; `quantiles` gives the reason.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Distribution {
     /// Number of samples, including those above the histogram's range (the overflow).
     #[serde(alias = "n")] // apus.probe/1, apus.platform/1
     pub count: u64,
-    /// The least sample: exact if a probe or the simulator kept it, otherwise the lower end of its bucket. `null` if no
-    /// sample lies in the histogram's range.
+    /// The smallest sample: exact if a probe or the simulator kept it, otherwise the lower end of its bucket. `null` if
+    /// no sample lies in the histogram's range.
     pub min_ns: Option<u64>,
     /// Arithmetic mean, rounded down. `null` if there are no samples, or if samples lie in the overflow and their
     /// values were not kept.
@@ -35,7 +35,8 @@ pub struct Distribution {
     pub p99_9_ns: Option<u64>,
     /// 99.99th percentile. `null` if there are fewer than 36,887 samples.
     pub p99_99_ns: Option<u64>,
-    /// The greatest sample. `null` if there are no samples, or if it lies in the overflow and was not kept.
+    /// The largest sample. `null` if there are no samples, or if the largest one lies in the overflow and its value was
+    /// not kept.
     pub max_ns: Option<u64>,
     /// The median and the percentiles with their 95 % confidence intervals, or with the reason why one is `null`.
     pub quantiles: Vec<QuantileEstimate>,
@@ -45,7 +46,7 @@ pub struct Distribution {
 
 impl Distribution {
     /// Makes a distribution from bucket counts. The caller gives minimum, mean and maximum, because it may know them
-    /// more exactly than the buckets. If `refused` is given, every quantile is `null`, with this text as the reason.
+    /// more exactly than the buckets do. If `refused` is given, every quantile is `null`, with `refused` as the reason.
     pub fn new(
         histogram: HistogramDocument,
         [min_ns, mean_ns, max_ns]: [Option<u64>; 3],
@@ -71,8 +72,8 @@ impl Distribution {
         }
     }
 
-    /// One of the reported quantiles ([`REPORTED`]), in ns. `None` if there are too few samples for it, or if it is not
-    /// among them.
+    /// One of the reported quantiles ([`REPORTED`]), in ns. `None` if there are too few samples for the quantile, or if
+    /// it is not a reported one.
     pub fn quantile(&self, quantile: Quantile) -> Option<u64> {
         let name = quantile.to_string();
         self.quantiles.iter().find(|estimate| estimate.quantile == name).and_then(|estimate| estimate.latency_ns)
@@ -80,7 +81,7 @@ impl Distribution {
 }
 
 /// Limits a quantile to the range of the samples. A quantile is the upper end of its bucket, which may lie above the
-/// greatest sample.
+/// largest sample.
 fn within(estimate: QuantileEstimate, min_ns: Option<u64>, max_ns: Option<u64>) -> QuantileEstimate {
     let within = |ns: Option<u64>| ns.map(|ns| ns.min(max_ns.unwrap_or(ns)).max(min_ns.unwrap_or(ns)));
     QuantileEstimate {

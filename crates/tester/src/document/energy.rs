@@ -13,7 +13,7 @@ pub trait EnergyMeter: Send {
     /// Called when a run begins.
     fn start(&mut self);
 
-    /// Called when the run has ended. `frames` is the number of frames that it received; `None` if the run does not
+    /// Called when the run has ended. `frames` is the number of frames received in the run; `None` if the run does not
     /// count frames. `work` is the CPU time of the tested threads, or why it is unknown.
     fn stop(&mut self, frames: Option<u64>, work: Result<Work, String>) -> Energy;
 }
@@ -21,20 +21,20 @@ pub trait EnergyMeter: Send {
 /// CPU time and wake-ups of the tested threads during a run, from which a model estimates the energy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Work {
-    /// CPU time of the measured threads.
+    /// CPU time of the tested threads.
     pub cpu_ns: u64,
-    /// Number of times that these threads woke up; `None` if unknown.
+    /// Number of times that the tested threads woke up; `None` if unknown.
     pub wakeups: Option<u64>,
 }
 
 /// The energy of a run.
 ///
-/// Meters count everything that the machine did during the run, not only the tested program: compare runs on a machine
-/// that does nothing else. Without a meter, compare `cpu_ns`.
+/// Meters count everything that the machine did during the run, not only what the tested program did. So compare only
+/// runs on a machine that does nothing else. Without a meter, compare `cpu_ns`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Energy {
-    /// Sum of the meters that do not include each other, or why it is unknown.
+    /// The sum over meters that do not include each other, or why the sum is unknown.
     pub measured: Reading<MeasuredEnergy>,
     /// Each meter of the machine separately. Some meters include others, so do not add them up. Empty if the machine
     /// has none.
@@ -45,8 +45,7 @@ pub struct Energy {
     pub cpu_per_frame_ns: Option<f64>,
     /// Number of frames received, by which the figures per frame are divided; null if the run does not count frames.
     pub frames: Option<u64>,
-    /// Energy that the same work would take on another machine, according to a model; null unless the user named that
-    /// machine.
+    /// Energy that a model estimates for the same work on another machine; null unless the user named that machine.
     pub modelled: Option<Reading<ModelledEnergy>>,
 }
 
@@ -66,7 +65,7 @@ pub struct MeasuredEnergy {
     pub meter: String,
     /// Which parts of the machine the sum includes.
     pub includes: String,
-    /// The smallest difference of energy that the sum can show; null if the meters show power.
+    /// The smallest energy difference that the sum can show; null if the meters show power.
     pub resolution_nj: Option<u64>,
 }
 
@@ -88,7 +87,7 @@ pub struct MeterEnergy {
     pub energy_uj: Reading<u64>,
     /// The mean power; null if the energy is unknown.
     pub power_uw: Option<u64>,
-    /// The smallest difference of energy that the meter can show; null for a meter that shows power.
+    /// The smallest energy difference that the meter can show; null for a meter that shows power.
     pub resolution_nj: Option<u64>,
     /// How often the meter is updated; null if that is not known.
     pub update_interval_ns: Option<u64>,
@@ -118,8 +117,8 @@ impl Energy {
         Self { measured: Reading::unknown(why), cpu_ns: Reading::unknown(why), ..Self::default() }
     }
 
-    /// Computes the figures per frame as power divided by the frame rate `pps`. For a run that counts frames during
-    /// only part of its time. `cpu_share` is the CPU time of the tested threads as a share of one CPU.
+    /// Computes the figures per frame as power divided by the frame rate `pps`. Use this for a run that counts frames
+    /// during only part of its time. `cpu_share` is the CPU time of the tested threads as a share of one CPU.
     pub fn at_rate(mut self, pps: Option<f64>, cpu_share: Option<f64>) -> Self {
         let Some(pps) = pps.filter(|pps| *pps > 0.0) else { return self };
         // 1 uW is 1000 nW, and nJ per frame is nW divided by frames per second.
@@ -134,12 +133,12 @@ impl Energy {
         self
     }
 
-    /// An amount divided by the frames; `None` without frames.
+    /// `amount` divided by the number of frames; `None` without frames.
     pub fn per_frame(amount: f64, frames: Option<u64>) -> Option<f64> {
         frames.filter(|frames| *frames > 0).map(|frames| amount / frames as f64)
     }
 
-    /// One line for people: watts and energy per frame, or why there are none.
+    /// One line for people: power and energy per frame, or why they are unknown.
     pub fn says(&self) -> String {
         let measured = self.measured.value.as_ref().map(MeasuredEnergy::says).unwrap_or_else(|| {
             let cpu = self.cpu_per_frame_ns.map_or(String::new(), |ns| format!("; CPU time {ns:.0} ns a frame"));
@@ -157,7 +156,7 @@ impl Energy {
         }
     }
 
-    /// One line for people: the modelled power and energy, or why there are none; `None` if the user named no machine
+    /// One line for people: the modelled power and energy, or why they are unknown; `None` if the user named no machine
     /// to model.
     pub fn modelled_says(&self) -> Option<String> {
         let modelled = self.modelled.as_ref()?;

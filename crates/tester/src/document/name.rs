@@ -112,12 +112,12 @@ impl<'de, T: Named> Deserialize<'de> for Name<T> {
     }
 }
 
-/// The name of each value of `T`, each with its meaning. The meaning is the doc comment of the value, without links.
+/// The name of each value of `T` with its meaning, which is the doc comment of the value without links.
 pub fn meanings<T: Named>() -> impl Iterator<Item = (&'static str, String)> {
     T::NAMES.iter().zip(T::MEANINGS).map(|(name, meaning)| (*name, without_links(meaning.trim())))
 }
 
-/// Replaces ``[`text`](place)`` and ``[`text`]`` by `` `text` ``.
+/// Replaces ``[`text`](place)`` and ``[`text`]`` by `` `text` ``; of a path such as `a::b`, keeps only `b`.
 fn without_links(text: &str) -> String {
     let mut parts = text.split("[`");
     let mut plain = parts.next().unwrap_or_default().to_owned();

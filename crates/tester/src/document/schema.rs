@@ -5,8 +5,8 @@ use schemars::transform::{Transform, transform_subschemas};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value};
 
-/// The JSON Schema (2020-12) of a document as Apus writes it. The schema refuses keys that it does not name, in the
-/// document and in each named type.
+/// The JSON Schema (2020-12) of a document as Apus writes it. The schema refuses unknown keys, both in the document
+/// itself and in each named type.
 pub fn schema_of<T: JsonSchema>() -> Schema {
     let generator = SchemaSettings::draft2020_12().for_serialize().with_transform(OneEnum).into_generator();
     let mut schema = generator.into_root_schema_for::<T>();
@@ -18,8 +18,8 @@ pub fn schema_of<T: JsonSchema>() -> Schema {
     schema
 }
 
-/// Adds `"additionalProperties": false`, which refuses unknown keys. It goes right after the properties, where schemars
-/// puts it for serde's `deny_unknown_fields`.
+/// Adds `"additionalProperties": false`, which refuses unknown keys. The entry goes right after the properties, where
+/// schemars puts it for serde's `deny_unknown_fields`.
 fn close(object: &mut Map<String, Value>) {
     if !object.contains_key("properties") {
         return;
@@ -33,8 +33,8 @@ fn close(object: &mut Map<String, Value>) {
     }
 }
 
-/// Writes a choice between constants as one `enum`, as [`Name`](super::Name) does. Without it, an enum of serde becomes
-/// one alternative for each documented value.
+/// Schema transform that writes a choice between constants as one `enum`, as [`Name`](super::Name) does. Without it,
+/// schemars writes a serde enum as a list of alternatives, one for each documented value.
 #[derive(Clone, Debug)]
 pub struct OneEnum;
 
@@ -57,8 +57,8 @@ impl Transform for OneEnum {
     }
 }
 
-/// The constant strings of an alternative, each with its description if it has one; `None` if the alternative is
-/// anything else.
+/// The constant strings that an alternative allows, each with its description if it has one; `None` if the alternative
+/// is not made of constant strings.
 fn constants(alternative: &Value) -> Option<Vec<(String, Option<String>)>> {
     let alternative: &Map<String, Value> = alternative.as_object()?;
     if alternative.get("type")? != "string" {

@@ -47,8 +47,8 @@ pub(super) enum Kind {
     Interaction(usize, usize),
 }
 
-/// Generators of two-level designs of resolution V and above. Each of the last factors is the product of the listed
-/// first ones.
+/// Generators of two-level designs of resolution V and above. Each factor after the independent ones has one entry: the
+/// indices of the independent factors whose product sets it.
 ///
 /// Source: Montgomery, "Design and analysis of experiments", table 8.14: 2^(5-1) with E = ABCD, 2^(6-1) with F =
 /// ABCDE, 2^(7-1) with G = ABCDEF, 2^(8-2) with G = ABCD and H = ABEF.
@@ -125,7 +125,7 @@ fn null(combinations: usize) -> Contrast {
 }
 
 impl Contrast {
-    /// The value of the contrast for these values of the combinations.
+    /// The value of the contrast, computed from one value for each combination.
     pub(super) fn of(&self, values: &[f64]) -> f64 {
         self.weights.iter().zip(values).map(|(weight, value)| weight * value).sum()
     }

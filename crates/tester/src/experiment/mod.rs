@@ -4,7 +4,7 @@
 //! run. It measures nothing and reads no clock. Runs are interleaved: a replicate runs every combination once, in
 //! random order, and then again in the reverse order (A B B A), so that a drift of the machine affects all combinations
 //! alike. Each replicate contains two combinations with all factors off (the baseline). The difference between these
-//! two is the noise floor. It is measured first, and in every replicate.
+//! two combinations is the noise floor. It is measured before the first replicate, and again in every replicate.
 //!
 //! ```text
 //!   floor: A A' A' A ×3 ─► replicates ─► look: decided? ──yes──► end
@@ -200,7 +200,7 @@ impl Experiment {
         outcome::of(self)
     }
 
-    /// All runs, in order.
+    /// All runs, in the order in which they were made.
     pub fn runs(&self) -> &[RunRecord] {
         &self.runs
     }
@@ -219,7 +219,8 @@ impl Experiment {
         self.floor.len() < FLOOR
     }
 
-    /// Every combination once in random order, and then backwards.
+    /// Every combination once in random order, and then again in the reverse order. While the noise floor is measured
+    /// (`floor`), only the two baselines.
     fn ordered(&mut self, floor: bool) -> Vec<usize> {
         let mut order: Vec<usize> = if floor { vec![0, 1] } else { (0..self.layout.combinations.len()).collect() };
         for last in (1..order.len()).rev() {

@@ -22,7 +22,7 @@ pub struct Outcome {
 pub struct Entry {
     /// Indices of the factors: one, or two that are on together.
     pub factors: Vec<usize>,
-    /// Index of another factor that must be off, if the effect depends on it.
+    /// Index of a factor that must be off for this effect; `None` if the effect depends on no other factor.
     pub without: Option<usize>,
     /// The effect; `None` if there are too few runs.
     pub found: Option<Found>,
@@ -38,8 +38,8 @@ pub struct Entry {
 pub struct Found {
     /// The estimated effect.
     pub effect: f64,
-    /// Lower end of the effect's confidence interval. Its level is that of a single look: one of the planned tests of
-    /// the data.
+    /// Lower end of the effect's confidence interval. The confidence level is that of a single look, one of the planned
+    /// tests of the data.
     pub low: f64,
     /// Upper end of the effect's confidence interval, at the same level as `low`.
     pub high: f64,
@@ -171,7 +171,8 @@ pub(super) fn of(experiment: &Experiment) -> Outcome {
 }
 
 /// Marks the significant estimates by Holm's step-down procedure (Scandinavian Journal of Statistics 6, 1979): it
-/// compares the k-th smallest of m probabilities with alpha / (m - k + 1), and stops at the first that is larger.
+/// compares the k-th smallest of m probabilities with alpha / (m - k + 1), and stops at the first probability that is
+/// larger.
 fn holm(estimates: &mut [Estimate], alpha: f64) {
     let mut order: Vec<usize> = (0..estimates.len()).collect();
     order.sort_by(|a, b| estimates[*a].mean.p().total_cmp(&estimates[*b].mean.p()));
@@ -190,8 +191,8 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Builds the entry of a contrast. `values` has its value in each replicate. `tested` is the result of Holm's
-    /// procedure; if `None`, the p-value alone decides.
+    /// Builds the entry of a contrast. `values` has the value of the contrast in each replicate. `tested` is the result
+    /// of Holm's procedure; if `None`, the p-value alone decides.
     fn entry(&self, factors: Vec<usize>, without: Option<usize>, values: &[f64], tested: Option<bool>) -> Entry {
         let settings = &self.experiment.settings;
         let Some(mean) = Mean::of(values) else {

@@ -17,7 +17,7 @@ pub const SCHEMA: &str = "apus.experiment/1";
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExperimentResult {
-    /// The version of Apus that wrote this.
+    /// Version of Apus that wrote the document.
     pub apus: String,
     /// `apus.experiment/1`
     #[schemars(extend("const" = SCHEMA))]
@@ -75,8 +75,8 @@ units::named! {
 pub struct Effect {
     /// The estimated effect.
     pub percent: f64,
-    /// Lower end of the effect's confidence interval. Its level is that of a single look: one of the planned tests of
-    /// the data.
+    /// Lower end of the effect's confidence interval. The confidence level is that of a single look, one of the planned
+    /// tests of the data.
     pub low_percent: f64,
     /// Upper end of the effect's confidence interval, at the same level as `low_percent`.
     pub high_percent: f64,
@@ -115,8 +115,8 @@ pub struct Run {
     pub at_ns: u64,
     /// The measured value in the unit of the metric; `null` if the run failed.
     pub value: Option<f64>,
-    /// Energy from the start of the run's command to its end. The CPU time in it is that of the tested program, if the
-    /// command reports it.
+    /// Energy from the start of the run's command to its end. The CPU time in `energy` is that of the tested program,
+    /// if the command reports it.
     #[serde(default)]
     pub energy: Energy,
 }

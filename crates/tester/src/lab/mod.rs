@@ -1,7 +1,7 @@
 //! The lab: network namespaces joined by veth pairs, which Apus creates and removes itself.
 //!
 //! A [`Lab`] is plain data: namespaces, links, addresses. [`Lab::up`] creates the lab with iproute2's `ip` and with
-//! `ethtool`, and returns a [`Guard`]. Dropping the guard removes the lab, also when a panic unwinds the stack. The
+//! `ethtool`, and returns a [`Guard`]. Dropping the guard removes the lab, even when a panic unwinds the stack. The
 //! name of each namespace contains the lab's name: the namespace of role `dut` in the lab `demo` is `apus-demo-dut`. So
 //! [`down`] finds everything that belongs to a lab without a state file.
 //!
@@ -19,7 +19,7 @@
 //! - VLAN offload is off: otherwise the kernel keeps the VLAN tag in its metadata, not in the frame.
 //! - GRO is on: without GRO and without an XDP program, veth has no NAPI on which deferral could be set. With GRO, the
 //!   NAPI keeps its id when the program is attached or detached.
-//! - IPv6 is off in namespaces without an IPv6 address. In those with one, link-local addresses, duplicate address
+//! - IPv6 is off in namespaces without an IPv6 address. In namespaces with one, link-local addresses, duplicate address
 //!   detection and router solicitation are off; the kernel still sends one multicast listener report for each address.
 //!   The kernel sends no frames by itself in a lab without addresses.
 //! - Forwarding in the kernel is off, so only Apus can forward a frame across the device under test.
@@ -39,11 +39,11 @@ use tools::{Tool, lacking};
 /// Prefix of all namespaces of all labs.
 const PREFIX: &str = "apus-";
 
-/// Time within which the links must be up. A veth needs only a few milliseconds, but more on a busy machine.
+/// Time limit for the links to come up. A veth needs only a few milliseconds, but more on a busy machine.
 const UP_WITHIN: Duration = Duration::from_secs(10);
 
-/// Length of the longest lab name. `apus-NAME-right` stays readable, and far below the kernel's limit for file names
-/// (NAME_MAX, 255).
+/// Maximum length of a lab name. With it, `apus-NAME-right` stays readable, and far shorter than the kernel's limit for
+/// file names (NAME_MAX, 255).
 const NAME_MAX: usize = 32;
 
 units::named! {
@@ -65,7 +65,7 @@ units::named! {
 pub struct End {
     /// Role of the namespace, such as `dut`.
     pub namespace: String,
-    /// Name of the interface in it, such as `dut0`.
+    /// Name of the interface in the namespace, such as `dut0`.
     pub interface: String,
 }
 
@@ -94,7 +94,7 @@ pub struct Neighbour {
     pub end: End,
     /// IP address of the neighbor.
     pub ip: IpAddr,
-    /// Interface of the neighbor; the entry has its MAC address.
+    /// Interface of the neighbor. The entry has the MAC address of this interface.
     pub at: End,
 }
 
@@ -216,8 +216,8 @@ impl Lab {
         Some([0x02, b'a', b'p', b'u', high, low])
     }
 
-    /// Creates the lab. First removes everything that an earlier lab of this name left behind, so that each lab starts
-    /// in the same state.
+    /// Creates the lab. First removes everything that an earlier lab with the same name left behind, so that each lab
+    /// starts in the same state.
     pub fn up(&self) -> Result<Guard, Error> {
         self.check()?;
         let (ip, ethtool) = (Tool::find("ip")?, Tool::find("ethtool")?);
@@ -418,8 +418,8 @@ impl Drop for Guard {
 pub struct Removed {
     /// Full names of the removed namespaces.
     pub namespaces: Vec<String>,
-    /// Process identifiers of processes that still run in the removed namespaces. They are not killed, because the lab
-    /// did not start them. Until they end, the kernel keeps the namespace, without a name and without links.
+    /// PIDs of processes that still run in the removed namespaces. They are not killed, because the lab did not start
+    /// them. Until they end, the kernel keeps their namespaces, without names and without links.
     pub still_running: Vec<u32>,
 }
 
@@ -484,7 +484,7 @@ fn check_name(name: &str) -> Result<(), Error> {
 }
 
 /// Checks that a word has only lower-case letters, digits and underscores, so that it is neither a path nor an option.
-/// Hyphens are not allowed, because they separate the parts of a namespace's name.
+/// Hyphens are not allowed, because they separate the parts of a namespace name.
 fn check_word(what: &str, word: &str) -> Result<(), Error> {
     let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if (1..=NAME_MAX).contains(&word.len()) && word.chars().all(valid) {
@@ -501,7 +501,7 @@ struct Interface {
     state: String,
 }
 
-/// The interfaces that `ip link show` lists in a namespace; `which` has further arguments that select some of them.
+/// The interfaces that `ip link show` lists in a namespace; `which` has additional arguments that limit the list.
 fn interfaces(ip: &Tool, namespace: &str, which: &[&str]) -> Result<Vec<Interface>, Error> {
     let text = ip.run(&[&["-n", namespace, "-j", "link", "show"], which].concat())?;
     let unread = |why: String| Error::Invalid { what: format!("output of ip -j link show in {namespace}"), why };

@@ -16,7 +16,7 @@ use super::tools::{lacking, refused, words};
 /// Folder where iproute2 mounts named namespaces; ip-netns(8).
 const FOLDER: &str = "/run/netns";
 
-/// `NSFS_MAGIC` of include/uapi/linux/magic.h: the file system type of the file on which a namespace is mounted.
+/// `NSFS_MAGIC` of include/uapi/linux/magic.h: the file system type of a file on which a namespace is mounted.
 const NSFS_MAGIC: i128 = 0x6e73_6673;
 
 /// Moves the calling thread into the network namespace `namespace` (its full name, as `ip netns list` shows it).
@@ -50,7 +50,7 @@ pub fn in_namespace<T: Send>(namespace: &str, f: impl FnOnce() -> T + Send) -> R
 
 /// Starts `command` inside the network namespace `namespace`.
 ///
-/// `command` must not request a signal at the death of its parent (PR_SET_PDEATHSIG): its parent is a thread that ends
+/// `command` must not request a signal for when its parent dies (PR_SET_PDEATHSIG): the parent is a thread that ends
 /// when this function returns.
 pub fn spawn(namespace: &str, command: &mut Command) -> Result<Child, Error> {
     let program = command.get_program().to_owned();
@@ -121,15 +121,15 @@ pub(super) fn names() -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Whether a namespace is mounted under this name; `false` if only the empty file is left.
+/// Whether a namespace is mounted under this name; `false` if only an empty file remains.
 pub(super) fn is_mounted(namespace: &str) -> Result<bool, Error> {
     let path = path_of(namespace)?;
     let system = rustix::fs::statfs(&path).map_err(|e| refused(format!("look at {}", path.display()), e))?;
     Ok(i128::from(system.f_type) == NSFS_MAGIC)
 }
 
-/// Stops the kernel from forwarding and from sending frames by itself. Call this before you create links, because a
-/// link takes its settings from `default` at creation. Documentation/networking/ip-sysctl.rst describes each setting.
+/// Stops the kernel from forwarding and from sending frames by itself. Call this before you create links, because a new
+/// link takes its settings from `default`. Documentation/networking/ip-sysctl.rst describes each setting.
 pub(super) fn quieten(namespace: &str, with_ipv6: bool) -> Result<(), Error> {
     // A new namespace inherits these settings from the initial one, where a container engine may have changed them.
     let ipv4 = [("ip_forward", "0"), ("conf/all/rp_filter", "0"), ("conf/default/rp_filter", "0")];

@@ -1,5 +1,5 @@
-//! Tests on real namespaces, as root. Each test uses a lab with a unique name, so that labs of others on the machine do
-//! not matter.
+//! Tests on real namespaces, as root. Each test uses a lab with a unique name, so that other labs on the machine do not
+//! interfere.
 
 use std::ffi::OsString;
 use std::fs;
@@ -29,7 +29,7 @@ fn output_in(namespace: &str, script: &str) -> String {
 }
 
 /// The state of the lab `name` as text that can be compared: links, addresses, routes, neighbours. Leaves out interface
-/// indices, which differ each time. Sorts the lines, because the neighbour table is ordered by a hash with a random
+/// indices, which differ in each run. Sorts the lines, because the neighbour table is ordered by a hash with a random
 /// seed (net/core/neighbour.c).
 fn state(name: &str) -> String {
     let mut lines = Vec::new();
@@ -117,7 +117,7 @@ fn a_lab_that_fails_half_way_is_taken_down() {
     assert_gone(&name);
 }
 
-/// Without a device under test that forwards, no packet crosses the lab, though its links are up.
+/// No packet crosses the lab unless a device under test forwards it, although the links are up.
 #[test]
 fn a_wire_is_cut_until_something_forwards() {
     let Some(name) = name_for_root("cut") else { return };

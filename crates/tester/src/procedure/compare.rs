@@ -11,10 +11,10 @@ use crate::statistics::{mann_whitney, ratio_of_medians};
 
 /// Name and version of the schema.
 pub const COMPARE_SCHEMA: &str = "apus.bench-compare/1";
-/// Significance level: a difference is significant if p is below this.
+/// Significance level: a difference is significant if p is below 0.05.
 const ALPHA: f64 = 0.05;
-/// Number of repetitions that each side needs for a U test to reach the significance level: with 4 and 4, the smallest
-/// possible p is 0.029.
+/// Minimum number of repetitions of each result for the U test to reach the significance level: with 4 and 4, the
+/// smallest possible p is 0.029.
 const LEAST: usize = 4;
 const RESAMPLES: usize = 2_000;
 
@@ -87,7 +87,7 @@ pub struct Comparison {
     pub significant: Reading<bool>,
 }
 
-/// Compares the result `b` with the result `a`; each has its name and its document.
+/// Compares the result `b` with the result `a`. Each is given as its name and its document.
 pub fn compare(a: (&str, &Rfc2544Document), b: (&str, &Rfc2544Document)) -> CompareDocument {
     let mut comparisons = Vec::new();
     let mut only_in_one = Vec::new();
@@ -153,7 +153,7 @@ fn comparison(frames: &str, quantity: Compared, a: &Repeated, b: &Repeated) -> C
     }
 }
 
-/// Corrects the p-values of all comparisons for their number. S. Holm, Scandinavian Journal of Statistics 6, 1979.
+/// Corrects the p-values for the number of comparisons. S. Holm, Scandinavian Journal of Statistics 6, 1979.
 fn holm(comparisons: &mut [Comparison]) {
     let mut order: Vec<(usize, f64)> =
         comparisons.iter().enumerate().filter_map(|(at, one)| Some((at, one.p.value?))).collect();

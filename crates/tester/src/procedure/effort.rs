@@ -24,7 +24,7 @@ units::named! {
     }
 }
 
-/// Durations and repetitions of a procedure. Each comment gives the value that RFC 2544 requires.
+/// Durations and repetitions of a procedure. The comment of each field gives the value that RFC 2544 requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
     /// Duration of a trial for throughput and for loss. RFC 2544, 24: 60 s.
@@ -39,7 +39,7 @@ pub struct Effort {
     pub width_ppm: u32,
     /// Number of failed trials after which a rate counts as failed. RFC 2544, 26.1: 1.
     pub failures_needed: u32,
-    /// Share of frames that the tester may fail to send, in ppm. RFC 2544: 0.
+    /// Share of the due frames that the tester may fail to send, in ppm. RFC 2544: 0.
     pub unsent_tolerance_ppm: u32,
     /// Number of throughput searches per frame size. RFC 2544 requires one; a comparison needs several.
     pub searches: u32,
@@ -49,11 +49,12 @@ pub struct Effort {
     pub streams: u32,
     /// Step of the loss curve, in ppm of the maximum rate. RFC 2544, 26.3: at most 10 %.
     pub loss_step_ppm: u32,
-    /// Longest burst, as its duration at the maximum rate. RFC 9004, 5.3: up to 30 s.
+    /// Duration of the longest burst, sent at the maximum rate. RFC 9004, 5.3: up to 30 s.
     pub longest_burst: Nanos,
     /// Number of burst searches. RFC 2544, 26.4: 50.
     pub bursts: u32,
-    /// Duration of an overload. RFC 2544, 26.5: 60 s. After the overload, the load is halved for the same duration.
+    /// Duration of an overload. RFC 2544, 26.5: 60 s. After the overload, half the throughput is sent for the same
+    /// duration.
     pub overload: Nanos,
     /// Number of overloads. RFC 2544, 26.5 requires several.
     pub overloads: u32,
@@ -64,7 +65,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// All durations and repetitions of RFC 2544.
+    /// The durations and repetitions that RFC 2544 requires.
     pub const FULL: Self = Self {
         trial: Nanos::from_secs(60),
         after_learning: Nanos::from_secs(2),
@@ -126,7 +127,8 @@ impl Effort {
         (frames as u64).max(1)
     }
 
-    /// How these durations and repetitions deviate from RFC 2544, one text for each deviation, with the section.
+    /// How these durations and repetitions deviate from RFC 2544: one sentence for each deviation, with the section of
+    /// the RFC.
     pub fn deviations(&self, tests: &[Test]) -> Vec<String> {
         let full = Self::FULL;
         let mut found = Vec::new();

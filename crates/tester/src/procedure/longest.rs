@@ -9,7 +9,7 @@ use crate::Error;
 use crate::search::{BinarySearch, BurstSearch, LossCurve, Outcome, Search};
 
 impl Plan {
-    /// Longest time that each test takes for one frame size if the highest rate to try is `max_pps`. Does not include
+    /// Longest time that each test takes for one frame size if `max_pps` is the highest rate to try. Does not include
     /// trials that a search repeats because of a disturbance, nor the time to open the ports.
     pub fn longest(&self, max_pps: u64) -> Result<Vec<(Test, Nanos)>, Error> {
         let effort = &self.effort;
@@ -29,13 +29,13 @@ impl Plan {
     }
 }
 
-/// Time of a trial of length `span`, with its learning frames and pauses.
+/// Time of a trial of length `span`, including its learning frames and pauses.
 fn trial(effort: &Effort, span: Nanos) -> Nanos {
     LEARNING + effort.after_learning + span + effort.residue + effort.between
 }
 
-/// Longest time of a throughput search. The search takes most trials either on the slowest device that still passes, or
-/// on the fastest one that fails at the highest rate.
+/// Longest time of a throughput search. The search needs the most trials either on the slowest device that passes at
+/// the lowest rate, or on the fastest device that fails at the highest rate.
 fn throughput(effort: &Effort, min_pps: u64, max_pps: u64) -> Result<Nanos, Error> {
     let mut longest = Nanos::ZERO;
     for capacity in [min_pps, max_pps.saturating_sub(1)] {
@@ -56,8 +56,7 @@ fn searched(effort: &Effort, search: &mut impl Search, capacity: u64) -> Nanos {
     sum
 }
 
-/// Longest time of a burst search: the device loses only the last frame of the longest burst, so that all bursts are
-/// long.
+/// Longest time of a burst search: the device loses only the last frame of the longest burst, so all bursts are long.
 fn bursts(effort: &Effort, max_pps: u64) -> Result<Nanos, Error> {
     let longest = effort.longest_frames(max_pps);
     let mut search = BurstSearch::new(longest, 1)?;

@@ -10,8 +10,8 @@ use crate::document::Name;
 use crate::host::Reading;
 use crate::sizes::Sizes;
 
-/// Rate of the learning frames, and time for which they are sent: 10 frames, enough for a switch or a router to learn
-/// both sides. RFC 2544, 23 b and c.
+/// Rate of the learning frames, and the time for which they are sent. This gives 10 frames, enough for a switch or a
+/// router to learn both sides. RFC 2544, 23 b and c.
 const LEARNING_PPS: u64 = 100;
 pub const LEARNING: Nanos = Nanos::from_millis(100);
 /// Share of unsent frames, in ppm, above which a warning says that the tester is overloaded.
@@ -43,7 +43,7 @@ pub struct Bench<'m, M: Measurer + ?Sized> {
     pub anomalies: Anomalies,
     pub tester: TesterSide,
     pub trials: Vec<TrialRow>,
-    /// Warnings that single tests add.
+    /// Warnings that individual tests add.
     pub notes: Vec<String>,
     sent: u64,
     unsent: u64,
@@ -55,12 +55,12 @@ impl<'m, M: Measurer + ?Sized> Bench<'m, M> {
         Self { measurer, effort, sizes, anomalies, tester, trials: Vec::new(), notes: Vec::new(), sent: 0, unsent: 0 }
     }
 
-    /// Builds a trial at a constant rate, with this bench's frame sizes and residue time.
+    /// Builds a trial at a constant rate, with the frame sizes of this bench and its wait for the last frames.
     pub fn constant(&self, rate_pps: u64, duration: Nanos) -> Offer {
         Offer::constant(&self.sizes, rate_pps, duration, self.effort.residue)
     }
 
-    /// Runs a trial with the pauses of RFC 2544, 23: learning frames, pause, trial with its residue, pause.
+    /// Runs a trial with the pauses of RFC 2544, 23: learning frames, pause, trial and wait for its last frames, pause.
     pub fn run(&mut self, test: Test, offer: &Offer) -> Result<Observed, Halt> {
         self.check()?;
         let learning = Offer::constant(&self.sizes, LEARNING_PPS, LEARNING, Nanos::ZERO);
@@ -129,7 +129,7 @@ pub fn quality(tester: &TesterSide) -> TesterQuality {
     }
 }
 
-/// One warning for each kind of anomaly of the received frames, and for each failure of the tester itself.
+/// One warning for each kind of anomaly in the received frames, and for each failure of the tester itself.
 pub fn warnings(anomalies: &Anomalies, tester: &TesterSide, sent: u64, unsent: u64) -> Vec<String> {
     let mut found = Vec::new();
     let mut say = |count: u64, text: &str| {

@@ -81,7 +81,7 @@ pub struct MlrGoal {
     pub goal: String,
     /// Goal Loss Ratio (RFC 9971) in ppm: a trial with a higher share of lost frames is a high-loss trial.
     pub loss_ratio_ppm: u32,
-    /// Goal Exceed Ratio (RFC 9971) in ppm: share of the trial time at a load that may be high-loss.
+    /// Goal Exceed Ratio (RFC 9971) in ppm: share of the trial time at a load that high-loss trials may take.
     pub exceed_ratio_ppm: u32,
     /// Goal Width (RFC 9971) in ppm: the search ends when the two bounds are this close.
     pub width_ppm: u32,
@@ -89,9 +89,9 @@ pub struct MlrGoal {
     pub initial_trial_ns: u64,
     /// Goal Final Trial Duration (RFC 9971): duration of the trials that decide.
     pub final_trial_ns: u64,
-    /// Goal Duration Sum (RFC 9971): total time of trials at a load that is enough to decide about it.
+    /// Goal Duration Sum (RFC 9971): total trial time at a load after which the search decides about this load.
     pub duration_sum_ns: u64,
-    /// Relevant Lower Bound (RFC 9971): highest load that meets the goal, below the relevant upper bound.
+    /// Relevant Lower Bound (RFC 9971): highest load that meets the goal and is below the relevant upper bound.
     pub lower_pps: Reading<f64>,
     /// Relevant Upper Bound (RFC 9971): lowest load that does not meet the goal.
     pub upper_pps: Reading<f64>,
@@ -120,14 +120,14 @@ pub struct MlrPlan {
     pub line_bits_per_s: Option<u64>,
     /// Duration of the warm-up trial at the highest rate before each search. Its result does not count.
     pub warm_up: Nanos,
-    /// Maximum total duration of the trials of a search, after which it ends.
+    /// Maximum total duration of the trials of a search. The search ends when this duration is reached.
     pub longest: Nanos,
     /// Pauses before, between and after trials.
     pub effort: Effort,
 }
 
-/// Runs the plan. `progress` is called with the name of each step. If the user stops it or a trial fails, the result
-/// contains the findings so far.
+/// Runs the plan. `progress` is called with the name of each step. If the user stops the run or a trial fails, the
+/// result contains the findings so far.
 pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &MlrPlan, progress: &mut dyn FnMut(&str)) -> MlrResult {
     let (mut sizes, mut halted) = (Vec::new(), None);
     for size in &plan.sizes {

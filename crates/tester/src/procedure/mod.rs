@@ -1,6 +1,6 @@
 //! Benchmarking procedures: RFC 2544, MLRsearch (RFC 9971) and a soak. A procedure chooses loads, durations and pauses,
-//! has a [`Measurer`] run each trial, and computes the results. A measurer runs trials on ports, or on a simulated
-//! device in virtual time.
+//! lets a [`Measurer`] run each trial, and computes the results. The measurer runs the trials on ports, or on a
+//! simulated device in virtual time.
 //!
 //! ```text
 //!  Rfc2544::run ──► for each frame size: ceiling of the tester ► throughput ► latency, loss, bursts, recovery, reset

@@ -10,13 +10,13 @@ use crate::search::BurstSearch;
 
 /// Load of an overload, in percent of the throughput. RFC 2544, 26.5.
 const OVERLOAD_PERCENT: u64 = 110;
-/// If the throughput is at least this percentage of the maximum rate, a burst never fills a buffer, and the test is
-/// omitted.
+/// If the throughput is at least this percentage of the maximum rate, the test is omitted, because a burst would never
+/// fill a buffer.
 const NEARLY_MAXIMUM_PERCENT: f64 = 99.0;
 
 type Tested<T> = Result<Result<T, String>, Halt>;
 
-/// Measures the longest burst at `max_pps` without loss. The buffer time of the device follows from it and the
+/// Measures the longest burst at `max_pps` without loss. The buffer time of the device follows from this burst and the
 /// throughput `rate_pps`.
 pub fn back_to_back<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64, max_pps: u64) -> Tested<BackToBack> {
     let (rate, max) = (rate_pps as f64, max_pps as f64);
@@ -53,8 +53,8 @@ pub fn back_to_back<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u6
 }
 
 /// Measures the recovery time. Overloads the device with 110 % of the throughput (or with the maximum rate, if that is
-/// lower), then halves the throughput. The recovery time is the time from the end of the overload to the last lost
-/// frame.
+/// lower), then sends at half the throughput. The recovery time is the time from the end of the overload to the last
+/// lost frame.
 pub fn recovery<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64, max_pps: u64) -> Tested<Repeated> {
     let effort = bench.effort;
     let over = (rate_pps * OVERLOAD_PERCENT / 100).min(max_pps);
@@ -80,7 +80,7 @@ pub fn recovery<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64, m
 }
 
 /// Resets the device during a trial, and measures the time between the last frame forwarded before the reset and the
-/// first one after it, in ns.
+/// first frame forwarded after it, in ns.
 pub fn reset<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64) -> Tested<u64> {
     let offer = Offer { reset: true, ..bench.constant(rate_pps, bench.effort.reset_trial) };
     let seen = bench.run(Test::Reset, &offer)?;

@@ -39,8 +39,8 @@ pub fn report(title: &str, results: &[(String, Rfc2544Document)]) -> Report {
     }
 }
 
-/// Makes sentences of remarks on results. Identical remarks become one sentence that names their results, or says "all
-/// results" if it is about all `many` results.
+/// Turns remarks on results into sentences. Identical remarks become one sentence, which names their results, or says
+/// "all results" if all `many` results have the remark.
 fn shared<'a>(many: usize, remarks: impl Iterator<Item = (&'a String, String)>) -> Vec<String> {
     let mut grouped: Vec<(String, Vec<&str>)> = Vec::new();
     for (name, remark) in remarks {
@@ -56,7 +56,8 @@ fn shared<'a>(many: usize, remarks: impl Iterator<Item = (&'a String, String)>) 
     grouped.into_iter().map(sentence).collect()
 }
 
-/// A table of the warnings of all results; `None` if there are none. It is separate, because there can be many.
+/// A table of the warnings of all results; `None` if there are none. The warnings have their own table, because there
+/// can be many.
 fn warnings(results: &[(String, Rfc2544Document)]) -> Option<Table> {
     let row = |name: &str, size: &SizeResult, warning: &str| {
         vec![Cell::Text(name.into()), Cell::Text(size.frames.clone()), Cell::Text(warning.into())]
@@ -90,7 +91,7 @@ fn by_size(
     })
 }
 
-/// Throughput against frame size, with the theoretical maximum, which RFC 2544, 26.1 requires in the same plot.
+/// Throughput against frame size. RFC 2544, 26.1 requires the theoretical maximum in the same plot.
 fn rates(results: &[(String, Rfc2544Document)]) -> Trace {
     let kpps = |pps: f64| pps / 1e3;
     let measured = |size: &SizeResult| size.throughput_pps.value.as_ref().map(|found| kpps(found.median));

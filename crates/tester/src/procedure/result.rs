@@ -134,14 +134,14 @@ pub struct SizeResult {
     /// Highest rate at which the tester can send, in frames per second and direction. It is measured before the tests,
     /// with the device connected.
     pub tester_ceiling_pps: Reading<u64>,
-    /// Throughput of the tester alone, with its ports connected to each other, from the earlier result that `--tester`
-    /// names.
+    /// Throughput of the tester alone, with its ports connected to each other, taken from the earlier result that
+    /// `--tester` names.
     pub tester_alone_pps: Reading<f64>,
     /// Highest rate to try: the lowest of the line rate, the highest rate of the tester, and the user's limit.
     pub max_pps: Reading<u64>,
     /// Throughput in frames per second and direction.
     pub throughput_pps: Reading<Repeated>,
-    /// Whether the throughput is only a lower bound, because even the highest rate lost no frame.
+    /// Whether the throughput is only a lower bound, because no frame was lost even at the highest rate.
     pub at_least: bool,
     /// Latency at the throughput.
     pub latency: Reading<Box<LatencyAtThroughput>>,
@@ -211,14 +211,14 @@ pub struct BackToBack {
     pub rate_pps: u64,
     /// Longest burst of each search, in frames.
     pub frames: Repeated,
-    /// Implied buffer time in ns: the mean longest burst divided by the rate. It would be the size of the buffer if the
-    /// device forwarded nothing during the burst (RFC 9004, 6).
+    /// Implied buffer time in ns: the mean longest burst divided by the rate. This would be the size of the buffer if
+    /// the device forwarded nothing during the burst (RFC 9004, 6).
     pub implied_buffer_ns: f64,
-    /// Corrected buffer time in ns: implied buffer time * (1 - throughput / rate). It leaves out the frames that the
-    /// device forwarded during the burst (RFC 9004, 6).
+    /// Corrected buffer time in ns: implied buffer time * (1 - throughput / rate). This value leaves out the frames
+    /// that the device forwarded during the burst (RFC 9004, 6).
     pub corrected_buffer_ns: f64,
-    /// Number of searches in which even the longest burst to try passed. If it is above 0, `frames` is only a lower
-    /// bound.
+    /// Number of searches in which no burst lost a frame, not even the longest one to try. If this number is above 0,
+    /// `frames` is only a lower bound.
     pub at_limit: u32,
 }
 
@@ -251,7 +251,7 @@ pub struct TesterQuality {
     pub stamp_error_ns: Reading<f64>,
     /// CPU time that the tester needs to send and receive a frame, per frame sent, in ns.
     pub cost_per_frame_ns: Reading<f64>,
-    /// Frames that came back, but that the tester's own ports lost. They count as unsent.
+    /// Frames that came back but were lost in the tester's own ports. They count as unsent.
     pub own_losses: u64,
     /// Number of times that the tester found a link down.
     pub link_down_seen: u64,

@@ -34,8 +34,8 @@ pub struct Plan {
     pub deviations: Vec<String>,
 }
 
-/// Runs the plan. `progress` is called with the name of each step. If the user stops it or a trial fails, the result
-/// contains the measurements made so far.
+/// Runs the plan. `progress` is called with the name of each step. If the user stops the run or a trial fails, the
+/// result contains the measurements made so far.
 pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &Plan, progress: &mut dyn FnMut(&str)) -> Rfc2544Result {
     let mut sizes = Vec::new();
     let mut halted = None;

@@ -22,11 +22,11 @@ pub struct Simulated {
     pub spread: Nanos,
     /// Time for which the device discards all frames after a phase above its capacity.
     pub recovers_in: Nanos,
-    /// Time for which the device discards all frames in a reset.
+    /// Time for which the device discards all frames during a reset.
     pub resets_in: Nanos,
     /// Highest rate at which the simulated tester can send.
     pub ceiling_pps: u64,
-    /// One in `each` frames is treated as `tamper` says.
+    /// One frame in `each` is changed as `tamper` says.
     pub each: u64,
     pub tamper: Tamper,
     /// Number of the trial in which a port disappears (`vanishes_at`), or in which the user stops the procedure

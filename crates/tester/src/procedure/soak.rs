@@ -15,7 +15,7 @@ use crate::sizes::Sizes;
 
 /// Name and version of the schema.
 pub const SOAK_SCHEMA: &str = "apus.bench-soak/1";
-/// Losses count as clustered if this percentage of the windows contains more than half of them.
+/// Losses count as clustered if more than half of them lie in this percentage of the windows.
 const FEW_PERCENT: usize = 10;
 
 /// The JSON document of `apus bench soak`.
@@ -51,7 +51,7 @@ pub struct SoakResult {
     pub sent: u64,
     /// Frames not forwarded.
     pub lost: u64,
-    /// Number of frames that were due and that the tester failed to send.
+    /// Number of due frames that the tester failed to send.
     pub unsent: u64,
     /// Upper bound of the loss ratio at 95 % confidence. Without loss, it is 3 / `sent` ("rule of three"). The bound
     /// assumes independent losses, so it is unknown if losses cluster in a few windows.
@@ -76,7 +76,7 @@ pub struct SoakWindow {
     pub sent: u64,
     /// Frames not forwarded.
     pub lost: u64,
-    /// Number of frames that were due and that the tester failed to send.
+    /// Number of due frames that the tester failed to send.
     pub unsent: u64,
     /// Median latency; null if there were too few frames.
     pub p50_ns: Option<u64>,
@@ -99,7 +99,7 @@ pub struct SoakPlan {
     pub window: Nanos,
 }
 
-/// Runs the plan. If the user stops it or a trial fails, the result contains the measurements made so far.
+/// Runs the plan. If the user stops the run or a trial fails, the result contains the measurements made so far.
 pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &SoakPlan, progress: &mut dyn FnMut(&str)) -> SoakResult {
     // No pauses, so that the load is interrupted only briefly between windows.
     let effort =
@@ -144,8 +144,8 @@ pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &SoakPlan, progress: &m
     }
 }
 
-/// One-sided upper 95 % bound of a Poisson count, divided by the frames sent. The bound is 3.0 without loss. From 1
-/// loss on, it is the approximation of Wilson and Hilferty, with an error of at most 1 %.
+/// One-sided upper 95 % bound of a Poisson count, divided by the frames sent. The bound is 3.0 without loss. With at
+/// least one loss, it is the approximation of Wilson and Hilferty, with an error of at most 1 %.
 fn bound(sent: u64, lost: u64, windows: &[SoakWindow]) -> Reading<f64> {
     const NORMAL_95: f64 = 1.644_853_6;
     if sent == 0 {

@@ -9,7 +9,7 @@ use super::soak::SoakResult;
 use crate::host::Reading;
 use crate::layout::{aligned, wrapped};
 
-/// Width of the lines of text below a table.
+/// Maximum width in columns of the text below a table.
 const WIDTH: usize = 110;
 
 /// The usual RFC 2544 table, with throughput and latency of each frame size, and the other tests below it.

@@ -1,4 +1,4 @@
-//! Draws a figure of one quantity with a horizontal bar for each series. Horizontal bars leave room for the names.
+//! Draws a figure of one quantity, with a horizontal bar for each series. Horizontal bars leave room for the names.
 
 use super::labels;
 use super::model::{Axis, Bars};

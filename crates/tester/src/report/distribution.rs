@@ -37,13 +37,13 @@ pub(super) fn draw(markup: &mut Markup, figure: &Distribution, styles: &Styles) 
     });
 }
 
-/// Smallest distance between two points of a line, as a factor of the value and of the share; one of the two is enough.
-/// It is about a pixel in the figures, where five decades of values are 930 pixels wide and five decades of shares 330
-/// pixels high.
+/// Smallest ratio between two points of a line: 1.01 between their values, or 1.03 between their shares. A point is
+/// kept if it exceeds either ratio. Both ratios are about a pixel in the figures, where five decades of values are 930
+/// pixels wide and five decades of shares are 330 pixels high.
 const APART: (f64, f64) = (1.01, 1.03);
 
-/// For each value that has samples, the share of samples above it. Leaves out points that a figure could not show as
-/// distinct. Samples in overflow count as above every value. Values are in microseconds; shares have six digits.
+/// For each value that has samples, the share of samples above it. Leaves out points that a figure could not show
+/// separately. Samples in the overflow count as above every value. Values are in microseconds; shares have six digits.
 pub fn tail(histogram: &HistogramDocument) -> Vec<TailPoint> {
     let n = histogram.counts.iter().map(|(_, count)| count).sum::<u64>() + histogram.overflow;
     let (mut points, mut above) = (Vec::<TailPoint>::new(), n);
@@ -157,7 +157,7 @@ fn is_drawable(figure: &Distribution, point: &TailPoint) -> bool {
     drawable(&figure.x, point.value) && point.above > 0.0 && point.above <= 1.0
 }
 
-/// Draws a line through `points`. Leaves out points that are too close together to be distinct.
+/// Draws a line through `points`. Leaves out points that are too close to the previous one to be seen separately.
 fn curve(m: &mut Markup, points: &[At], look: Look, class: &str, name: &str) {
     let mut path = String::new();
     let mut last: Option<At> = None;

@@ -25,8 +25,8 @@ pub(super) struct Wanted<'a> {
     pub text: &'a str,
     /// Points next to which the label may be placed, the best first.
     pub beside: Vec<At>,
-    /// How far from its point the label may be placed, in steps of [`RINGS`]: 1 is next to the point; [`FAR`] is the
-    /// farthest distance, at which a line joins the label and its point.
+    /// Maximum distance of the label from its point, in steps of [`RINGS`]. 1 allows only positions next to the point.
+    /// [`FAR`] allows all distances; a line then joins a distant label and its point.
     pub rings: usize,
 }
 
@@ -39,7 +39,7 @@ pub(super) const FAR: usize = RINGS.len();
 /// A placed label.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Placed {
-    /// Position of the text's baseline; `anchor` says whether this is its start, middle or end.
+    /// Position of the text's baseline; `anchor` says whether the position is the start, middle or end of the text.
     pub at: At,
     pub anchor: Anchor,
     pub bounds: Rect,
@@ -48,11 +48,12 @@ pub(super) struct Placed {
     pub far: bool,
 }
 
-/// What labels must not cover.
+/// What the labels must keep clear of, and where they may be placed.
 pub(super) struct Scene {
     /// The area in which labels may be placed.
     pub room: Rect,
-    /// Marks, which must not be covered or mistaken for a label's own mark.
+    /// Positions of all marks. A label must not cover a mark, nor be so close to the mark of another point that it
+    /// seems to name it.
     pub marks: Vec<At>,
     /// Points along the drawn lines, each with the index of the line's label; `None` for lines without a label.
     pub lines: Vec<(At, Option<usize>)>,
@@ -61,8 +62,8 @@ pub(super) struct Scene {
 /// Distance in pixels within which a label seems to name a mark or a line.
 const NEAR: f64 = 8.0;
 
-/// Places each label; `None` for a label without a free place. In each of a fixed number of rounds, every label moves
-/// to the best place that is free. So the same input always gives the same places.
+/// Places each label; `None` for a label for which no position is free. In each of a fixed number of rounds, every
+/// label moves to the best free position. So the same input always gives the same positions.
 pub(super) fn place(scene: &Scene, wanted: &[Wanted<'_>]) -> Vec<Option<Placed>> {
     // Sorted by x, so that the points within a label's width are found quickly.
     let mut lines = scene.lines.clone();
@@ -110,7 +111,7 @@ pub(super) fn between(from: At, to: At, step: f64) -> impl Iterator<Item = At> {
     })
 }
 
-/// All places for the label `index` where it is clear which point it names, the best first.
+/// All positions of the label `index` in which it is clear which point it names, the best first.
 fn candidates(scene: &Scene, lines: &[(At, Option<usize>)], wanted: &Wanted<'_>, index: usize) -> Vec<(f64, Placed)> {
     let (w, h) = (width(wanted.text), LINE);
     let mut all = Vec::new();
@@ -168,8 +169,8 @@ fn candidates(scene: &Scene, lines: &[(At, Option<usize>)], wanted: &Wanted<'_>,
     all
 }
 
-/// Directions from a point to its label, the preferred first: right, left, above, below, then the corners, then those
-/// in between.
+/// Directions from a point to its label, the preferred first: right, left, above, below, then the corners, then the
+/// directions in between.
 const DIRECTIONS: [(f64, f64); 16] = [
     (1.0, 0.0),
     (-1.0, 0.0),

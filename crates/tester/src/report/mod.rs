@@ -1,13 +1,13 @@
 //! Reports: results as one self-contained HTML file.
 //!
-//! A [`Report`] is plain data. [`render`] makes the text of the HTML file from it; [`write()`] writes the file. The
-//! file needs no other file: figures are inline SVG. It loads nothing and runs no script; a Content-Security-Policy in
-//! the file forbids both. The same data always give the same bytes.
+//! A [`Report`] is plain data. [`render`] turns it into the text of the HTML file; [`write()`] writes the file. The
+//! HTML file needs no other file: figures are inline SVG. It loads nothing and runs no script; its
+//! Content-Security-Policy forbids both. The same data always give the same bytes.
 //!
 //! The element `apus-data` contains the whole report, with the results from which it was made, as JSON, so that a
 //! report can be read back and drawn again. Numbers that are not finite are `null` there, because JSON cannot represent
-//! them. Of a distribution, it contains only the points that are drawn. The histograms, the largest part of a result,
-//! are only in the documents of the commands (`--json`, `-o`): see [`without_histograms`].
+//! them. For a distribution, the element contains only the points that are drawn. Histograms, the largest part of a
+//! result, are only in the documents that the commands write (`--json`, `-o`): see [`without_histograms`].
 //!
 //! Where to start: [`model`] defines the content of a report. `scatter.rs`, `distribution.rs`, `trace.rs` and `bars.rs`
 //! each draw one kind of figure. They use `plot.rs` (panels, axes, key), `scale.rs` (ticks, numbers), `labels.rs`
@@ -81,8 +81,8 @@ pub fn render(report: &Report) -> String {
 
 /// The JSON of results without their histograms (objects under the key `histogram`), for [`Report::results`].
 ///
-/// A histogram has a pair of numbers for every bucket. With histograms, a report had 6 MB, of which they took four
-/// fifths.
+/// A histogram has a pair of numbers for every bucket. A report that included the histograms was 6 MB large, four
+/// fifths of it histograms.
 pub fn without_histograms(mut results: serde_json::Value) -> serde_json::Value {
     fn strip(value: &mut serde_json::Value) {
         match value {

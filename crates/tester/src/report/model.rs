@@ -1,7 +1,7 @@
 //! The content of a report as plain data. Other modules decide how it looks.
 //!
 //! Values are in the unit that their [`Axis`] or [`Column`] names. A value cannot be drawn if it is not finite, or if
-//! it is not above zero on a logarithmic axis. The figure then says so in words.
+//! it is not above zero on a logarithmic axis. The figure then says in words that the value is missing.
 
 use serde::Serialize;
 
@@ -14,11 +14,11 @@ pub struct Report {
     pub title: String,
     /// The result in one or two sentences.
     pub lead: String,
-    /// The host: CPU model, kernel, governor, isolation and so on.
+    /// Facts about the host: CPU model, kernel, governor, isolation and so on.
     pub host: Vec<Fact>,
-    /// Conditions of the measurement: durations, rates, frame sizes, the limits of the tester and so on.
+    /// Conditions of the measurement: durations, rates, frame sizes, limits of the tester and so on.
     pub conditions: Vec<Fact>,
-    /// Remarks that the reader of the figures must know, such as exclusions.
+    /// Remarks that a reader must know to understand the figures, such as which samples are excluded.
     pub notes: Vec<String>,
     /// Figures and tables, in order.
     pub sections: Vec<Section>,
@@ -193,9 +193,9 @@ pub struct ScatterPanel {
 pub struct ScatterPoint {
     /// Name of the mark's series. A series looks the same in all figures of a report.
     pub series: String,
-    /// Horizontal value.
+    /// Value on the horizontal axis, with its confidence interval.
     pub x: Estimate,
-    /// Vertical value.
+    /// Value on the vertical axis, with its confidence interval.
     pub y: Estimate,
 }
 
@@ -344,7 +344,7 @@ impl Column {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cell {
-    /// A text.
+    /// Plain text.
     Text(String),
     /// A whole number, shown with all digits.
     Count(u64),

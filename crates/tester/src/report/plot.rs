@@ -1,4 +1,4 @@
-//! Functions that all figures share: they draw panels with axes, labels, and the key.
+//! Functions that all kinds of figures use to draw panels with axes, labels, and the key.
 
 use super::labels::{self, FAR, Placed, Scene, Wanted};
 use super::model::{Axis, Goal};
@@ -85,8 +85,8 @@ pub(super) fn drawing(markup: &mut Markup, name: &str, height: f64, inside: impl
     markup.newline();
 }
 
-/// Draws a figure: the panels with the titles `panels`, and below them the key and the missing values. `draw` draws the
-/// panel with the given index, and returns false if there is nothing to draw.
+/// Draws a figure: the panels with the titles `panels`, and below the panels the key and the list of missing values.
+/// `draw` draws the panel with the given index, and returns false if there is nothing to draw.
 pub(super) fn panels(
     markup: &mut Markup,
     (title, x): (&str, &Axis),
@@ -176,9 +176,9 @@ pub(super) fn no_data(markup: &mut Markup, area: Rect) {
 
 /// What a label names.
 pub(super) enum Named<'a> {
-    /// A mark. If the label is not next to it, a line joins the two.
+    /// A mark. If the label is not next to the mark, a line joins the two.
     Mark(Look, &'a str),
-    /// A curve. Its label is next to it, or the curve is only in the key.
+    /// A curve. If there is no space for a label next to the curve, only the key names the curve.
     Curve(Look, &'a str),
     /// A goal, and the unit of its value.
     Goal(&'a Goal, &'a str),
@@ -227,7 +227,7 @@ fn leader(markup: &mut Markup, look: Look, place: &Placed) {
     }
 }
 
-/// Writes the text below a drawing: the key for unlabelled series, and missing values.
+/// Writes the text below a drawing: the key for series without a label, and the list of missing values.
 pub(super) fn write_leftover(markup: &mut Markup, leftover: &Leftover) {
     if !leftover.key.is_empty() || !leftover.goals.is_empty() {
         markup.element("ul", &[("class", "key")], |m| {

@@ -1,4 +1,4 @@
-//! Converts values to positions: axes, their ticks, and numbers as text.
+//! Converts values to positions in a drawing: axes, their ticks, and numbers as text.
 
 use super::model::{Axis, Scale};
 
@@ -8,7 +8,7 @@ pub(super) struct Mapped {
     scale: Scale,
     /// Lowest and highest value of the axis.
     range: (f64, f64),
-    /// Positions in the drawing of the lowest and of the highest value, in pixels.
+    /// Positions of the lowest and of the highest value in the drawing, in pixels.
     onto: (f64, f64),
 }
 
@@ -77,7 +77,9 @@ impl Mapped {
         (self.range.0..=self.range.1).contains(&value)
     }
 
-    /// Ticks at 1, 2 and 5 times powers of ten, or at fewer multiples, so that there are at most about `most` labels.
+    /// Ticks of the axis, of which at most about `most` have a label. On a linear axis, labelled ticks are 1, 2 or 5
+    /// times a power of ten apart. On a logarithmic axis, they lie at 1, 2 and 5 times powers of ten, or at fewer
+    /// multiples.
     pub fn ticks(&self, most: usize) -> Vec<Tick> {
         match self.scale {
             Scale::Linear => self.linear_ticks(most),
@@ -154,7 +156,7 @@ pub(super) fn number(value: f64) -> String {
     grouped(&format!("{value:.decimals$}"))
 }
 
-/// Groups thousands by a narrow no-break space (ISO 80000-1, 7.3.1) from 10 000.
+/// Separates the thousands with a narrow no-break space (ISO 80000-1, 7.3.1), in numbers from 10 000.
 pub(super) fn grouped(text: &str) -> String {
     let (sign, rest) = text.strip_prefix('-').map_or(("", text), |rest| ("\u{2212}", rest));
     let (whole, fraction) = rest.split_once('.').map_or((rest, String::new()), |(w, f)| (w, format!(".{f}")));

@@ -8,7 +8,7 @@ use super::scale::{Mapped, drawable, number};
 use super::style::{MARK, Styles};
 use super::svg::{At, Markup, Rect};
 
-/// A series with more marks than this in a panel is named only in the key.
+/// If a series has more marks than this in a panel, only the key names it.
 const MANY: usize = 8;
 
 pub(super) fn draw(markup: &mut Markup, figure: &Scatter, styles: &Styles) {
@@ -106,7 +106,7 @@ fn is_drawable(figure: &Scatter, point: &ScatterPoint) -> bool {
     drawable(&figure.x, point.x.value) && drawable(&figure.y, point.y.value)
 }
 
-/// All values of an estimate that the axis must cover.
+/// The values of an estimate that the axis must cover: the estimate itself and the ends of its interval.
 pub(super) fn extent(estimate: Estimate) -> impl Iterator<Item = f64> {
     [Some(estimate.value), ends(estimate).map(|e| e.0), ends(estimate).map(|e| e.1)].into_iter().flatten()
 }

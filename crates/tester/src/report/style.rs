@@ -1,4 +1,4 @@
-//! The look of a series: a color, a mark and a line dash. So readers need not rely on color alone.
+//! The look of a series: a color, a mark and a line dash. So a reader need not rely on color alone.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::model::{Report, Section};
 use super::svg::{At, Markup, px};
 
 /// Number of colors. `page.css` defines them as classes `c0` to `c7` after Okabe & Ito, "Color Universal Design"
-/// (2008): they can be told apart with every common form of color blindness.
+/// (2008): people with any common form of color blindness can tell them apart.
 const COLOURS: usize = 8;
 
 /// Line dashes, solid first.
@@ -48,7 +48,7 @@ fn series_of(section: &Section) -> Vec<&str> {
 pub(super) struct Look(usize);
 
 impl Look {
-    /// CSS class of the series' color. After eight series, the colors repeat with other marks.
+    /// CSS class of the series' color. After eight series, the colors repeat, with different marks.
     pub fn colour(self) -> String {
         format!("c{}", self.0 % COLOURS)
     }

@@ -1,4 +1,4 @@
-//! A small writer of SVG and HTML. It passes every attribute and every text through [`escape`]. The call that opens an
+//! A small writer of SVG and HTML. It passes all attributes and all text through [`escape`]. The call that opens an
 //! element also closes it.
 
 use std::fmt::Write;
@@ -66,7 +66,7 @@ impl Rect {
     }
 }
 
-/// Which point of a label lies at its position: the start, middle or end of the text.
+/// Which point of a label's text is at the label's position: the start, middle or end.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Anchor {
     Start,
@@ -124,7 +124,7 @@ impl Markup {
         self.element(name, attributes, |m| m.text(text));
     }
 
-    /// Writes markup that is known to be well formed: from this module, a constant, or escaped JSON.
+    /// Writes markup that needs no escaping: markup from this module, a constant, or JSON that is already escaped.
     pub fn whole(&mut self, markup: &str) {
         self.0.push_str(markup);
     }
@@ -134,7 +134,7 @@ impl Markup {
         self.0.push('\n');
     }
 
-    /// Writes a text with its baseline at `at`.
+    /// Writes `text` with its baseline at `at`.
     pub fn label(&mut self, class: &str, at: At, anchor: Anchor, text: &str) {
         self.leaf(
             "text",

@@ -5,7 +5,7 @@ use super::scale::{grouped, number};
 use super::scatter::ends;
 use super::svg::Markup;
 
-/// Number of characters above which a text is wrapped.
+/// Text with more characters than this is wrapped.
 const LONG: usize = 48;
 
 pub(super) fn draw(markup: &mut Markup, table: &Table) {

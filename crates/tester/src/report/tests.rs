@@ -30,7 +30,7 @@ fn goals() -> Vec<Goal> {
     [30.0, 60.0, 250.0].map(|us| Goal { label: format!("p99 ≤ {us} us"), value: us }).to_vec()
 }
 
-/// A made-up tail through the given p99. A larger `stretch` makes the end of the tail longer.
+/// Points of a made-up tail with the given p99. A larger `stretch` makes the end of the tail longer.
 fn tail(p99: f64, stretch: f64) -> Vec<TailPoint> {
     let above = |i: u32| 10f64.powf(-f64::from(i) / 60.0);
     let value = |a: f64| {
@@ -329,7 +329,7 @@ fn the_embedded_data_are_what_was_given() {
     assert_eq!(html.matches("</script>").count(), 1);
 }
 
-/// Points left out of a line lie within about a pixel of a drawn point.
+/// Every point left out of a line lies within about a pixel of a drawn point.
 #[test]
 fn a_line_has_what_can_be_seen_of_a_distribution() {
     let mut histogram = Histogram::new();
@@ -363,7 +363,7 @@ fn results_are_embedded_without_histograms() {
     assert_eq!(super::without_histograms(kept.clone()), kept, "not a histogram's document");
 }
 
-/// Puts a text with markup of all kinds into every place that takes text.
+/// Puts a string with all kinds of markup into every field of a report that holds text.
 #[test]
 fn no_text_becomes_markup() {
     let evil = "\"'></title></style></script><script>alert(1)</script><img src=x onerror=alert(1)>&amp;<!--]]>";

@@ -7,16 +7,16 @@ const LOWEST_PPS: u64 = 1_000;
 /// Share of a trial's frames that must be sent for its rate to pass.
 const NEARLY_ALL: f64 = 0.999;
 /// Number of failed trials after which a rate counts as failed. A disturbance, such as a stall of the machine, rarely
-/// affects all of them.
+/// affects all trials.
 const TRIES: u32 = 3;
-/// Number of rates tried between the highest rate that passed and the lowest that failed. After the doubling, 4 of them
-/// leave a factor of 2^(1/16) between the two: an uncertainty of 4.4 %.
+/// Number of rates tried between the highest rate that passed and the lowest that failed. After the doubling, 4 such
+/// rates leave a factor of 2^(1/16) between the bounds: an uncertainty of 4.4 %.
 const REFINEMENTS: u32 = 4;
 
 /// Doubles the rate until the tester can no longer send nearly all frames. Then searches between the last two rates.
 ///
 /// The search starts at a low rate, because an overloaded tester sends less than it could: it spends its time on frames
-/// that it then skips, and a device that shares its CPU gets no CPU time.
+/// that it then skips. A device under test on the same CPU would also get no CPU time.
 ///
 /// ```text
 ///  Climb::next_rate ──► rate ──► trial ──► rate at which frames were sent ──► Climb::record ──► …
@@ -70,8 +70,8 @@ impl Climb {
         };
     }
 
-    /// The result in frames per second: the highest rate at which nearly all frames were sent. If there is none, the
-    /// highest rate at which frames were actually sent in a trial.
+    /// The result in frames per second: the highest rate at which nearly all frames were sent. If there is no such
+    /// rate, the highest rate at which frames were actually sent in a trial.
     pub fn found(&self) -> u64 {
         if self.passed > 0 { self.passed } else { self.best as u64 }
     }

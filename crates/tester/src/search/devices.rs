@@ -10,14 +10,14 @@ use crate::Random;
 pub enum Kind {
     /// Always forwards up to its capacity.
     Steady,
-    /// Loses its CPU at random times, on average once every `every_s` seconds. Each time, it loses the frames of up to
-    /// 2 ms.
+    /// Loses its CPU at random times, on average once every `every_s` seconds. Each time, the frames of up to 2 ms are
+    /// lost.
     Noisy { every_s: f64 },
     /// Loses 1 in 1,000 frames at loads of 55-70 % of its capacity, but none at 70-100 %.
     Inverted,
     /// Has half of its capacity during its first `for_s` seconds of traffic.
     Cold { for_s: f64 },
-    /// The capacity slowly moves up and down, by up to `share` below the full capacity.
+    /// Its capacity slowly moves between the full capacity and `share` below it.
     Changing { share: f64 },
 }
 
@@ -46,8 +46,9 @@ impl Device {
         Self { kind, capacity, random, worked_s: 0.0, changed: 0.5, trials: 0, total_s: 0.0 }
     }
 
-    /// The correct results for a goal with this loss ratio, each as a range of loads. With [`Kind::Inverted`], two
-    /// results are correct, because a search that tries no load in the lossy band cannot know about it.
+    /// The correct results for a goal with the loss ratio `loss_ratio`, each as a range of loads. With
+    /// [`Kind::Inverted`], two results are correct, because a search that tries no load in the lossy band cannot know
+    /// about it.
     pub fn truths(&self, loss_ratio: f64) -> Vec<(f64, f64)> {
         let at = |capacity: f64| capacity / (1.0 - loss_ratio);
         let capacity = at(self.capacity);
@@ -120,8 +121,8 @@ pub struct Score {
 }
 
 impl Score {
-    /// Adds the result of a search. It is right if both `bounds` are within `width` (a share) of one of `truths`, and
-    /// at most `width` apart.
+    /// Adds the result of a search. A result is right if both `bounds` are within `width` (a share) of the same entry
+    /// of `truths`, and at most `width` apart.
     pub fn add(&mut self, device: &Device, truths: &[(f64, f64)], bounds: (Option<f64>, Option<f64>), width: f64) {
         self.seeds += 1;
         self.trials += u64::from(device.trials);

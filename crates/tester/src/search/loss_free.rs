@@ -6,8 +6,8 @@
 //!    └── passes ───────────────────────────────┼─────────────────────────────────────▲   │
 //!                                              └──────── a confirmation fails ───────────┘
 //! ```
-//! The bounds are computed anew from all trials each time. The upper bound is the smallest load that failed. The lower
-//! bound is the largest load that passed *below the upper bound*. A load that passed above one that failed (loss
+//! After each trial, the bounds are computed anew from all trials. The upper bound is the lowest load that failed. The
+//! lower bound is the highest load that passed *below the upper bound*. A load that passed above one that failed (loss
 //! inversion) does not count. RFC 9971 has the same rule.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub struct SearchConfig {
     pub min_pps: u64,
     /// Highest rate to try, in frames per second, for example the highest rate at which the tester can send.
     pub max_pps: u64,
-    /// The search ends when the bounds are this close, in ppm of the upper one.
+    /// The search ends when the bounds are this close, in ppm of the upper bound.
     pub width_ppm: u32,
     /// Duration of a trial that narrows the search.
     pub trial: Nanos,
@@ -34,8 +34,8 @@ pub struct SearchConfig {
     pub confirmations: u32,
     /// Share of the sent frames that may be lost, in ppm; 0 means none.
     pub loss_tolerance_ppm: u32,
-    /// Share of the due frames that the tester may fail to send, in ppm. If it fails to send more, the trial counts as
-    /// limited by the tester.
+    /// Share of the due frames that the tester may fail to send, in ppm. If it fails to send a larger share, the trial
+    /// counts as limited by the tester.
     pub unsent_tolerance_ppm: u32,
     /// Number of failed trials after which a rate counts as failed. 1 is strict; 2 tolerates one disturbance by the
     /// host at each rate.
@@ -46,7 +46,7 @@ pub struct SearchConfig {
 
 impl SearchConfig {
     /// A search that takes about 6 s in total and finds the rate to within 5 %. It does not conform to RFC 2544, which
-    /// requires trials of 60 s (section 24) and lets a single loss fail a rate.
+    /// requires trials of 60 s (section 24) and rejects a rate at which a single frame is lost.
     pub fn short(min_pps: u64, max_pps: u64) -> Self {
         Self {
             min_pps,
@@ -62,7 +62,7 @@ impl SearchConfig {
         }
     }
 
-    /// A search to within 0.5 %, with trials of 60 s and no loss allowed: RFC 2544, 24 and 26.1.
+    /// A search for the rate to within 0.5 %, with trials of 60 s and no loss allowed: RFC 2544, 24 and 26.1.
     pub fn rfc2544(min_pps: u64, max_pps: u64) -> Self {
         Self {
             width_ppm: 5_000,
@@ -154,7 +154,7 @@ impl BinarySearch {
         self.decide().err()
     }
 
-    /// The lower and the upper bound so far, also of an interrupted search.
+    /// The lower and the upper bound so far, even if the search was interrupted.
     pub fn bounds(&self) -> (Option<u64>, Option<u64>) {
         let upper = self.upper();
         (self.lower(upper), upper)

@@ -33,7 +33,7 @@ impl Ladder {
     }
 }
 
-/// Lowers the rate by a fixed step until a trial loses no frame. This is the literal procedure of RFC 2544, 26.1,
+/// Lowers the rate by a fixed step until a trial loses no frame. This is the literal procedure of RFC 2544, 26.1; it is
 /// slower than a binary search. Its result is at most one step below the throughput.
 #[derive(Clone, Debug)]
 pub struct StepDown {

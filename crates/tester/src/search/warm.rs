@@ -5,7 +5,7 @@ use units::Nanos;
 use super::{Outcome, Search, Step, Verdict};
 
 /// Runs one trial at a given load before a search starts, and ignores its outcome. Before the warm-up, the caches and
-/// flow tables of a device are cold, and its clock frequency may be low. A trial that failed because of this would
+/// flow tables of a device are cold, and its clock frequency may be low. A trial that fails for this reason would
 /// mislead the whole search.
 #[derive(Clone, Debug)]
 pub struct WarmedUp<S> {

@@ -1,4 +1,4 @@
-//! A flood sends as many frames as possible, to measure the rate of frames that come back. It does not measure latency.
+//! A flood sends as many frames as possible to measure the rate at which frames come back. It does not measure latency.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,11 +21,11 @@ const HEALTH_PERIOD: Nanos = Nanos::from_millis(250);
 pub struct FloodConfig {
     /// Content and size of the frames.
     pub layout: Layout,
-    /// Time at the start in which frames are sent but not counted.
+    /// Time at the start of the flood during which frames are sent but not counted.
     pub warm_up: Nanos,
-    /// Time after the warm-up in which frames are counted.
+    /// Time after the warm-up during which frames are counted.
     pub duration: Nanos,
-    /// Two successive clock readings of the loop further apart than this are a gap.
+    /// If two successive clock readings of the loop are further apart than this, the time between them is a gap.
     pub gap_threshold: Nanos,
     /// Time added to `gap_threshold` for each frame of a `tx` or `rx` call.
     pub frame_allowance: Nanos,
@@ -39,7 +39,7 @@ impl FloodConfig {
     }
 }
 
-/// The result of a flood. Unless stated otherwise, it does not include the warm-up.
+/// The result of a flood. The numbers do not include the warm-up, except where a field says so.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Flood {
     /// Start of the counted time.
@@ -163,7 +163,7 @@ impl Flood {
     pub fn sent_pps(&self) -> Option<f64> {
         super::rate(self.sent, self.counted)
     }
-    /// Frames received back per second; `None` if no time was counted or no frame came back.
+    /// Frames that came back, per second; `None` if no time was counted or no frame came back.
     pub fn received_pps(&self) -> Option<f64> {
         super::rate(self.received, self.counted)
     }

@@ -1,5 +1,5 @@
 //! A trial over several ports. Each lane (direction) sends on one port and receives on the same or another port. All
-//! lanes run in one busy loop, so one CPU loads both directions of a device at the same time.
+//! lanes run in one busy loop, so one CPU can load both directions of a device at the same time.
 
 use std::iter::Peekable;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +24,8 @@ pub struct Port<'a> {
     pub queue: usize,
     /// Pool of the frames that the port sends and receives.
     pub pool: &'a mut Pool,
-    /// MAC address of the port, with which it answers ARP and neighbor solicitations for hosts of the test traffic. If
-    /// `None`, it does not answer.
+    /// MAC address of the port. The port answers ARP and neighbor solicitations for hosts of the test traffic with this
+    /// address. If `None`, it does not answer.
     pub mac: Option<[u8; 6]>,
 }
 
@@ -34,9 +34,9 @@ pub struct Port<'a> {
 pub struct Lane {
     /// What to send, and when. Each lane must have a different [`stream`](TrialConfig::stream).
     pub config: TrialConfig,
-    /// Index of the port that sends, in the list of ports.
+    /// Index, in the list of ports, of the port that sends.
     pub tx: usize,
-    /// Index of the port that must receive, in the list of ports.
+    /// Index, in the list of ports, of the port that must receive.
     pub rx: usize,
 }
 
@@ -51,8 +51,8 @@ struct Running<'a> {
 /// Runs a trial on the calling thread, which busy-loops. Setting `stop` ends the trial early. Returns a result for each
 /// lane.
 ///
-/// The time and the gaps of the loop apply to all lanes together. A frame counts as looped if it comes back to a port
-/// other than its lane's receiving port. If a port disappears, returns an error.
+/// All lanes share the loop, so its time and its gaps apply to all of them. A frame counts as looped if it comes back
+/// to a port other than its lane's receiving port. If a port disappears, returns an error.
 pub fn run_lanes(
     lanes: &[Lane],
     ports: &mut [Port<'_>],

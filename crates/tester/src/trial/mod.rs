@@ -5,13 +5,13 @@
 //! ```
 //! A frame's latency is the time from its due send time in the schedule to the clock reading right after the `rx` call
 //! that received it. So the latency includes the tester's own lateness, its `tx` call, and its polling interval.
-//! [`Trial::lateness`] and [`LoopCost`] show how large these are.
+//! [`Trial::lateness`] and [`LoopCost`] show how large these parts are.
 //!
-//! **Gaps.** The loop reads its clock before and after `tx`, after an `rx` that received frames, and once per pass. Two
-//! successive readings further apart than `gap_threshold` are a gap. A `tx` call is part of the measured path: on veth,
-//! it runs the receive softirq of the device under test on this CPU. So a long `tx` call need not be a gap, but the
-//! host may also take the CPU during the call. Therefore a `tx` call with n frames counts as a gap only if it takes
-//! more than `gap_threshold` + n * `tx_allowance`.
+//! **Gaps.** The loop reads its clock before and after `tx`, after an `rx` that received frames, and once per pass. If
+//! two successive readings are further apart than `gap_threshold`, the time between them is a gap. A `tx` call is part
+//! of the measured path: on veth, it runs the receive softirq of the device under test on this CPU. So a long `tx` call
+//! is not always a gap. But the host may also take the CPU during the call. Therefore a `tx` call with n frames counts
+//! as a gap only if it takes more than `gap_threshold` + n * `tx_allowance`.
 
 mod flood;
 mod lanes;
@@ -37,27 +37,28 @@ pub use spin::run;
 pub struct TrialConfig {
     /// Content and size of the frames.
     pub layout: Layout,
-    /// Pattern of frame sizes. If `None`, all frames have the size in `layout`, or their sizes in the capture.
+    /// Pattern of frame sizes. If `None`, all frames have the size in `layout`; frames of a capture have their recorded
+    /// sizes.
     pub sizes: Option<Sizes>,
     /// When the frames are due.
     pub schedule: Schedule,
     /// Random seed of the schedule.
     pub seed: u64,
-    /// Number in each test header that tells the frames of this trial from those of the previous one.
+    /// Number in the header of each test frame. It tells the frames of this trial from those of the previous trial.
     pub stream: u16,
-    /// Time at the start of the trial. [`Trial::split`] leaves out frames due in it.
+    /// Warm-up time at the start of the trial. [`Trial::split`] leaves out frames that are due during the warm-up.
     pub warm_up: Nanos,
     /// Time to send after the warm-up.
     pub duration: Nanos,
     /// Time to wait for frames after the last one was sent (RFC 2544, 23 d: 2 s). The trial ends earlier if all frames
     /// have come back.
     pub drain: Nanos,
-    /// A frame that is late by more than this is not sent and counts as unsent. Otherwise, after a long gap, a burst of
-    /// overdue frames would test the rings instead of the schedule.
+    /// Maximum lateness of a frame. A frame that is later is not sent and counts as unsent. Without this limit, a burst
+    /// of overdue frames after a long gap would test the rings instead of the schedule.
     pub max_lateness: Nanos,
     /// Maximum number of frames per send call.
     pub batch: usize,
-    /// Two clock readings further apart than this are a gap.
+    /// If two successive clock readings of the loop are further apart than this, the time between them is a gap.
     pub gap_threshold: Nanos,
     /// Time added to `gap_threshold` for each frame of a `tx` call.
     pub tx_allowance: Nanos,
@@ -174,8 +175,8 @@ impl Trial {
     pub fn split(&self, tested: &[Gap], recovery: Recovery) -> Split {
         split(&self.ledger, self.start, self.warm_up, &self.gaps, tested, recovery)
     }
-    /// The result to hand to a search for the highest loss-free rate. Frames lost by the tester's own device count as
-    /// unsent.
+    /// The outcome to record in a search for the highest loss-free rate. Frames lost by the tester's own device count
+    /// as unsent.
     pub fn outcome(&self) -> Outcome {
         let own = self.device.rx_ring_full + self.device.rx_no_buffer;
         let own = own.min(self.counts.lost());
@@ -189,16 +190,16 @@ impl Trial {
     pub fn offered_pps(&self) -> Option<f64> {
         rate(self.counts.sent, self.sending)
     }
-    /// Frames received back per second of sending; `None` if no frame came back.
+    /// Frames that came back, per second of sending time; `None` if no frame came back.
     pub fn received_pps(&self) -> Option<f64> {
         rate(self.counts.received, self.sending)
     }
-    /// Frames per second that the tester's loop could send and receive if it were never idle; `None` if it sent none.
-    /// On veth, the time of the loop includes the softirqs that run within `tx`.
+    /// Frames per second that the tester's loop could send and receive if it were never idle; `None` if no frame was
+    /// sent. On veth, the time of the loop includes the softirqs that run within `tx`.
     pub fn ceiling_pps(&self) -> Option<f64> {
         rate(self.counts.sent, self.cost.busy)
     }
-    /// Mean time of an idle pass in ns, which is the resolution of the arrival times; `None` if no pass was idle.
+    /// Mean time of an idle pass in ns; arrival times are only as exact as this. `None` if no pass was idle.
     pub fn idle_round_ns(&self) -> Option<f64> {
         (self.cost.idle_rounds > 0).then(|| self.cost.idle.as_nanos() as f64 / self.cost.idle_rounds as f64)
     }

@@ -78,7 +78,7 @@ fn list_span(list: &[Arrival]) -> Option<Nanos> {
     (last > Nanos::ZERO).then(|| last + last / gaps + Nanos::from_nanos(1))
 }
 
-/// The prepared frames: for the configured sizes, and for the sizes that occur in a capture.
+/// The prepared frames, one for each configured size and for each size that occurs in a capture.
 struct Templates {
     /// Frames of the configured sizes, in the order in which they are sent. The pattern repeats.
     pattern: Vec<Template>,
@@ -133,7 +133,7 @@ pub(super) struct Run<'a> {
     /// Whether the pool was empty when the next frame had to be built.
     no_buffer: bool,
     inbox: Vec<Frame>,
-    /// For each flow, the lowest sequence number that is in order.
+    /// For each flow, the lowest sequence number that would not count as reordered.
     next_expected: Vec<u64>,
     last_handover: Instant<Monotonic>,
     last_progress: Instant<Monotonic>,
@@ -178,7 +178,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Restarts the time of the trial at `now`, if its preparation took long.
+    /// Moves the start of the trial to just after `now`, because preparing the trial may have taken long.
     pub(super) fn begin(&mut self, now: Instant<Monotonic>) {
         self.start = now + LEAD;
         (self.last_handover, self.last_progress) = (self.start, self.start);
@@ -190,7 +190,7 @@ impl<'a> Run<'a> {
         now.since(self.start).unwrap_or(Nanos::ZERO)
     }
 
-    /// Returns the frames that were not sent to their pool.
+    /// Gives the unsent frames back to their pool.
     pub(super) fn give_back(&mut self, pool: &mut Pool) {
         for frame in self.pending.drain(..) {
             pool.give(frame);
@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether all frames were sent, and no more are expected to arrive.
+    /// Whether all frames have been sent, and no more are expected to arrive.
     pub(super) fn is_done(&self, arrivals: &mut Peekable<Arrivals>, span: Nanos, now: Instant<Monotonic>) -> bool {
         let more = !self.pending.is_empty() || arrivals.peek().is_some_and(|next| next.offset < span);
         !more && self.is_drained(now)
@@ -236,14 +236,14 @@ impl<'a> Run<'a> {
         self.record(parsed, picked_up);
     }
 
-    /// Counts a frame that came back to the port that sent it.
+    /// Counts a frame that came back to a port other than the one that must receive it.
     pub(super) fn looped(&mut self, picked_up: Instant<Monotonic>) {
         self.counts.looped += 1;
         self.last_progress = picked_up;
     }
 
-    /// Loops until all frames were sent, and each has come back or timed out. Returns the time in which frames were
-    /// due, whether the trial was interrupted, and how often the link was found down.
+    /// Loops until all frames have been sent, and each has come back or timed out. Returns the time in which frames
+    /// were due, whether the trial was interrupted, and how often the link was found down.
     #[allow(clippy::too_many_arguments)] // the arguments of run()
     fn spin(
         &mut self,
@@ -331,7 +331,7 @@ impl<'a> Run<'a> {
         now.since(due).is_some_and(|late| late > self.config.max_lateness)
     }
 
-    /// Hands the built frames to the device. Frames that it does not accept in time count as unsent.
+    /// Hands the built frames to the device. Frames that the device does not accept in time count as unsent.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -368,7 +368,8 @@ impl<'a> Run<'a> {
         taken
     }
 
-    /// Receives frames and records them. All get the clock reading right after the call as their arrival time.
+    /// Receives frames and records them. The arrival time of all these frames is the clock reading right after the
+    /// call.
     #[inline]
     fn receive(&mut self, device: &mut dyn Device, queue: usize, pool: &mut Pool, clock: &impl TrialClock) -> usize {
         let mut inbox = std::mem::take(&mut self.inbox);

@@ -20,8 +20,8 @@ pub(super) const CAUSES: &[PossibleCause] = &[
     },
 ];
 
-/// A receive buffer below this size, in bytes, is smaller than the kernel's default of 128 KiB (tcp(7), tcp_rmem) or
-/// 208 KiB (UDP).
+/// Size in bytes below which a receive buffer counts as small. It is less than the kernel's defaults: 128 KiB for TCP
+/// (tcp(7), tcp_rmem) and 208 KiB for UDP.
 const SMALL_BUFFER: f64 = 98_304.0;
 
 /// The sockets of `end`, each with the socket at the other end of the connection if it is known.

@@ -75,8 +75,8 @@ fn steal(case: &Case) -> Option<Hit> {
     })
 }
 
-/// Reduces the likelihood of properties that the whole host shares, because they do not explain a difference between
-/// two of its NICs.
+/// Reduces the likelihood of a cause that affects the whole host, if the expected figures are from the same host. Such
+/// a cause does not explain a difference between two of the host's NICs.
 fn shared(case: &Case, likelihood: f64) -> f64 {
     if case.symptom.reference == Reference::SameHost { likelihood * 0.6 } else { likelihood }
 }

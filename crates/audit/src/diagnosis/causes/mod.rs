@@ -1,4 +1,4 @@
-//! The table of causes. Each submodule has a group of causes, with their judges.
+//! The table of causes. Each submodule contains a group of causes, and the judges that rate them.
 
 mod application;
 mod hardware;
@@ -8,15 +8,15 @@ mod transmit;
 
 use super::{End, PossibleCause};
 
-/// All causes. Equally likely ones are ranked in this order.
+/// All causes. Causes with the same likelihood are ranked in this order.
 pub const CAUSES: &[&[PossibleCause]] =
     &[path::CAUSES, application::CAUSES, receive::CAUSES, transmit::CAUSES, hardware::CAUSES];
 
-/// The longest round trip, in us, that needs no explanation: two hosts on one switch, interrupts without moderation,
-/// idle states up to C1E. The hosts in the documents on which Apus is based take 14 to 120 us.
+/// The longest round trip, in us, that needs no explanation between two hosts on one switch, with interrupts without
+/// moderation and idle states up to C1E. In the documents on which Apus is based, such a round trip takes 14 to 120 us.
 const LAN_US: f64 = 500.0;
 
-/// A factor for `apus experiment` that changes `setting` of the end's interface. `None` for an end that was not
+/// Formats a factor for `apus experiment` that changes `setting` of the end's interface. `None` for an end that was not
 /// watched, such as a recording of FreeBSD.
 fn factor(what: &str, end: &End, setting: &str) -> Option<String> {
     let text = || format!("summary = \"{what} {0}\"\n[factor.network.\"{0}\"]\n{setting}", end.interface);

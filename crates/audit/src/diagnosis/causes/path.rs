@@ -20,9 +20,10 @@ pub(super) const CAUSES: &[PossibleCause] = &[
     },
 ];
 
-/// Limits for the share of retransmitted segments: clean local networks stay below the first; the second is one in 500.
+/// Limits for the share of retransmitted segments. Clean local networks stay below the first limit; from the second on
+/// (one segment in 500), the loss counts fully.
 const RETRANSMITTED: (f64, f64) = (5e-4, 2e-3);
-/// With fewer segments than this, a share means nothing.
+/// Minimum number of segments from which a share is meaningful.
 const FEW_SEGMENTS: f64 = 100.0;
 
 fn loss(case: &Case) -> Option<Hit> {
@@ -72,7 +73,7 @@ fn loss(case: &Case) -> Option<Hit> {
     }
 }
 
-/// Numbers of retransmitted and of all segments: of the sockets or, if these are not known, of the whole host.
+/// Number of retransmitted segments, and number of all segments: of the sockets or, if not known, of the whole host.
 fn retransmissions(end: &End) -> Option<(f64, f64)> {
     let of_sockets = end.tcp().filter_map(|tcp| tcp.retransmitted.zip(tcp.segments));
     let summed = of_sockets.reduce(|a, b| (a.0 + b.0, a.1 + b.1));

@@ -1,4 +1,4 @@
-//! Causes between the wire and the network stack, on the way in.
+//! Causes between the wire and the network stack, in the receive direction.
 
 use super::super::{Case, Drops, End, Experiment, Hit, PossibleCause, grade};
 use super::{bits, factor, percent, time};
@@ -41,8 +41,8 @@ pub(super) const CAUSES: &[PossibleCause] = &[
     },
 ];
 
-/// Moderation counts as a cause if its delay is at least this long, in us. The kernel's profiles use at least 1 to 16
-/// us at low rates (DIM), and the FreeBSD thread accepts 20 to 50 us.
+/// Moderation counts as a cause only if its delay is longer than this, in us. At low rates, the kernel's DIM profiles
+/// use 1 to 16 us; the FreeBSD thread accepts 20 to 50 us.
 const HARMLESS_HOLD_US: f64 = 50.0;
 
 fn rx_moderation(case: &Case) -> Option<Hit> {
@@ -133,7 +133,7 @@ fn fifo(case: &Case) -> Option<Hit> {
     })
 }
 
-/// A queue that receives fewer packets per second than this does not keep a CPU busy.
+/// Packets per second below which a queue does not keep a CPU busy.
 const FEW_PACKETS: f64 = 500.0;
 
 fn one_queue(case: &Case) -> Option<Hit> {
@@ -166,8 +166,8 @@ fn one_queue(case: &Case) -> Option<Hit> {
     })
 }
 
-/// For a recording without packet counts per queue: judges the load of each queue's interrupt thread, in hundredths of
-/// a percent of a CPU.
+/// Judges the queues by the load of their interrupt threads, for a recording that does not count packets per queue.
+/// `top` is the load of the busiest thread and `total` that of all, in hundredths of a percent of a CPU.
 fn hot_queue(case: &Case, end: &End, queue: &str, top: f64, total: f64) -> Option<Hit> {
     let (busy, others) = (top / 1e4, (total - top) / 1e4);
     let likelihood = 80.0 * grade(busy, 0.25, 0.6) * grade(busy / (busy + others).max(f64::MIN_POSITIVE), 0.5, 0.9);
@@ -198,9 +198,9 @@ fn hot_queue(case: &Case, end: &End, queue: &str, top: f64, total: f64) -> Optio
     })
 }
 
-/// Limits for the share of dropped packets: the first has no noticeable effect, the second reduces the throughput of
-/// TCP (Mathis et al. 1997: with 0.1 % and a round trip of 1 ms, a connection with segments of 1460 bytes reaches about
-/// 450 Mbit/s).
+/// Limits for the share of dropped packets. Below the first, drops have no noticeable effect. At the second, they
+/// reduce the throughput of TCP: with 0.1 % and a round trip of 1 ms, a connection with segments of 1460 bytes reaches
+/// about 450 Mbit/s (Mathis et al. 1997).
 const LOST: (f64, f64) = (1e-4, 1e-3);
 
 fn ring(case: &Case) -> Option<Hit> {

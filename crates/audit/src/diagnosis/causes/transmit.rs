@@ -1,4 +1,4 @@
-//! Causes between the socket and the wire, on the way out.
+//! Causes between the socket and the wire, in the transmit direction.
 
 use super::super::{Case, End, Experiment, Hit, PossibleCause, grade};
 use super::{bits, factor, percent, time};
@@ -27,13 +27,14 @@ pub(super) const CAUSES: &[PossibleCause] = &[
     },
 ];
 
-/// Bytes on the wire of a frame with a payload of 1500 bytes (IEEE 802.3: header, check sequence, preamble, gap).
+/// Bytes that a frame with a payload of 1500 bytes occupies on the wire (IEEE 802.3: header, check sequence, preamble,
+/// gap).
 const WIRE_BYTES: f64 = 1538.0;
 /// Upper limit of the memory that the kernel charges for the smallest TCP segment: a head of 1 KiB and its structures
 /// (include/linux/skbuff.h, `SKB_TRUESIZE`; tcp_stream_alloc_skb). Kernels with small heads charge about 800 bytes.
 /// Each byte of payload is charged as a little more than one byte.
 const SEGMENT_BYTES: f64 = 1280.0;
-/// Transmit completions up to this time, in us, go unnoticed: interrupts without moderation take 10 to 50 us.
+/// Transmit completions that take up to this time, in us, do no harm: interrupts without moderation take 10 to 50 us.
 const HARMLESS_US: f64 = 80.0;
 
 fn tx_moderation(case: &Case) -> Option<Hit> {
@@ -45,7 +46,7 @@ fn tx_moderation(case: &Case) -> Option<Hit> {
     }
 }
 
-/// Uses Little's law: the bytes in transmission, divided by the rate, are the time that a transmission takes.
+/// Measures how long transmissions take, by Little's law: bytes in transmission divided by the sending rate.
 fn measured_hold(case: &Case, end: &End, peer: Option<&End>) -> Option<Hit> {
     let busiest = end.tcp().max_by(|a, b| a.segments_s.unwrap_or(0.0).total_cmp(&b.segments_s.unwrap_or(0.0)))?;
     let (inside, segments) = (busiest.in_transmission?, busiest.segments_s.filter(|rate| *rate >= 50.0)?);
@@ -88,8 +89,8 @@ fn measured_hold(case: &Case, end: &End, peer: Option<&End>) -> Option<Hit> {
     )
 }
 
-/// Compares the moderation setting with the time in which the ring fills up. The FreeBSD thread calls values close to
-/// each other dangerous.
+/// Compares the moderation setting with the time in which the ring fills up. According to the FreeBSD thread, the
+/// sender stalls if the two are close to each other.
 fn stated_hold(case: &Case, end: &End) -> Option<Hit> {
     let (hold, slots, speed) = (end.tx_hold_us.filter(|hold| *hold > 0.0)?, end.tx_slots? as f64, end.speed_bps?);
     let lasts = slots * 1500.0 * 8.0 / speed * 1e6;
@@ -136,7 +137,7 @@ fn stated_hold(case: &Case, end: &End) -> Option<Hit> {
     )
 }
 
-/// Below this rate, in bit/s, a core sends frame by frame without effort: 1 Gbit/s is 81,000 full frames per second.
+/// Rate in bit/s below which a core can easily send each frame separately: 1 Gbit/s is 81,000 full frames per second.
 const BULK_BPS: f64 = 300e6;
 
 fn offloads(case: &Case) -> Option<Hit> {
@@ -179,8 +180,8 @@ fn offloads(case: &Case) -> Option<Hit> {
     })
 }
 
-/// For a recording without traffic: offloads that are on may have a bug. The FreeBSD thread's advice: turn them off on
-/// both sides, then turn them on one at a time.
+/// Suspects offloads that are on, for a recording without traffic, because some drivers have bugs in them. The FreeBSD
+/// thread advises to turn them off on both sides, and then on one at a time.
 fn offloads_in_doubt(case: &Case, end: &End) -> Option<Hit> {
     if end.offloads_on.is_empty() || !case.symptom.is_slow() {
         return None;

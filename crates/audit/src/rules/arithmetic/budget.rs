@@ -31,8 +31,8 @@ pub const RULES: &[Rule] = &[Rule {
     references: &["Interrupt-mode DPDK slides (2017)", "Intel P-state guide (637284-001US, 2021)"],
 }];
 
-/// The text of the finding if no part takes time. It names the parts that were considered, and whether a polling or a
-/// sleeping reader was assumed.
+/// The text of the finding if no part of the delay takes time, for a polling and for a sleeping reader. It names the
+/// parts that were considered.
 const POLLING: &str = "nothing that this rule adds up delays a thread that polls (a change of frequency; system management \
                        interrupts, where they were counted)";
 const WAITING: &str = "nothing that this rule adds up delays a packet (moderation, deferral, idle state, change of frequency, \

@@ -91,16 +91,16 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Load of the housekeeping CPUs, in percent of their capacity. The rule warns from the first value on, and fails from
-/// the second value on.
+/// Loads of the housekeeping CPUs, in percent of their capacity, from which on the rule warns (`HIGH`) and fails
+/// (`FULL`).
 const HIGH: u64 = 70;
 const FULL: u64 = 90;
-/// Limit for the share of a CPU's time that interruptions take, in parts per million: 100 us per second.
+/// Share of a CPU's time that interruptions may take, in parts per million: 100 us per second.
 const ALLOWED_PPM: u64 = 100;
-/// Maximum number of sources that a finding names.
+/// Maximum number of interrupt sources that a finding names.
 const NAMED: usize = 3;
-/// Approximate CPU time of one interruption, by kind; [`OTHER`] for all other kinds. These are estimates: `apus probe`
-/// measures.
+/// CPU time of one interruption, by kind; [`OTHER`] for all other kinds. These times are estimates; `apus probe`
+/// measures them.
 const COSTS: [(&str, Nanos); 11] = [
     ("NET_RX", Nanos::from_micros(50)),
     ("NET_TX", Nanos::from_micros(20)),
@@ -116,7 +116,7 @@ const COSTS: [(&str, Nanos); 11] = [
 ];
 const OTHER: Nanos = Nanos::from_micros(5);
 
-/// The part of a port's address that is common to all ports of a card, such as `0000:3b:00` for `0000:3b:00.1`.
+/// The part of a PCI address that all ports of a card share, such as `0000:3b:00` for `0000:3b:00.1`.
 fn card(address: &str) -> &str {
     address.rsplit_once('.').map_or(address, |(card, _)| card)
 }

@@ -1,21 +1,22 @@
-//! The formulas of this group. Times are in nanoseconds, sizes of frames in octets including the check sequence, rates
-//! in bits per second. Times and rates are rounded down and saturate.
+//! The formulas of this group. Times are in nanoseconds, rates in bits per second, and frame sizes in octets, including
+//! the check sequence. Times and rates are rounded down and saturate.
 
 use units::{BitRate, Nanos};
 
-/// Octets around each frame on the wire: preamble and start of frame 8, gap 12 (IEEE 802.3, 3.2.1 and 4.4.2).
+/// Octets on the wire in addition to each frame: 8 for preamble and start of frame, 12 for the gap (IEEE 802.3, 3.2.1
+/// and 4.4.2).
 pub(super) const AROUND: u64 = 20;
-/// The smallest frame in octets, with its check sequence (IEEE 802.3, 4.4.2, minFrameSize).
+/// Size of the smallest frame in octets, including its check sequence (IEEE 802.3, 4.4.2, minFrameSize).
 pub(super) const SMALLEST: u64 = 64;
-/// Octets of a frame in addition to its payload: header 14, check sequence 4 (IEEE 802.3, 3.1.1).
+/// Octets of a frame in addition to its payload: 14 for the header, 4 for the check sequence (IEEE 802.3, 3.1.1).
 const HEADER: u64 = 18;
 
-/// Size of the frame that carries a payload of `mtu` octets.
+/// Size in octets of a frame with a payload of `mtu` octets.
 pub(super) fn frame(mtu: u32) -> u64 {
     (u64::from(mtu) + HEADER).max(SMALLEST)
 }
 
-/// The time that `slots` frames of `octets` take on the wire at `rate`:
+/// The time that `slots` frames, each of `octets` octets, take on the wire at `rate`:
 ///
 /// > time = slots x (octets + 20) x 8 / rate
 ///
@@ -31,16 +32,17 @@ pub(super) fn ring_time(slots: u64, octets: u64, rate: BitRate) -> Nanos {
     }
 }
 
-/// The smallest number of slots with which a ring does not overflow while its reader is away for `absence`: the inverse
-/// of [`ring_time`], rounded up. 0 if `absence` is 0.
+/// Minimum number of slots with which a ring does not overflow while its reader is away for `absence`: the inverse of
+/// [`ring_time`], rounded up. 0 if `absence` is 0.
 pub(super) fn slots_for(absence: Nanos, octets: u64, rate: BitRate) -> u64 {
     let bits = u128::from(absence.as_nanos()) * u128::from(rate.as_bps());
     let one = u128::from(octets.saturating_add(AROUND)) * 8 * 1_000_000_000;
     u64::try_from(bits.div_ceil(one)).unwrap_or(u64::MAX)
 }
 
-/// The longest time until the driver gets sent buffers back. It gets them with the interrupt, which the device delays
-/// by `usecs` microseconds or for `frames` frames (0: no limit), whichever ends first.
+/// The longest time until the driver can reuse the buffers of sent frames. The device reports sent frames by an
+/// interrupt, `usecs` microseconds or `frames` frames after the first of them, whichever comes first (`frames` 0: no
+/// limit).
 ///
 /// > time = min(usecs, frames x (octets + 20) x 8 / rate)
 pub(super) fn reclaim(usecs: u32, frames: u32, octets: u64, rate: BitRate) -> Nanos {
@@ -51,8 +53,8 @@ pub(super) fn reclaim(usecs: u32, frames: u32, octets: u64, rate: BitRate) -> Na
     }
 }
 
-/// The intervals that a device can use instead of `usecs`, if it counts in units of `unit_us`: the next multiples below
-/// and above. Both are `usecs` itself if it is a multiple.
+/// The intervals that a device can use instead of `usecs` if it counts in units of `unit_us`: the nearest multiples
+/// below and above `usecs`. Both are `usecs` if it is a multiple itself.
 ///
 /// > below = usecs - usecs mod unit; above = below + unit, or usecs
 pub(super) fn multiples(usecs: u32, unit_us: u32) -> (u32, u32) {
@@ -60,8 +62,7 @@ pub(super) fn multiples(usecs: u32, unit_us: u32) -> (u32, u32) {
     (below, if below == usecs { usecs } else { below.saturating_add(unit_us) })
 }
 
-/// The largest number of interrupts per second if they are at least `interval` apart. `None` if `interval` is 0, so
-/// that nothing limits them.
+/// Maximum number of interrupts per second if they are at least `interval` apart. `None` (no limit) if `interval` is 0.
 pub(super) fn interrupts_a_second(interval: Nanos) -> Option<u64> {
     1_000_000_000_u64.checked_div(interval.as_nanos())
 }
@@ -84,7 +85,7 @@ pub(super) fn pcie_rate(lanes: u32, megatransfers: u32, payload: u32) -> BitRate
     BitRate::new(u64::try_from(rate).unwrap_or(u64::MAX))
 }
 
-/// The share of `part` in `whole` in percent, rounded down. [`u64::MAX`] if `whole` is 0.
+/// `part` as a percentage of `whole`, rounded down. [`u64::MAX`] if `whole` is 0.
 pub(super) fn percent(part: u128, whole: u128) -> u64 {
     part.saturating_mul(100).checked_div(whole).map_or(u64::MAX, |share| u64::try_from(share).unwrap_or(u64::MAX))
 }

@@ -1,7 +1,7 @@
-//! Rules that calculate with several settings: each of them can be good while their sum is too large.
+//! Rules that calculate with several settings. Each setting can be good on its own while their sum is too large.
 //!
-//! [`formulas`] has the formulas with their units, and [`terms`] has their inputs. If an input is not known, the
-//! verdict is unknown, unless the known inputs already exceed the limit.
+//! The module [`formulas`] has the formulas and their units; [`terms`] has their inputs. If an input is not known, the
+//! verdict is unknown, unless the known inputs alone exceed the limit.
 
 mod budget;
 mod capacity;

@@ -1,4 +1,4 @@
-//! Rules that compare the time in which a ring fills up with the longest time for which its reader may be away.
+//! Rules that compare how long a ring takes to fill with how long its reader may be away.
 
 use host::Facts;
 use host::facts::{Link, Rings};
@@ -107,11 +107,11 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The memory in bytes that a datagram is charged with if the driver receives into half pages: 2048 octets of data, and
-/// 256 of `struct sk_buff` (include/linux/skbuff.h).
+/// Memory in bytes that the kernel charges for a datagram if the driver receives into half pages: 2048 bytes of data,
+/// and 256 for `struct sk_buff` (include/linux/skbuff.h).
 const CHARGED: u64 = 2048 + 256;
 
-/// Makes one judgement per interface.
+/// Makes one judgement for each interface of the intent.
 fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<Judgement, Skip>) -> Judged {
     known(&facts.links)?;
     let links: Vec<&Link> = context.links(facts).collect();
@@ -124,7 +124,7 @@ fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<J
         .collect())
 }
 
-/// Returns the ring sizes, the line rate, and the size of a frame of the interface's MTU.
+/// Returns the ring sizes, the line rate, and the size of a full frame, all of one interface.
 fn line(link: &Link) -> Result<(&Rings, BitRate, u64), Skip> {
     Ok((known(&link.rings)?, *known(&link.speed)?, frame(*known(&link.mtu)?)))
 }
@@ -175,7 +175,7 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Adds the terms of a sum to the evidence, each with its source, and also the facts on which the terms are based.
+/// Adds the terms of a sum to the evidence, each with its source, and the facts on which the terms are based.
 pub(super) fn see_terms(judgement: Judgement, terms: &Terms) -> Judgement {
     let known = terms.known.iter().map(|term| (format!("{}: {}", term.name, term.time), &term.source));
     let seen = terms.seen.iter().map(|(value, source)| (value.clone(), source));
@@ -215,7 +215,7 @@ fn transmit(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn units_of_moderation(facts: &Facts, context: &Context) -> Judged {
-    /// Microseconds per unit of the setting, which is the same for all drivers to which the rule applies.
+    /// Microseconds per unit of the setting. The same for all drivers to which the rule applies.
     const UNIT: u32 = 2;
     each_link(facts, context, |link| {
         let coalesce = known(&link.coalesce)?;

@@ -14,14 +14,14 @@ use crate::{Context, Skip, known};
 const LONGEST_DIM: Nanos = Nanos::from_micros(256);
 /// Time from the interrupt until the waiting thread runs. This is an estimate; `apus probe` measures it.
 const WAKE: Nanos = Nanos::from_micros(5);
-/// The shortest time that a system management interrupt takes: "tens of us to ms" (Linux
-/// Documentation/core-api/real-time/hardware.rst names the mechanism). This is an estimate.
+/// Estimate of the shortest system management interrupt. Linux Documentation/core-api/real-time/hardware.rst names the
+/// mechanism; such interrupts take "tens of us to ms".
 const SMI: Nanos = Nanos::from_micros(50);
 
 /// One part of a packet's delay: its name, its longest duration, and the source of that number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Term {
-    /// Name of the part for people: `idle state C6`.
+    /// Human-readable name of the part, such as `idle state C6`.
     pub name: String,
     /// Longest duration of the part.
     pub time: Nanos,
@@ -29,14 +29,15 @@ pub(super) struct Term {
     pub source: String,
 }
 
-/// The known parts of a packet's delay, and the reasons why other parts are unknown.
+/// The known parts of a packet's delay, and why other parts are unknown.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Terms {
     /// The known parts, the longest first. Parts that take no time are left out.
     pub known: Vec<Term>,
-    /// For each unknown part, the reason why it is not known.
+    /// For each unknown part, the reason why it is unknown.
     pub open: Vec<String>,
-    /// Evidence of whether the frequency may change, and of the processor's generation: pairs of value and source.
+    /// Evidence of whether the frequency may change, and of the processor's generation: pairs of a value and its
+    /// source.
     pub seen: Vec<(String, String)>,
 }
 
@@ -46,7 +47,7 @@ impl Terms {
         self.known.iter().fold(Nanos::ZERO, |sum, term| sum + term.time)
     }
 
-    /// Formats the parts: `idle state C6 133us + moderation 50us`.
+    /// Formats the known parts: `idle state C6 133us + moderation 50us`.
     pub(super) fn text(&self) -> String {
         let parts: Vec<String> = self.known.iter().map(|term| format!("{} {}", term.name, term.time)).collect();
         if parts.is_empty() { "nothing".to_owned() } else { parts.join(" + ") }
@@ -62,7 +63,7 @@ impl Terms {
         self.known.sort_by_key(|term| std::cmp::Reverse(term.time));
     }
 
-    /// Adds the time for which a core stops when its frequency changes, with the facts on which that time is based.
+    /// Adds the time for which a frequency change stops a core, and the facts on which this time is based.
     fn add_stop(&mut self, facts: &Facts, context: &Context) {
         let stop = frequency_stop(facts, context);
         if !matches!(stop, Ok(None)) {
@@ -79,7 +80,7 @@ impl Terms {
 
 /// The parts of the longest time for which the reader of an interface's rings may be away. Packets stay in a ring until
 /// the interrupt has arrived, the CPU has woken up, the frequency is reached, and the thread runs. If the reader polls,
-/// only the stops of its core remain. Without an interface, these are the parts of the longest wake-up.
+/// only the times for which its core stops remain. Without an interface, returns the parts of the longest wake-up.
 pub(super) fn absence(facts: &Facts, context: &Context, link: Option<&Link>) -> Terms {
     let mut terms = Terms::default();
     if !context.only_polls() {
@@ -95,7 +96,7 @@ pub(super) fn absence(facts: &Facts, context: &Context, link: Option<&Link>) -> 
     terms
 }
 
-/// The time for which the device delays an interrupt.
+/// How long the device delays an interrupt. `None` if it does not.
 pub(super) fn moderation(link: &Link) -> Result<Option<Term>, Skip> {
     let coalesce = known(&link.coalesce)?;
     let source = link.coalesce.source().to_string();
@@ -122,8 +123,8 @@ pub(super) fn moderation(link: &Link) -> Result<Option<Term>, Skip> {
     }
 }
 
-/// The time for which the kernel keeps the interrupt disabled after an empty poll (Documentation/networking/napi.rst,
-/// "IRQ mitigation").
+/// How long the kernel keeps the interrupt disabled after an empty poll (Documentation/networking/napi.rst, "IRQ
+/// mitigation"). `None` if it does not.
 fn deferral(link: &Link) -> Result<Option<Term>, Skip> {
     let defer = link.defer_hard_irqs.settled().ok_or_else(|| Skip::of(&link.defer_hard_irqs))?;
     if defer.copied().unwrap_or(0) == 0 {
@@ -134,7 +135,7 @@ fn deferral(link: &Link) -> Result<Option<Term>, Skip> {
     Ok(Some(Term { name: "deferred interrupts".into(), time: Nanos::from_nanos(timeout), source }))
 }
 
-/// The longest exit latency of an idle state that a critical CPU may enter.
+/// The longest exit latency among the idle states that critical CPUs may enter. `None` if they enter none.
 fn idle_exit(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
     if facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll")) {
         return Ok(None);
@@ -167,8 +168,8 @@ fn varies(cpu: &&Cpu) -> bool {
     range.scaling_min.get().zip(range.scaling_max.get()).is_some_and(|(min, max)| min < max)
 }
 
-/// The time for which a core stops when its frequency changes. `None` if the processor does not stop for a change, or
-/// if the frequency is fixed.
+/// How long a frequency change stops a core. `None` if the processor does not stop for a change, or if the frequency is
+/// fixed.
 fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
     let generation = match &facts.cpus.generation {
         // A processor model that Apus does not know.
@@ -202,8 +203,8 @@ fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip
     }
 }
 
-/// The time for scheduling the thread that handles an interrupt. Such a thread exists on a real-time kernel, and with
-/// threaded NAPI.
+/// The time until the thread that handles an interrupt is scheduled. Such a thread exists on a real-time kernel and
+/// with threaded NAPI. `None` if there is no such thread.
 fn thread(facts: &Facts, link: &Link) -> Result<Option<Term>, Skip> {
     let threaded = link.threaded.get() == Some(true);
     let term =
@@ -214,7 +215,7 @@ fn thread(facts: &Facts, link: &Link) -> Result<Option<Term>, Skip> {
     }
 }
 
-/// The time of a system management interrupt. `None` if none occurred.
+/// The time that a system management interrupt takes. `None` if none occurred.
 fn smi(facts: &Facts) -> Result<Option<Term>, Skip> {
     // A counter that was not read is not an unknown part; the rule smi.count reports it.
     let Some(counts) = facts.interval.value().and_then(|interval| interval.change.smis.value()) else {

@@ -189,8 +189,8 @@ pub(crate) fn softnet(text: &str) -> Result<BTreeMap<u32, Softnet>, String> {
     text.lines().filter(|line| !line.trim().is_empty()).enumerate().map(line).collect()
 }
 
-/// Reads `/proc/net/snmp` and `/proc/net/netstat`. They consist of pairs of lines: one with names (`Udp: InDatagrams
-/// NoPorts …`), one with values (`Udp: 12 0 …`).
+/// Reads `/proc/net/snmp` and `/proc/net/netstat`. They consist of pairs of lines: one with names
+/// (`Udp: InDatagrams NoPorts …`), one with values (`Udp: 12 0 …`).
 fn snmp(root: &Root, place: &str) -> Fact<BTreeMap<String, u64>> {
     let first = root.text(&format!("{place}proc/net/snmp"));
     let second = root.text(&format!("{place}proc/net/netstat"));

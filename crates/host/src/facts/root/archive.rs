@@ -71,8 +71,8 @@ pub(super) struct Unpacked {
     pub cut_short: bool,
 }
 
-/// Reads an archive, compressed or not. Entries that are too long, lead outside the archive, or exceed the maximum
-/// number are left out with a note. If the archive ends too early, returns the entries before its end.
+/// Reads an archive, compressed or not. Files that are too long and entries that lead outside the archive are left out
+/// with a note. If the archive ends too early or exceeds another limit, returns the entries before that point.
 pub(super) fn unpack(file: File) -> Result<Unpacked, String> {
     unpack_within(file, Limits::USUAL)
 }

@@ -4,10 +4,10 @@
 //! `struct ethtool_coalesce` of include/uapi/linux/ethtool.h.
 //!
 //! **Traps.** A driver may accept a value and ignore it (amzn-drivers, issues 159 and 290): only the interrupt rate
-//! shows the value in force. In ixgbe and igb, `rx-usecs` 1 means "dynamic" (scylladb, issue 1974). Setting `rx-usecs`
-//! may turn `adaptive-rx` off, and a reset of the device may lose all of these settings. In e1000e with MSI-X, the next
-//! interrupt can write an interval that the driver's dynamic mode computed earlier to the register, and so overwrite a
-//! value set in the meantime (Linux, drivers/net/ethernet/intel/e1000e/netdev.c, `set_itr`).
+//! shows which value is in force. In ixgbe and igb, `rx-usecs` 1 means "dynamic" (scylladb, issue 1974). Setting
+//! `rx-usecs` may turn `adaptive-rx` off, and a reset of the device may lose all of these settings. In e1000e with
+//! MSI-X, a value can be overwritten by the next interrupt, with an interval that the driver's dynamic mode computed
+//! earlier (Linux, drivers/net/ethernet/intel/e1000e/netdev.c, `set_itr`).
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,8 @@ pub struct Coalesce {
     pub interface: String,
 }
 
-/// Coalescing of one queue, if the driver supports that. The fields are those of `struct ethtool_coalesce`.
+/// Coalescing of one queue, if the driver supports it for single queues. The fields are those of
+/// `struct ethtool_coalesce`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CoalesceQueue {
@@ -48,7 +49,7 @@ impl CoalesceQueue {
     }
 }
 
-/// Returns an error for values that would keep the device from interrupting at all.
+/// Returns an error for values with which the device would never interrupt.
 fn check_wanted(what: &str, value: &Value) -> Result<(), Error> {
     for side in ["rx", "tx"] {
         let zero = |field: &str| value.field(&format!("{side}-{field}")) == Some("0");
@@ -64,12 +65,13 @@ fn check_wanted(what: &str, value: &Value) -> Result<(), Error> {
 
 const WHAT: &str = "coalescing";
 
-/// The timer, the frame count and the adaptive switch of one direction act together.
+/// The group of a field, `rx` or `tx`: the timer, the frame count and the adaptive switch of one direction act
+/// together.
 fn group(field: &str) -> Option<&'static str> {
     ["rx", "tx"].into_iter().find(|side| field.split('-').any(|part| part == *side))
 }
 
-/// The value without the intervals that the driver changes while moderation is adaptive.
+/// The value without the fields that the driver changes by itself while adaptive moderation is on.
 fn steady(value: Value) -> Value {
     let Value::Fields(mut fields) = value else { return value };
     for side in ["rx", "tx"] {
@@ -99,12 +101,12 @@ impl Setting for Coalesce {
         check::<Coalescing>(access, &self.interface, WHAT, value)
     }
 
-    /// Only the format is checked, because a driver may show zeroes for fields that it does not support.
+    /// Checks only the format, because a driver may show zeroes for fields that it does not support.
     fn check_back(&self, _: &Access, before: &Value) -> Result<(), Error> {
         parse::<Coalescing>(&self.label(), before, Coalescing::FIELDS, "").map(|_| ())
     }
 
-    /// The kernel shows a field that the driver does not declare only when it is not zero.
+    /// Zero, because the kernel shows a field that the driver does not declare only if it is not zero.
     fn unshown(&self, _: &str) -> Option<&'static str> {
         Some("0")
     }

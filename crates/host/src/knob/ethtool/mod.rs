@@ -17,7 +17,7 @@ pub use switches::{Features, PrivateFlags, is_offload};
 /// Ring parameters of the interface. The fields have the names of ethtool-netlink: `rx`, `tx`, `rx-mini`, `rx-jumbo`,
 /// `rx-buf-len`, `tcp-data-split`, `cqe-size`, `tx-push`, `rx-push`, `tx-push-buf-len`, `hds-thresh`.
 ///
-/// For a change, most drivers stop and restart the interface: frames are lost, and other settings may be reset.
+/// To change them, most drivers stop and restart the interface: frames are lost, and other settings may be reset.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Rings {
@@ -25,7 +25,7 @@ pub struct Rings {
     pub interface: String,
 }
 
-/// Numbers of queues of an interface: fields `rx`, `tx`, `other`, `combined`.
+/// The numbers of queues of an interface, by type: fields `rx`, `tx`, `other`, `combined`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Channels {
@@ -33,7 +33,7 @@ pub struct Channels {
     pub interface: String,
 }
 
-/// Ethernet flow control (IEEE 802.3, Annex 31B): fields `autoneg`, `rx`, `tx`, 0 or 1.
+/// Ethernet flow control (IEEE 802.3, Annex 31B): fields `autoneg`, `rx` and `tx`, each 0 or 1.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Pause {
@@ -41,7 +41,7 @@ pub struct Pause {
     pub interface: String,
 }
 
-/// The fields of a group that have a value. `None` if no field has one.
+/// The fields of a group that have a value. `None` if no field has a value.
 pub(super) fn shown<G: Numbers>(group: &G, fields: &[Field]) -> Option<Value> {
     let known: Vec<_> = fields.iter().filter_map(|field| Some((field.name, group.get(field)?))).collect();
     (!known.is_empty()).then(|| Value::fields(known))
@@ -66,15 +66,15 @@ pub(super) fn parse<G: Numbers>(what: &str, value: &Value, fields: &[Field], uni
     Ok(group)
 }
 
-/// Reads a group of an interface. `None` if the interface does not exist, or if the driver does not support the group
-/// or any of its fields.
+/// Reads a group of fields of an interface. `None` if the interface does not exist, or if the driver does not support
+/// the group or any of its fields.
 fn read<G: EthtoolGroup>(access: &Access, interface: &str, what: &str) -> Result<Option<Value>, Error> {
     let group = ask(access, interface, what, |client, interface| client.get::<G>(interface))?;
     Ok(group.and_then(|group| shown(&group, G::FIELDS)))
 }
 
-/// Sends the fields of the value, except those that are 0 because the driver does not support them. The kernel rejects
-/// a whole request if the driver does not declare one of the fields, whatever the field's value
+/// Writes the fields of the value. Fields that are 0 and not supported by the driver are left out, because the kernel
+/// rejects the whole request if the driver does not declare one of its fields, even if that field is 0
 /// (net/ethtool/coalesce.c, `ethnl_set_coalesce_validate`), or if the kernel does not know one.
 fn write<G: EthtoolGroup>(access: &Access, interface: &str, what: &str, value: &Value) -> Result<(), Error> {
     let wanted: G = parse(&format!("{what} of {interface}"), value, G::FIELDS, "")?;
@@ -126,7 +126,7 @@ fn check<G: EthtoolGroup>(access: &Access, interface: &str, what: &str, value: &
     Ok(())
 }
 
-/// The name of an interface's driver. `None` if there is no such interface, or if it reports no driver.
+/// The name of an interface's driver. `None` if there is no such interface, or if the interface reports no driver.
 pub fn driver_of(access: &Access, interface: &str) -> Result<Option<String>, Error> {
     Ok(ask(access, interface, "driver", |client, interface| client.driver(interface))?.map(|driver| driver.name))
 }
@@ -150,7 +150,7 @@ pub(super) fn ask<T>(
     }
 }
 
-/// Changes an interface.
+/// Carries out a change of an interface, after announcing it to the gate.
 pub(super) fn change(
     access: &Access,
     operation: &'static str,
@@ -167,7 +167,7 @@ pub(super) fn index(access: &Access, interface: &str) -> Option<u32> {
     access.nic(|client| client.interface(interface)).ok().map(|interface| interface.index())
 }
 
-/// Identifies the interface by its index: an interface that is removed and created again gets a new one.
+/// Identifies the interface by its index: an interface that is removed and created again gets a new index.
 pub(super) fn identity(access: &Access, interface: &str) -> Option<String> {
     if access.is_live() { index(access, interface).map(|index| format!("ifindex {index}")) } else { None }
 }
@@ -194,7 +194,7 @@ macro_rules! groups {
             fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
                 check::<nic::$kind>(access, &self.interface, $what, value)
             }
-            /// A field that is not shown counts as 0.
+            /// Zero: a field that the driver does not show counts as 0.
             fn unshown(&self, _: &str) -> Option<&'static str> {
                 Some("0")
             }

@@ -1,7 +1,7 @@
 //! Offloads and private flags, which are on or off.
 //!
 //! Source: kernel documentation, networking/ethtool-netlink, "FEATURES_GET", "PRIVFLAGS_GET";
-//! networking/netdev-features for wanted and active features.
+//! networking/netdev-features, about wanted and active features.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +9,8 @@ use super::{ask, change};
 use crate::knob::{Access, Error, Setting, Value};
 use crate::nic::Feature;
 
-/// Offloads of a device by the kernel's names (`rx-gro`, `tx-tcp-segmentation`, as `ethtool -k` shows them indented):
-/// `on`, `off`, or for example `off (wanted on)` while another setting overrides the requested state.
+/// Offloads of a device, by the names that the kernel uses and `ethtool -k` prints, such as `rx-gro`. Values are `on`,
+/// `off`, or for example `off (wanted on)` while another setting overrides the requested state.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Features {
@@ -26,7 +26,7 @@ pub struct PrivateFlags {
     pub interface: String,
 }
 
-/// The short names of ethtool(8), each with the kernel names that it stands for; `*` matches any text (ethtool.c,
+/// The short names of ethtool(8) with the kernel names for which they stand; `*` matches any string (ethtool.c,
 /// `off_flag_def`).
 const ALIASES: [(&str, &str); 12] = [
     ("gro", "rx-gro"),
@@ -43,7 +43,7 @@ const ALIASES: [(&str, &str); 12] = [
     ("rxhash", "rx-hashing"),
 ];
 
-/// Whether `name` selects this kernel name of an offload: directly, or as a short name of ethtool(8) such as `tx`.
+/// Whether `name` means the offload `kernel_name`: it is the same name, or a short name of ethtool(8) such as `tx`.
 pub fn is_offload(name: &str, kernel_name: &str) -> bool {
     let meant = ALIASES.iter().find(|(short, _)| *short == name).map_or(name, |(_, meant)| *meant);
     match meant.split_once('*') {
@@ -60,8 +60,8 @@ impl Features {
         Self { interface: interface.into() }
     }
 
-    /// Replaces each short name of ethtool(8) by the kernel names that it stands for and that the driver can switch.
-    /// Unknown names do not change.
+    /// Replaces each short name of ethtool(8) by the kernel names for which it stands, as far as the driver can switch
+    /// them. Unknown names do not change.
     pub fn meant(&self, access: &Access, wanted: Value) -> Result<Value, Error> {
         let (Some(fields), Some(Value::Fields(now))) = (wanted.as_fields(), self.read(access)?) else {
             return Ok(wanted);
@@ -83,7 +83,7 @@ impl PrivateFlags {
 }
 
 /// The requested state of a switch: true for `on` and `off (wanted on)`, false for `off` and `on (wanted off)`. `None`
-/// for other texts.
+/// for other strings.
 fn wish(text: &str) -> Option<bool> {
     match text {
         "on" | "off (wanted on)" => Some(true),
@@ -147,7 +147,7 @@ impl Setting for Features {
         Ok(())
     }
 
-    /// Compares the texts exactly: `off (wanted on)` is not `on`.
+    /// Compares the strings exactly: `off (wanted on)` is not `on`.
     fn same(&self, _: Option<&str>, a: &str, b: &str) -> bool {
         a == b
     }

@@ -1,4 +1,4 @@
-//! The CPUs and the scheduling class of threads.
+//! The CPUs on which threads may run, and their scheduling class.
 //!
 //! Source: sched(7), sched_setattr(2), sched_setaffinity(2).
 
@@ -27,10 +27,10 @@ pub struct Thread {
 
 /// The CPUs on which a thread may run, as a list.
 ///
-/// Some kernel threads are bound to their CPU (`PF_NO_SETAFFINITY`); the kernel rejects a change.
+/// Some kernel threads are bound to their CPU (`PF_NO_SETAFFINITY`); the kernel rejects changes of their CPUs.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 pub struct ThreadAffinity {
-    /// The thread.
+    /// The thread that may run on these CPUs.
     #[serde(flatten)]
     pub thread: Thread,
 }
@@ -39,12 +39,12 @@ pub struct ThreadAffinity {
 /// RUNTIME/DEADLINE/PERIOD` (ns), followed by ` reset-on-fork` if that flag is set.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 pub struct ThreadClass {
-    /// The thread.
+    /// The thread that has this scheduling class.
     #[serde(flatten)]
     pub thread: Thread,
 }
 
-/// When process `pid` started, in clock ticks after boot. `None` if there is no such process, or only a zombie.
+/// When process `pid` started, in clock ticks after boot. `None` if no such process runs; a zombie does not count.
 pub fn process_started(access: &Access, pid: u32) -> Result<Option<u64>, Error> {
     let stat = access.read(&format!("/proc/{pid}/stat"))?;
     let stat = stat.as_deref().and_then(Stat::parse);
@@ -52,9 +52,9 @@ pub fn process_started(access: &Access, pid: u32) -> Result<Option<u64>, Error> 
     Ok(stat.filter(|stat| !stat.ended || stat.threads > 1).map(|stat| stat.started))
 }
 
-/// All threads that may not run on every online CPU and that can be moved. Empty below another root.
+/// All threads that may be moved but may not run on every online CPU. Empty if the machine is not the running one.
 pub(super) fn pinned(access: &Access) -> Result<Vec<Thread>, Error> {
-    /// include/linux/sched.h, `PF_NO_SETAFFINITY`: bound to its CPU by the kernel.
+    /// Flag of threads that the kernel binds to their CPU (include/linux/sched.h, `PF_NO_SETAFFINITY`).
     const NO_SETAFFINITY: u64 = 0x0400_0000;
     if !access.is_live() {
         return Ok(Vec::new());
@@ -72,7 +72,7 @@ pub(super) fn pinned(access: &Access) -> Result<Vec<Thread>, Error> {
     Ok(found)
 }
 
-/// The threads of all processes whose name begins with `prefix`.
+/// All threads whose name begins with `prefix`.
 pub fn threads(access: &Access, prefix: &str) -> Result<Vec<Thread>, Error> {
     threads_if(access, |stat| !stat.ended && stat.name.starts_with(prefix))
 }
@@ -93,11 +93,11 @@ fn threads_if(access: &Access, which: impl Fn(&Stat) -> bool) -> Result<Vec<Thre
     Ok(found)
 }
 
-/// The content of /proc/PID/stat (proc_pid_stat(5)).
+/// The contents of /proc/PID/stat (proc_pid_stat(5)).
 #[derive(PartialEq, Eq, Debug)]
 struct Stat {
     name: String,
-    /// Whether the process is a zombie or dead: states Z and X.
+    /// Whether the thread is a zombie or dead (state Z or X).
     ended: bool,
     flags: u64,
     threads: u64,
@@ -105,7 +105,8 @@ struct Stat {
 }
 
 impl Stat {
-    /// The name is in parentheses and may contain anything. The state, field 3, is the first field after it.
+    /// Parses the file. The thread's name is in parentheses and may contain any characters. The first field after the
+    /// name is the state (field 3).
     fn parse(stat: &str) -> Option<Self> {
         let (before, after) = stat.rsplit_once(')')?;
         let name = before.split_once('(')?.1.to_owned();
@@ -117,14 +118,14 @@ impl Stat {
 }
 
 impl Thread {
-    /// The thread with number `tid`. `None` if there is none, or only a zombie.
+    /// The thread with number `tid`. `None` if there is no such thread, or if it is a zombie.
     pub fn find(access: &Access, tid: u32) -> Result<Option<Self>, Error> {
         let stat = access.read(&format!("/proc/{tid}/stat"))?;
         let stat = stat.as_deref().and_then(Stat::parse).filter(|stat| !stat.ended);
         Ok(stat.map(|stat| Self { tid, started: stat.started, name: stat.name }))
     }
 
-    /// Whether the thread still exists. Settings of threads exist only on the running machine.
+    /// Whether the thread still exists. Always false if the machine is not the running one.
     fn lives(&self, access: &Access) -> Result<bool, Error> {
         Ok(access.is_live() && Self::find(access, self.tid)?.is_some_and(|now| now.started == self.started))
     }
@@ -192,7 +193,7 @@ struct Class {
     reset_on_fork: bool,
 }
 
-/// Policy numbers of include/uapi/linux/sched.h.
+/// Names of the scheduling policies with their numbers (include/uapi/linux/sched.h).
 const POLICIES: [(&str, u32); 6] = [("other", 0), ("fifo", 1), ("rr", 2), ("batch", 3), ("idle", 5), ("deadline", 6)];
 
 impl Class {

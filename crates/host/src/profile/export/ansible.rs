@@ -1,4 +1,4 @@
-//! A playbook for Ansible that needs only modules of ansible-core.
+//! Exports a plan as a playbook for Ansible, which needs only modules of ansible-core.
 //!
 //! Source: Ansible documentation, modules ansible.builtin.shell, copy, stat and command; "Unsafe or raw strings".
 
@@ -11,7 +11,7 @@ use crate::knob::{Access, BootFragment, Error, Setting as _};
 use crate::profile::Resolved;
 use crate::transaction::OnRefusal;
 
-/// Ansible does not interpret `{{ }}` in a text with this tag as a template (Ansible documentation, "Unsafe or raw
+/// Tag of a string in which Ansible does not treat `{{ }}` as a template (Ansible documentation, "Unsafe or raw
 /// strings").
 const TAG: &str = "!unsafe";
 
@@ -54,7 +54,7 @@ pub(super) fn export(resolved: &Resolved, access: &Access, summary: &str) -> Res
     Ok(out)
 }
 
-/// A task that makes a change only if it is needed, and reports whether it did.
+/// A task that makes a change only if it is needed, and reports whether it made the change.
 fn task(label: &str, command: &Command, on_refusal: OnRefusal) -> String {
     use super::shell::quoted as word;
     let Command { subject, show, set, wanted } = command;
@@ -87,7 +87,7 @@ fn boot(arguments: &str) -> String {
     )
 }
 
-/// A name without the characters that begin a template expression of Jinja.
+/// A name in which no characters begin a Jinja expression.
 fn plain(text: &str) -> String {
     text.replace("{{", "{ {").replace("{%", "{ %").replace("{#", "{ #")
 }

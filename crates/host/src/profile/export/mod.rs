@@ -1,6 +1,6 @@
-//! Exports a plan for other configuration tools, for hosts that are managed with such a tool.
+//! Exports a plan for hosts that are managed with another configuration tool.
 //!
-//! Settings that a tool cannot express are listed, never omitted silently.
+//! Settings that the tool cannot express are listed, never silently omitted.
 
 mod ansible;
 mod openshift;
@@ -19,7 +19,7 @@ units::named! {
     pub enum Format {
         /// A profile for tuned(8).
         Tuned = "tuned",
-        /// A file for sysctl.d(5), and a systemd unit for the other settings.
+        /// A file for sysctl.d(5), and a systemd unit for all other settings.
         Systemd = "systemd",
         /// Arguments for the kernel's command line.
         Cmdline = "cmdline",
@@ -48,7 +48,7 @@ pub struct ExportedFile {
     pub name: String,
     /// Path at which to install the file on the host.
     pub place: String,
-    /// The content of the file.
+    /// The contents of the file.
     pub text: String,
 }
 
@@ -95,8 +95,8 @@ fn cmdline(resolved: &Resolved) -> Export {
     Export { files: vec![ExportedFile { name: "cmdline".into(), place, text }], left_out }
 }
 
-/// Makes one line for a comment, a title or a value in every format: without control characters, and without a
-/// backslash at the end, which would continue the line in some formats.
+/// Joins a summary into one line that every format accepts as a comment, title or value. Removes control characters,
+/// and backslashes at the end, which would continue the line in some formats.
 fn one_line(text: &str) -> String {
     let text: String =
         text.chars().map(|c| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') { ' ' } else { c }).collect();
@@ -104,7 +104,7 @@ fn one_line(text: &str) -> String {
     words.join(" ").trim_end_matches(['\\', ' ']).to_owned()
 }
 
-/// Makes a name for files and objects: keeps only letters, digits, `.`, `_` and `-`.
+/// Makes a name for files and objects. Characters other than letters, digits, `.`, `_` and `-` become `-`.
 fn slug(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
     let slug: String = name.chars().map(plain).collect();
@@ -112,7 +112,7 @@ fn slug(name: &str) -> String {
     if slug.is_empty() { "profile".into() } else { slug.to_owned() }
 }
 
-/// Quotes a text for YAML with double quotes (YAML 1.2, 7.3.1).
+/// Puts a string in double quotes for YAML (YAML 1.2, 7.3.1).
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! A PerformanceProfile of OpenShift's node tuning operator (`performance.openshift.io/v2`).
+//! Exports a plan as a PerformanceProfile of OpenShift's node tuning operator (`performance.openshift.io/v2`).
 //!
 //! Source: openshift/cluster-node-tuning-operator, docs/performanceprofile/performance_profile.md; `balanceIsolated`,
 //! true by default, decides between `isolcpus=managed_irq,LIST` and `isolcpus=domain,managed_irq,LIST`
@@ -11,7 +11,7 @@ use super::{Export, ExportedFile, quoted};
 use crate::knob::{AnySetting, Setting as _};
 use crate::profile::Resolved;
 
-/// Arguments that the operator itself sets from `spec.cpu`.
+/// Names of the kernel arguments that the operator itself sets from `spec.cpu`.
 const ITS_OWN: [&str; 6] = ["isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity", "skew_tick", "tuned.non_isolcpus"];
 
 pub(super) fn export(resolved: &Resolved, summary: &str) -> Export {

@@ -1,21 +1,21 @@
-//! A step as a shell command, for tools that run commands.
+//! Converts a step into a shell command, for tools that run commands.
 
 use super::steps::Step;
 
-/// A step in the form that a shell needs.
+/// A step as shell commands.
 pub(super) struct Command {
     /// Path that must exist for the step to apply to this machine: a file, or an interface's folder.
     pub(super) subject: String,
-    /// A command that prints the present state.
+    /// A command that prints the current state.
     pub(super) show: String,
-    /// A command that makes the setting.
+    /// A command that carries out the step.
     pub(super) set: String,
-    /// The text that `show` prints if the step has nothing to do. `None` if only the setting's effect shows this.
+    /// What `show` prints if the step has nothing to do. `None` if the output of `show` does not tell.
     pub(super) wanted: Option<String>,
 }
 
 impl Command {
-    /// The command that makes a step. `None` if no command can make it.
+    /// The command that carries out a step. `None` if no command can do so.
     pub(super) fn of(step: &Step) -> Option<Self> {
         let file = |path: &str, text: &str| Self {
             subject: path.into(),
@@ -46,7 +46,7 @@ impl Command {
     }
 }
 
-/// Quotes any text as one word for the shell (POSIX, Shell Command Language, 2.2.2).
+/// Quotes any string as one word for the shell (POSIX, Shell Command Language, 2.2.2).
 pub(super) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,+@".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

@@ -1,42 +1,42 @@
-//! Changes a setting without Apus: by writing a file, or by running a command.
+//! Determines how to change a setting without Apus: by writing a file, or by running a command.
 
 use crate::knob::{Access, AnySetting, Error, Setting, Value};
 
 /// A step that another tool can carry out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// A kernel parameter is set.
+    /// Sets a kernel parameter.
     Sysctl {
-        /// Name of the setting.
+        /// Dotted name of the kernel parameter.
         name: String,
         /// Value to set.
         value: String,
-        /// Path of the file.
+        /// Path of the parameter's file below /proc/sys.
         path: String,
     },
-    /// A file is written.
+    /// Writes a file.
     Write {
         /// Path of the file.
         path: String,
-        /// The text to write.
+        /// The string to write.
         text: String,
     },
-    /// A command is run for an interface.
+    /// Runs a command for an interface.
     Run {
         /// The command with its arguments.
         words: Vec<String>,
-        /// The command that shows the current value of what `words` sets.
+        /// The command that shows the current value of the setting that `words` changes.
         show: Vec<String>,
-        /// The interface.
+        /// Name of the interface.
         interface: String,
     },
-    /// A folder is created.
+    /// Creates the folder with this path.
     Folder(String),
-    /// Arguments are added to the kernel's command line.
+    /// Adds these arguments to the kernel's command line.
     Arguments(String),
-    /// An exit latency in microseconds is requested. A process must hold the request.
+    /// Requests this exit latency, in microseconds. A process must hold the request.
     Latency(String),
-    /// The setting cannot be changed without Apus; the text gives the reason.
+    /// The setting cannot be changed without Apus. The string says why.
     None(&'static str),
 }
 
@@ -55,7 +55,7 @@ impl Step {
     }
 }
 
-/// The steps that give `setting` the value `wanted`, in this order.
+/// The steps that give `setting` the value `wanted`, in the order in which to carry them out.
 pub(super) fn steps(access: &Access, setting: &AnySetting, wanted: &Value) -> Result<Vec<Step>, Error> {
     let text = || wanted.as_text().unwrap_or_default().to_owned();
     Ok(match setting {
@@ -103,7 +103,7 @@ pub(super) fn steps(access: &Access, setting: &AnySetting, wanted: &Value) -> Re
     })
 }
 
-/// The words that ethtool(8) uses for fields of netlink.
+/// The name that ethtool(8) uses for a netlink field.
 fn word(option: &str, field: &str) -> String {
     match (option, field) {
         ("-C" | "--coalesce", "rx-max-frames") => "rx-frames".into(),
@@ -114,7 +114,7 @@ fn word(option: &str, field: &str) -> String {
     }
 }
 
-/// A command of ethtool(8). The interface follows the first option.
+/// A step that runs ethtool(8). In the command, the interface follows the first option.
 fn ethtool(set: &[&str], show: &[&str], interface: &str, wanted: &Value) -> Step {
     let line = |options: &[&str]| {
         let (first, others) = options.split_first().expect("there is an option");
@@ -139,7 +139,7 @@ fn ethtool(set: &[&str], show: &[&str], interface: &str, wanted: &Value) -> Step
     Step::Run { words, show: line(show), interface: interface.into() }
 }
 
-/// Fields of coalescing that ethtool(8) accepts as on and off.
+/// Whether a coalescing field is one that ethtool(8) writes as `on` and `off`.
 fn is_switch(field: &str) -> bool {
     field.starts_with("adaptive-") || field.starts_with("cqe-mode-")
 }

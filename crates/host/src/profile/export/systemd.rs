@@ -1,7 +1,7 @@
-//! A file for sysctl.d(5), and a unit (systemd.service(5)) that changes the other settings at boot.
+//! Exports a plan as a file for sysctl.d(5), and a unit (systemd.service(5)) that changes all other settings at boot.
 //!
-//! Each line of the unit changes one setting, or reports that the machine does not have it. A refused setting does not
-//! stop the unit: it is recorded, and the last line makes the unit fail with a list of all refused settings.
+//! Each line of the unit changes one setting, or reports that the machine does not have it. A rejected setting does not
+//! stop the unit: it is recorded, and the last line makes the unit fail with a list of all rejected settings.
 
 use std::fmt::Write as _;
 
@@ -78,8 +78,8 @@ pub(crate) fn word(text: &str) -> String {
     escaped + "\""
 }
 
-/// The value of a key (systemd.syntax(7)), in one line: `%` begins a specifier, and a backslash at the end of a line
-/// continues it.
+/// Converts a string into the value of a key (systemd.syntax(7)). It must be one line without a specifier, which begins
+/// with `%`, and without a backslash at its end, which would continue the line.
 pub(crate) fn value(text: &str) -> String {
     one_line(text).replace('%', "%%").replace('\\', "/")
 }

@@ -133,7 +133,7 @@ fn the_others_get_theirs() {
     assert!(object.left_out.iter().any(|left| left.contains("interrupt 24")), "{:?}", object.left_out);
 }
 
-/// A hostile or careless summary must not begin a new line, section, template, specifier or comment.
+/// No summary, hostile or careless, may begin a new line, section, template, specifier or comment.
 #[test]
 fn a_summary_is_text_in_every_format() {
     for format in Format::ALL {

@@ -1,9 +1,10 @@
-//! A profile for tuned: `/etc/tuned/NAME/tuned.conf`. The same profile is also used in a Tuned object.
+//! Exports a plan as a profile for tuned: `/etc/tuned/NAME/tuned.conf`. A Tuned object of OpenShift contains the same
+//! profile.
 //!
 //! Source: tuned-profiles(7), tuned.conf(5), and the plugins of redhat-performance/tuned 2.20 and 2.28: sysctl, sysfs,
-//! cpu, net, irqbalance, bootloader, script. The plugin sysfs writes only below /sys. A `#` after a blank begins a
-//! comment, and `${` begins an expansion (profiles/loader.py, profiles/variables.py), so settings that contain one of
-//! these go into the script.
+//! cpu, net, irqbalance, bootloader, script. The plugin sysfs writes only below /sys. A `#` after a space begins a
+//! comment, and `${` begins an expansion (profiles/loader.py, profiles/variables.py), so settings that contain a `#` or
+//! `$` go into the script.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,14 +15,14 @@ use super::{Export, ExportedFile};
 use crate::knob::{Access, AnySetting, Error, Setting as _};
 use crate::profile::Resolved;
 
-/// The parts of a profile.
+/// The parts of a tuned profile.
 #[derive(Default)]
 pub(super) struct Parts {
-    /// Sections, with their lines.
+    /// The lines of each section, by the section's name.
     sections: BTreeMap<String, String>,
-    /// Steps that no plugin can carry out: the label of the setting, and the command.
+    /// Settings that no plugin can change: the label of the setting, and the step with its command.
     pub(super) commands: Vec<(String, Step, Command)>,
-    /// Settings that cannot be expressed.
+    /// Settings that a tuned profile cannot express, each with the reason.
     pub(super) left_out: Vec<String>,
 }
 
@@ -93,7 +94,7 @@ impl Parts {
         }
     }
 
-    /// Adds a line if tuned would parse it as intended. Returns false otherwise.
+    /// Adds a line to a section if tuned would parse the line as intended. Returns false otherwise.
     fn line(&mut self, section: &str, key: &str, value: &str) -> bool {
         let trap = |text: &str| text.contains(['#', '$', '\\']) || text.chars().any(char::is_control);
         if trap(key) || trap(value) || key.contains(['=', ' ']) || value.trim() != value || value.is_empty() {
@@ -104,7 +105,7 @@ impl Parts {
         true
     }
 
-    /// The text of tuned.conf, without the script.
+    /// The contents of tuned.conf, without the script.
     pub(super) fn conf(&self, summary: &str, include: Option<&str>) -> String {
         let summary = summary.replace(['$', '#'], "");
         let mut text = format!("# Written by apus tune export.\n[main]\nsummary={}\n", summary.trim());
@@ -118,8 +119,8 @@ impl Parts {
     }
 }
 
-/// Features that `ethtool -k` does not show by the kernel's name (ethtool(8), ethtool.c, `off_flag_def`), with the
-/// names in ethtool and in tuned.
+/// Features that `ethtool -k` does not show under the kernel's name (ethtool(8), ethtool.c, `off_flag_def`): the
+/// kernel's name, the name in ethtool's output, and the name in tuned.
 const SHOWN: [(&str, &str, &str); 8] = [
     ("rx-gro", "generic-receive-offload", "gro"),
     ("rx-lro", "large-receive-offload", "lro"),
@@ -131,7 +132,7 @@ const SHOWN: [(&str, &str, &str); 8] = [
     ("tx-vlan-hw-insert", "tx-vlan-offload", "txvlan"),
 ];
 
-/// Commands that save features, and those that restore them.
+/// Shell commands that save features, and shell commands that restore them.
 fn features(n: usize, interface: &str, words: &[String]) -> (String, String) {
     let (mut save, mut restore) = (String::new(), String::new());
     let there = quoted(&format!("/sys/class/net/{interface}"));
@@ -149,8 +150,8 @@ fn features(n: usize, interface: &str, words: &[String]) -> (String, String) {
     (save, restore)
 }
 
-/// The script. tuned's own functions save and restore files and features. tuned has no functions for the other settings
-/// of ethtool.
+/// The script for settings that no plugin can change. Functions of tuned save and restore files; the script itself
+/// saves and restores features. Other settings that ethtool changes are not restored.
 fn script(commands: &[(String, Step, Command)]) -> String {
     let (mut start, mut stop, mut verify) = (String::new(), String::new(), String::new());
     for (n, (label, step, Command { subject, set, show, wanted })) in commands.iter().enumerate() {
@@ -187,7 +188,8 @@ fn script(commands: &[(String, Step, Command)]) -> String {
     )
 }
 
-/// The settings for which the plugin net has an option (plugins/plugin_net.py): the option, and its parameters.
+/// The option of the plugin net that changes a setting, and its parameters (plugins/plugin_net.py). `None` if the
+/// plugin has no such option.
 fn plugin(setting: &AnySetting, words: &[String]) -> Option<(&'static str, String)> {
     const COALESCE: [&str; 22] = [
         "adaptive-rx",

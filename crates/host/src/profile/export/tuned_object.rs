@@ -1,8 +1,8 @@
-//! A Tuned object of OpenShift's node tuning operator (`tuned.openshift.io/v1`).
+//! Exports a plan as a Tuned object of OpenShift's node tuning operator (`tuned.openshift.io/v1`).
 //!
 //! Source: openshift/cluster-node-tuning-operator, README, "Custom tuning specification". The object contains a tuned
-//! profile as text, but no other files. So settings that need a script are listed as left out. Interrupts, workqueues
-//! and kernel arguments for isolation are set by a PerformanceProfile itself: for these use `--format openshift`.
+//! profile, but no other files, so settings that need a script are listed as left out. A PerformanceProfile sets
+//! interrupts, workqueues and the kernel arguments for isolation by itself: for these, use `--format openshift`.
 
 use super::tuned::Parts;
 use super::{Export, ExportedFile, quoted};

@@ -1,4 +1,4 @@
-//! Resolves the sections about CPUs and the uncore.
+//! Resolves the sections of a profile that concern CPUs and the uncore.
 
 use toml::Spanned;
 use units::{Hertz, Nanos};
@@ -149,7 +149,8 @@ impl Work<'_> {
     }
 }
 
-/// Converts `min`, `max`, `base` or a frequency to kHz. `None` if the machine does not report the value.
+/// Converts `min`, `max`, `base` or a frequency such as `2.1GHz` to kHz. `None` if the machine does not report the
+/// value.
 fn kilohertz(text: &Spanned<String>, hardware: Option<(u64, u64)>, base: Option<u64>) -> Result<Option<u64>, String> {
     Ok(match text.get_ref().as_str() {
         "min" => hardware.map(|(min, _)| min),

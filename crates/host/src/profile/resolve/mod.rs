@@ -1,4 +1,4 @@
-//! Determines the settings that a profile means on one machine.
+//! Determines which settings a profile changes on one machine.
 
 mod cpu;
 mod network;
@@ -16,12 +16,12 @@ use crate::knob::{
 };
 use crate::transaction::{Item, OnRefusal, Plan};
 
-/// The CPUs and interfaces of this machine to which a profile applies. A profile refers to them without naming them.
+/// The CPUs and interfaces to which a profile applies on this machine. The profile itself does not name them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Purpose {
-    /// The CPUs for the application. `None` means those that the kernel has isolated.
+    /// The CPUs for the application. `None` means the CPUs that the kernel has isolated.
     pub isolated: Option<CpuSet>,
-    /// The interfaces that `*` means in the profile. If empty, `*` means all interfaces with a device.
+    /// The interfaces for which `*` stands in the profile. If empty, `*` stands for all interfaces with a device.
     pub interfaces: Vec<String>,
 }
 
@@ -36,15 +36,16 @@ pub struct Resolved {
     pub isolated: CpuSet,
     /// All other online CPUs.
     pub housekeeping: CpuSet,
-    /// Parts of the profile that have no meaning on this machine, with the reason.
+    /// Parts of the profile that do not apply to this machine, with the reason.
     pub notes: Vec<String>,
 }
 
 impl Profile {
-    /// Determines the settings for the machine. Changes nothing.
+    /// Determines the settings that the profile changes on the machine. Changes nothing.
     ///
-    /// If the profile names a setting that the machine does not have, the plan contains it anyway. If the profile means
-    /// all of a kind (CPU policies, interrupts, uncore domains), the plan contains only existing ones.
+    /// If the profile names a single setting that the machine does not have, the plan contains it anyway. If the
+    /// profile refers to all settings of a kind (CPU policies, interrupts, uncore domains), the plan contains only
+    /// existing ones.
     pub fn resolve(&self, access: &Access, purpose: &Purpose) -> Result<Resolved, Error> {
         let of_machine = |e: KnobError| Error { place: self.name.clone(), why: e.to_string() };
         let all = online(access).map_err(of_machine)?;
@@ -77,7 +78,7 @@ pub(super) fn isolated(access: &Access) -> Result<CpuSet, KnobError> {
     list.parse().map_err(|_| KnobError::unreadable(PATH, &list, "a list of CPUs"))
 }
 
-/// A plan that is being made.
+/// The plan that is being made, and the data from which it is made.
 struct Work<'a> {
     access: &'a Access,
     purpose: &'a Purpose,
@@ -86,7 +87,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Checks that the division of the CPUs leaves some for the rest of the machine.
+    /// Checks that the isolated CPUs are online, and that at least one CPU remains for housekeeping.
     fn sound(&self, name: &str) -> Result<(), Error> {
         let Resolved { isolated, housekeeping, .. } = &self.resolved;
         let wrong = |why: String| Err(Error { place: name.to_owned(), why });
@@ -128,7 +129,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Adds a wanted setting. A value that no machine accepts is an error of the profile.
+    /// Adds a setting with its wanted value. If no machine accepts the value, returns an error about the profile.
     fn add<T>(
         &mut self,
         layer: &Layer,
@@ -168,7 +169,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Fills in the machine's lists of CPUs.
+    /// Replaces `{isolated}` and `{housekeeping}` by the machine's CPU lists.
     fn fill(&self, text: &str) -> String {
         let Resolved { isolated, housekeeping, .. } = &self.resolved;
         let text = text.replace("{isolated}", &isolated.to_list());
@@ -192,7 +193,7 @@ impl Work<'_> {
         }
     }
 
-    /// The CPUs that a value names. `None`, with a note, if it names none.
+    /// The CPUs to which a value refers. If there are none, adds a note and returns `None`.
     fn cpus(&mut self, layer: &Layer, text: &Spanned<String>) -> Result<Option<CpuSet>, Error> {
         let cpus = self.select(text.get_ref()).map_err(|why| layer.wrong(text, why))?;
         if cpus.is_empty() {
@@ -311,8 +312,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Plans a partition for the application: with `cpuset.cpus.partition` in version 2, without load balancing in
-    /// version 1.
+    /// Plans a CPU partition for the application: with `cpuset.cpus.partition` in control groups of version 2, or
+    /// without load balancing in version 1.
     fn cpuset(&mut self, layer: &Layer) -> Result<(), Error> {
         let Some(section) = &layer.file.cpuset else { return Ok(()) };
         let name = section.name.get_ref();
@@ -361,7 +362,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Puts all arguments into one fragment.
+    /// Adds all kernel arguments to the plan, as one setting.
     fn arguments(&mut self) {
         if self.resolved.arguments.is_empty() {
             return;
@@ -373,7 +374,7 @@ impl Work<'_> {
     }
 }
 
-/// The first `{NAME}` of a text.
+/// The first `{NAME}` in a string, if the string contains one.
 fn unfilled(text: &str) -> Option<&str> {
     let (start, _) = text.match_indices('{').next()?;
     let end = start + text[start..].find('}')?;
@@ -381,7 +382,7 @@ fn unfilled(text: &str) -> Option<&str> {
     (end > start + 1 && text[start + 1..end].chars().all(plain)).then(|| &text[start..=end])
 }
 
-/// Converts a scalar that may be a time: `200us` becomes 200000 (ns).
+/// Converts a scalar to a string. A time becomes a number of nanoseconds: `200us` becomes `200000`.
 fn nanos_or_plain(scalar: &Scalar) -> String {
     let text = scalar.to_string();
     text.parse::<units::Nanos>().map_or(text, |time| time.as_nanos().to_string())

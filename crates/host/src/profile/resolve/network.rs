@@ -1,4 +1,4 @@
-//! Resolves the sections about interfaces.
+//! Resolves the sections of a profile that concern network interfaces.
 
 use toml::Spanned;
 
@@ -16,7 +16,8 @@ use crate::transaction::OnRefusal;
 const FOLDER: &str = "/sys/class/net";
 
 impl Work<'_> {
-    /// Plans a section for one interface, by its name, or for several, by a pattern or their driver (`driver:ice`).
+    /// Plans the settings of a section. Its `name` selects one interface by name, or several by a pattern or by their
+    /// driver (`driver:ice`).
     pub(super) fn network_section(&mut self, layer: &Layer, name: &str, section: &NetworkSection) -> Result<(), Error> {
         let driver = name.strip_prefix("driver:");
         if driver.is_none() && !pattern::is_pattern(name) {
@@ -42,8 +43,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The interfaces that the user named. If there are none, all interfaces, or all with a device if `with_device` is
-    /// true.
+    /// The interfaces that the user named. If the user named none, all interfaces, or those with a device if
+    /// `with_device` is true.
     fn interfaces(&mut self, layer: &Layer, with_device: bool) -> Result<Vec<String>, Error> {
         if !self.purpose.interfaces.is_empty() {
             return Ok(self.purpose.interfaces.clone());
@@ -62,9 +63,9 @@ impl Work<'_> {
         Ok(found)
     }
 
-    /// `one_of_many` says that the interface was found by a pattern. Settings that its driver does not support are then
-    /// left out with a note, and settings that it refuses are reported. For an interface that was named, both are
-    /// errors.
+    /// Plans the settings of one interface. If `one_of_many` is true, a pattern selected the interface: settings that
+    /// its driver does not support are left out with a note, and settings that the driver rejects are reported.
+    /// Otherwise both are errors.
     fn interface(
         &mut self,
         layer: &Layer,
@@ -114,7 +115,7 @@ impl Work<'_> {
         self.steering(layer, name, section)
     }
 
-    /// Adds a group of fields. For an interface that was found by a pattern, only the fields that its driver supports.
+    /// Adds a group of fields. If a pattern selected the interface, only the fields that its driver supports are added.
     fn group(
         &mut self,
         layer: &Layer,
@@ -167,8 +168,8 @@ impl Work<'_> {
     }
 }
 
-/// Converts a value to the kernel's form, however the profile writes it: for a number field, `off` becomes 0, as
-/// ethtool(8) writes `autoneg off` and netlink writes 0.
+/// Converts a value of the profile to the kernel's form. If `switch` is false, `on` and `off` become 1 and 0: netlink
+/// has numbers where ethtool(8) has, for example, `autoneg off`.
 fn word(value: &Scalar, switch: bool) -> String {
     match (value, switch) {
         (Scalar::Boolean(yes), true) => if *yes { "on" } else { "off" }.into(),

@@ -1,6 +1,6 @@
-//! Patterns for names: `*` is any text, `?` any character, as in a shell.
+//! Patterns for names: `*` stands for any string, and `?` for any character, as in a shell.
 
-/// Whether a name is a pattern for several names.
+/// Whether a string is a pattern and not a name.
 pub(super) fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?'])
 }

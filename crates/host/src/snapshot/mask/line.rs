@@ -1,15 +1,15 @@
-//! Kernel command lines: known parameters keep their values, others lose them.
+//! Masks kernel command lines: known parameters keep their values, other parameters lose them.
 
 use super::{MASK, keeps, scrub};
 
-/// Words that identify nobody, whatever parameter they belong to.
+/// Values that identify nobody, whatever parameter they belong to.
 const SMALL_WORDS: [&str; 17] = [
     "", "auto", "disable", "disabled", "enable", "enabled", "false", "force", "n", "N", "no", "none", "off", "on",
     "true", "y", "yes",
 ];
 
-/// Masks the line word by word, as the kernel splits it (`next_arg`, lib/cmdline.c). The words after `--` belong to
-/// init.
+/// Masks a command line word by word, as the kernel splits it (`next_arg`, lib/cmdline.c). The words after `--`, which
+/// belong to init, are all masked.
 pub fn command_line(line: &str) -> String {
     let mut out = Vec::new();
     for word in words(line) {
@@ -55,7 +55,7 @@ fn parameter(word: &str) -> String {
     }
 }
 
-/// The file name of a kernel image, without its folders.
+/// The file name of a kernel image without its folders; masked if it is not known to be harmless.
 pub fn image(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or_default();
     if is_public(file) { file.to_owned() } else { MASK.to_owned() }
@@ -70,14 +70,13 @@ fn is_small(value: &str) -> bool {
     SMALL_WORDS.contains(&value) || value.len() < 3 && value.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Whether the value consists only of characters that lists, sizes and words have, so that it cannot be a path, an
-/// address or a key.
+/// Whether the value consists only of characters that occur in lists, sizes and words, and contains no address or key.
 pub fn is_public(value: &str) -> bool {
     let plain = |c: u8| c.is_ascii_alphanumeric() || b"_,.:;+*()!^%@$#-=".contains(&c);
     value.bytes().all(plain) && value.split([',', ';', '=']).all(|part| scrub::prose(part) == part)
 }
 
-/// Whether the text is the name of a parameter, and not another text before a `=`: `c2VjcmV0cGFzcw==`, `AKIA…=`.
+/// Whether the string is the name of a parameter. Keys can also end in `=`, such as `c2VjcmV0cGFzcw==` or `AKIA…=`.
 fn is_name(name: &str) -> bool {
     let digits = name.bytes().filter(u8::is_ascii_digit).count();
     let lower = name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || b"_.-:".contains(&c));
@@ -86,7 +85,7 @@ fn is_name(name: &str) -> bool {
     starts && (lower || upper) && digits < 5 && digits < name.len() && name.len() < 48
 }
 
-/// Masks a boot loader's file: keeps its command lines (masked) and the name of the kernel image.
+/// Masks a boot loader's file: keeps only its command lines (masked) and the file name of the kernel image.
 pub fn loader(text: &str) -> String {
     text.lines().filter_map(entry).collect()
 }

@@ -1,7 +1,7 @@
-//! Masks private data. From a text that can contain a secret, only parts that are known to be harmless are kept
-//! (`kept.txt`). The rest is masked, because no list of names of secrets is complete.
+//! Masks private data. Only the parts that are known to be harmless (`kept.txt`) are kept of a file that can contain a
+//! secret. The rest is masked, because no list of secrets could be complete.
 //!
-//! `tools/apus-snapshot.sh` does the same with awk; tests/it/secrets.rs tests both with the same texts.
+//! `tools/apus-snapshot.sh` does the same with awk; tests/it/secrets.rs tests both with the same inputs.
 
 mod line;
 mod printed;
@@ -21,7 +21,7 @@ pub(super) use settings::{
 
 const MASK: &str = "MASKED";
 
-/// The names in `kept.txt`, each with its kind. They mark what is kept.
+/// The entries of `kept.txt`, as kind and name. A snapshot keeps what they name.
 static KEPT: LazyLock<BTreeSet<(&str, &str)>> = LazyLock::new(|| {
     let lines = include_str!("../kept.txt").lines().filter(|line| !line.starts_with('#'));
     let of_line = |line: &'static str| {
@@ -32,13 +32,13 @@ static KEPT: LazyLock<BTreeSet<(&str, &str)>> = LazyLock::new(|| {
     lines.flat_map(of_line).collect()
 });
 
-/// Whether the name is known to be harmless.
+/// Whether `kept.txt` has a name of this kind, so that it is known to be harmless.
 fn keeps(kind: &str, name: &str) -> bool {
     KEPT.contains(&(kind, name))
 }
 
-/// Whether a snapshot keeps the value of this kernel parameter, or the word itself if it has no value. Dashes and
-/// underscores are equal.
+/// Whether a snapshot keeps the value of this kernel parameter, or the parameter itself if it has no value. In the
+/// name, dashes and underscores are equal.
 pub fn keeps_parameter(name: &str) -> bool {
     let name = name.replace('-', "_");
     keeps("parameter", &name) || keeps("flag", &name)

@@ -1,12 +1,12 @@
-//! Masks a recording that another tool made, whose entries may differ from the files of a host. An entry is kept only
-//! if a reader of Apus uses it, and only in the form that this reader parses.
+//! Masks a recording that another tool made, whose files may differ from those of a host. A file is kept only if a
+//! reader of Apus uses it, and only in the form that this reader parses.
 
 use super::settings::{memory_modules, path, thread};
 use super::{MASK, prose};
 use crate::facts::{Observed, THREAD_STATUS};
 
-/// Masks the file `name` of the folder `commands`, `tasks` or `msr`. `None` if no rule reads this file. Messages are
-/// not handled here.
+/// Masks the file `name` of the folder `commands`, `tasks` or `msr`. `None` if no reader uses this file. Kernel
+/// messages are masked elsewhere.
 pub fn recorded(folder: &str, name: &str, text: &str) -> Option<String> {
     let key = |line: &str| line.split_once(':').is_some_and(|(key, _)| THREAD_STATUS.contains(&key));
     match (folder, name) {
@@ -23,20 +23,20 @@ fn lines(text: &str, of: impl Fn(&str) -> Option<String>) -> String {
     text.lines().filter_map(of).map(|line| line + "\n").collect()
 }
 
-/// Whether the text is a hexadecimal number such as `0x1a0`, with at most 64 bits.
+/// Whether the string is a hexadecimal number of at most 64 bits, such as `0x1a0`.
 fn is_hexadecimal(text: &str) -> bool {
     text.strip_prefix("0x")
         .is_some_and(|digits| (1..=16).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
-/// Whether the line consists of a CPU number and a register's value.
+/// Whether the line consists of a CPU number and the value of a register.
 fn register(line: &str) -> bool {
     line.split_once(' ').is_some_and(|(cpu, value)| cpu.parse::<u32>().is_ok() && is_hexadecimal(value))
 }
 
-/// Masks the output of a command.
+/// Masks the output of a command. `None` if no reader uses it.
 fn output(name: &str, text: &str) -> Option<String> {
-    /// The commands `ethtool OPTION INTERFACE` whose whole output is kept.
+    /// Options for which the output of `ethtool OPTION INTERFACE` is kept.
     const ETHTOOL: [&str; 10] =
         ["-i", "-c", "-g", "-l", "-k", "-a", "-T", "--show-priv-flags", "--show-fec", "--show-eee"];
     let number = |line: &str| line.rsplit(' ').next().is_some_and(|value| value.parse::<u64>().is_ok());
@@ -81,7 +81,8 @@ fn output(name: &str, text: &str) -> Option<String> {
     }
 }
 
-/// Keeps a line `NAME (PID)`. A name has at most 15 bytes (TASK_COMM_LEN).
+/// Keeps a line of the form `NAME (PID)`. The name of a thread has at most 15 bytes (TASK_COMM_LEN); a longer one is
+/// masked.
 fn holder(line: &str) -> Option<String> {
     let (name, pid) = line.strip_suffix(')')?.rsplit_once(" (")?;
     let name = if name.len() < 16 { thread(name) } else { MASK.to_owned() };

@@ -1,22 +1,22 @@
-//! Masks everything that identifies a host or its owner, in any text: hardware addresses in every notation, GUIDs,
-//! UUIDs and IDs of containers. In texts that people or programs write, it also masks network addresses, URLs, mail
-//! addresses and keys.
+//! Masks everything in a string that identifies a host or its owner: hardware addresses in every notation, GUIDs, UUIDs
+//! and IDs of containers. If people or programs wrote the string, also masks network addresses, URLs, mail addresses
+//! and keys.
 //!
-//! The same text always gets the same replacement, and different texts get different ones, because names of interfaces
-//! and groups refer to each other.
+//! Names of interfaces and groups occur in several files. So the same name always gets the same replacement, and the
+//! replacement of an ID in a name keeps its last digits, so that different names usually stay different.
 
 use super::MASK;
 
-/// Smallest number of consecutive hexadecimal digits that count as an address or an ID: a MAC address without
+/// Minimum number of consecutive hexadecimal digits that count as an address or an ID: a MAC address without
 /// separators.
 const ADDRESS: usize = 12;
-/// Number of hexadecimal digits of the ID of a container, a machine or a partition.
+/// Minimum number of hexadecimal digits of the ID of a container, a machine or a partition.
 const ID: usize = 32;
-/// Smallest number of characters from which a key, a token or an encoded text can be distinguished from a word.
+/// Minimum number of characters from which a key, a token or encoded data can be distinguished from a word.
 const KEY: usize = 16;
 
-/// Masks addresses and IDs, also inside names. For `enx001122334455`, the last three digits stay; for longer names,
-/// more digits stay. So different names usually stay different.
+/// Masks addresses and IDs, also inside names. The last three digits stay, as in `enx001122334455`; in an ID of 32
+/// digits or more, the last six digits stay. So different names usually stay different.
 pub fn identifiers(text: &str) -> String {
     let octets = text.as_bytes();
     let mut out = String::with_capacity(text.len());
@@ -40,7 +40,7 @@ pub fn identifiers(text: &str) -> String {
     out
 }
 
-/// The address that begins at this place: its length, and its replacement.
+/// The length and the replacement of the address that begins at offset `at`. `None` if no address begins there.
 fn address(text: &str, at: usize) -> Option<(usize, String)> {
     let rest = &text.as_bytes()[at..];
     let groups = |separator: u8| {
@@ -109,10 +109,10 @@ fn address(text: &str, at: usize) -> Option<(usize, String)> {
     Some((run, format!("masked{}", &digits[run - tail..])))
 }
 
-/// Prefixes of names that contain an address (systemd.net-naming-scheme(7)).
+/// Prefixes of interface names that contain a MAC address (systemd.net-naming-scheme(7)).
 const INTERFACES: [&str; 5] = ["enx", "ibx", "slx", "wlx", "wwx"];
 
-/// Masks a text that people or programs wrote: identifiers, and also network addresses, URLs, mail addresses and keys.
+/// Masks a string that people or programs wrote: masks identifiers, network addresses, URLs, mail addresses and keys.
 pub fn prose(text: &str) -> String {
     let is_separator = |c: char| c.is_whitespace() || matches!(c, ',' | '=' | '[' | ']' | '(' | ')' | '"' | '\'' | ';');
     let text = identifiers(text);
@@ -125,12 +125,12 @@ pub fn prose(text: &str) -> String {
     out
 }
 
-/// Whether a word is an address, a URL, a person at a host (`user@host`), or a key.
+/// Whether a word is an address, a URL, a user at a host (`user@host`), or a key.
 pub fn is_private(word: &str) -> bool {
     word.contains("://") || at_place(word) || is_address(word) || has_key(word)
 }
 
-/// Whether the word has the form `user@host`. A size at an address, as in `memmap=64M@0x18000000`, does not count.
+/// Whether the word has the form `user@host`. A size with an address, as in `memmap=64M@0x18000000`, does not count.
 fn at_place(word: &str) -> bool {
     let number = |place: &str| {
         let digits = place.strip_prefix("0x").unwrap_or(place).trim_end_matches(['K', 'M', 'G', 'T']);
@@ -148,7 +148,7 @@ fn is_address(word: &str) -> bool {
     v6 || word.split([':', '/', '@']).any(|word| word.parse::<std::net::Ipv4Addr>().is_ok())
 }
 
-/// Whether a word contains a run of characters that looks like a key, a token or a packed text.
+/// Whether a word contains characters that look like a key, a token or encoded data.
 fn has_key(word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '_');
     word.split(|c| !is_part(c)).any(|run| {

@@ -1,4 +1,4 @@
-//! Masks files of settings, tables and messages: keeps only what the rules read.
+//! Masks files of settings, tables and messages: keeps only the parts that rules use.
 
 use std::io::{Read as _, Write as _};
 
@@ -6,8 +6,8 @@ use super::line::{command_line, is_public};
 use super::scrub::{self, identifiers};
 use super::{MASK, keeps, prose};
 
-/// Masks `NAME=value` lines of an environment file or of systemd: names are kept, values only if they are known to be
-/// harmless.
+/// Masks the `NAME=value` lines of an environment file or of a systemd file. Names are kept; values are kept only if
+/// they are known to be harmless.
 pub fn settings(text: &str) -> String {
     text.lines().filter_map(setting).map(|line| line + "\n").collect()
 }
@@ -56,15 +56,15 @@ fn is_setting(word: &str) -> bool {
     SWITCHES.contains(&word) || list(word) || is_option && (list(option.1) || is_plain_word(option.1))
 }
 
-/// Whether the word has only few lower-case letters: `exact`, `subset`, `static`.
+/// Whether the word is one of a few harmless words, such as `exact`, `subset` or `static`.
 fn is_plain_word(word: &str) -> bool {
     const WORDS: [&str; 9] =
         ["exact", "subset", "ignore", "none", "static", "restricted", "best-effort", "single-numa-node", "debug"];
     WORDS.contains(&word)
 }
 
-/// Keeps the known settings at the top level of the kubelet's configuration: `key: value`, or `"key": "value",` in
-/// JSON.
+/// Keeps the known settings at the top level of the kubelet's configuration, in the form `key: value` (YAML) or
+/// `"key": "value",` (JSON).
 pub fn kubelet(text: &str) -> String {
     let line = |line: &str| {
         let is_nested = line.starts_with([' ', '\t', '-']) && !line.trim_start().starts_with('"');
@@ -80,7 +80,8 @@ pub fn kubelet(text: &str) -> String {
     text.lines().filter_map(line).collect()
 }
 
-/// Keeps the policy and the default CPU set of the kubelet's CPU manager state. The rest of the file names containers.
+/// Keeps the policy and the default CPU set from the kubelet's CPU manager state. The rest of the file names
+/// containers.
 pub fn cpu_manager(text: &str) -> String {
     let value = |key: &str| {
         let (_, rest) = text.split_once(&format!("\"{key}\""))?;
@@ -95,7 +96,7 @@ pub fn cpu_manager(text: &str) -> String {
     format!("{{{}}}\n", pairs.join(","))
 }
 
-/// Keeps `key : value` lines with known keys, and drops the others.
+/// Keeps `key : value` lines with known keys, and drops all other lines.
 fn table(kind: &str, text: &str) -> String {
     let line = |line: &str| {
         let Some((key, value)) = line.split_once(':') else {
@@ -112,14 +113,14 @@ fn table(kind: &str, text: &str) -> String {
     text.lines().filter_map(line).collect()
 }
 
-/// Keeps CPU features by the kernel's own names, although some look like keys (avx512_vp2intersect).
+/// Keeps the names of CPU features, even if they look like keys (avx512_vp2intersect).
 fn features(value: &str) -> String {
     let is_name = |word: &str| word.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
     let word = |word: &str| if is_name(word) { word.to_owned() } else { prose(word) };
     value.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// Masks `/proc/cpuinfo`, in which boards and mainframes print their serial numbers.
+/// Masks `/proc/cpuinfo`, which contains serial numbers on some boards and mainframes.
 pub fn cpu_info(text: &str) -> String {
     table("cpuinfo", text)
 }
@@ -129,8 +130,8 @@ pub fn memory_modules(text: &str) -> String {
     table("dmidecode", text)
 }
 
-/// Masks the kernel's configuration: keeps switches and numbers, but only few texts, because its command line and its
-/// keys are texts too.
+/// Masks the kernel's configuration: keeps switches, numbers and a few known strings. Other strings are masked, because
+/// they can be keys.
 pub fn config(text: &str) -> String {
     let line = |line: &str| {
         let (name, value) = line.strip_prefix("CONFIG_")?.split_once('=')?;
@@ -147,7 +148,7 @@ pub fn config(text: &str) -> String {
     text.lines().filter_map(line).collect()
 }
 
-/// Masks the kernel's configuration in gzip form. `None` if it cannot be unpacked.
+/// Masks the kernel's configuration in gzip form. `None` if it cannot be decompressed.
 pub fn packed_config(octets: &[u8]) -> Option<Vec<u8>> {
     let mut text = String::new();
     flate2::read::GzDecoder::new(octets).take(super::super::SIZE_LIMIT as u64).read_to_string(&mut text).ok()?;
@@ -156,14 +157,14 @@ pub fn packed_config(octets: &[u8]) -> Option<Vec<u8>> {
     encoder.finish().ok()
 }
 
-/// Removes from `/proc/modules` the addresses, which only root may know.
+/// Removes the memory addresses from `/proc/modules`, which only root may know.
 pub fn modules(text: &str) -> String {
     let word = |word: &str| if word.starts_with("0x") { "0x0".to_owned() } else { word.to_owned() };
     let line = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n";
     text.lines().map(line).collect()
 }
 
-/// Masks `/proc/swaps`. Devices of the kernel keep their names.
+/// Masks the paths in `/proc/swaps`, except those of the kernel's own devices.
 pub fn swaps(text: &str) -> String {
     let line = |(n, line): (usize, &str)| {
         let (path, rest) = line.split_at(line.find([' ', '\t']).unwrap_or(line.len()));
@@ -176,8 +177,8 @@ pub fn swaps(text: &str) -> String {
     text.lines().enumerate().map(line).collect()
 }
 
-/// Keeps the mounts of the kernel's own file systems, and the fact that `/` has a line, which shows that the table is
-/// complete.
+/// Keeps the mounts of the kernel's own file systems. Of `/`, only the existence of its line is kept, which shows that
+/// the list is complete.
 pub fn mounts(text: &str) -> String {
     const KINDS: [&str; 7] = ["hugetlbfs", "resctrl", "cgroup", "cgroup2", "debugfs", "tracefs", "bpf"];
     const PLACES: [&str; 6] = ["/dev/", "/sys/", "/proc/", "/run/", "/mnt/huge", "/hugepages"];
@@ -222,14 +223,14 @@ pub fn limits(text: &str) -> String {
     text.lines().filter_map(line).collect()
 }
 
-/// Masks every line, so that only the number of lines is kept.
+/// Replaces every line by the mask, so that only the number of lines is kept.
 pub fn counted(text: &str) -> String {
     text.lines().map(|_| format!("{MASK}\n")).collect()
 }
 
-/// Masks a message of the kernel. `None` if a program wrote it (`name[pid]: …`). A command line in it is masked as a
-/// command line. In `name=value`, a value is kept only if it is a number or a word that the kernel uses for a kind of
-/// error.
+/// Masks a kernel message. `None` if a program wrote it (`name[pid]: …`). A kernel command line in the message is
+/// masked as such. In `name=value`, the value is kept only if it is a number, or if the name is `severity`, `type` or
+/// `id`.
 pub fn message(line: &str) -> Option<String> {
     const WORDS: [&str; 3] = ["severity", "type", "id"];
     // `dmesg --raw` prints the priority first. For messages of programs, it includes a facility.
@@ -265,7 +266,7 @@ pub fn message(line: &str) -> Option<String> {
     Some(format!("{time}{}", prose(&text.join(" "))))
 }
 
-/// Masks names of groups, threads and interfaces in a file's contents. This is the last step of masking.
+/// Masks the names of groups, threads and interfaces in a file's contents. This is the last step of masking.
 pub fn names(path_of: &str, contents: Vec<u8>) -> Vec<u8> {
     // These files are not texts: a packed configuration, which was masked before, or a PCI configuration space.
     if path_of.ends_with(".gz") || path_of.starts_with("sys/bus/pci/") && path_of.ends_with("/config") {
@@ -294,7 +295,7 @@ pub fn names(path_of: &str, contents: Vec<u8>) -> Vec<u8> {
     masked.into_bytes()
 }
 
-/// Masks the name of a thread, which a program chooses itself.
+/// Masks the name of a thread, because a program can choose it freely.
 pub(super) fn thread(name: &str) -> String {
     match name.split_once('=') {
         Some((name, _)) => format!("{name}={MASK}"),
@@ -303,7 +304,7 @@ pub(super) fn thread(name: &str) -> String {
     }
 }
 
-/// Masks a path, or a line with paths: removes the instance part of unit names, and names that users may have chosen.
+/// Masks a path, or a line with paths: masks the instance part of unit names, and names that users may have chosen.
 pub fn path(path: &str) -> String {
     let part = |part: &str| -> String {
         let (stem, kind) = part.rsplit_once('.').unwrap_or((part, ""));
@@ -330,13 +331,13 @@ pub fn path(path: &str) -> String {
     identifiers(&masked.collect::<String>())
 }
 
-/// Whether the instance of a unit exists on every host: a user's number, or a terminal.
+/// Whether the instance of a unit is one that exists on every host: a user ID, or a terminal.
 fn is_usual(instance: &str) -> bool {
     let digits = instance.trim_start_matches("tty").trim_start_matches('S');
     digits.len() <= 5 && digits.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// A number that distinguishes two names but does not reveal them.
+/// A number computed from a name. It usually distinguishes two names, but does not reveal them.
 fn sum(text: &str) -> u32 {
     text.bytes().fold(0, |sum, octet| (sum * 31 + u32::from(octet)) % 997)
 }

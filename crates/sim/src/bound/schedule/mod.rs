@@ -1,27 +1,27 @@
-//! The clairvoyant's schedule: the least cost of being awake in time for packets whose arrivals are all known.
+//! The clairvoyant's schedule: the minimum cost of being awake in time for packets whose arrivals are all known.
 //!
 //! A core is either awake or at rest. Each packet has a release, before which no core sees it, and a deadline, after
-//! which it is late. It is in time if the core is awake at any moment between the two. A rest costs its `wake` once and
-//! its `slope` per nanosecond. Being awake costs [`Prices::awake`] per nanosecond, and the packets' work is done in
-//! that time.
+//! which it is late. A packet is in time if the core is awake at any moment between its release and its deadline. A
+//! rest costs its `wake` once and its `slope` per nanosecond. Being awake costs [`Prices::awake`] per nanosecond, and
+//! the packets' work is done in that time.
 //!
-//! **Duality.** Take any price m ≥ 0 of a late packet. The least cost with at most A late packets is at least
+//! **Duality.** Let m ≥ 0 be any price for a late packet. Every schedule with at most A late packets costs at least
 //!
 //! ```text
 //!   g(m) = min over all schedules of (cost + m · late)  −  m · A
 //! ```
-//! because late − A ≤ 0 for a schedule with at most A late packets. g is concave, and its largest value is the bound.
-//! (In M. J. Neely, "Stochastic Network Optimization", 2010, ch. 4, the length of a queue serves as this price; S.
-//! Boyd, L. Vandenberghe, "Convex Optimization", 5.1.3, describes weak duality.) At the price m with the largest g,
-//! take the optimal schedule whose number of late packets L is the largest that does not exceed A. It is allowed, so
-//! the true optimum exceeds the bound by at most m · (A − L). Usually this is less than the price of one late packet;
-//! it is more if packets can only be late in large groups.
+//! because late − A ≤ 0 for a schedule with at most A late packets. g is concave, and its maximum is the bound. (In M.
+//! J. Neely, "Stochastic Network Optimization", 2010, ch. 4, the length of a queue serves as this price; S. Boyd, L.
+//! Vandenberghe, "Convex Optimization", 5.1.3, describes weak duality.) At the price m with the largest g, take the
+//! optimal schedule whose number of late packets L is the largest that does not exceed A. It is allowed, so the true
+//! optimum exceeds the bound by at most m · (A − L). Usually this is less than the price of one late packet; it is more
+//! if packets can only be late in large groups.
 //!
-//! **One price.** Releases and deadlines have the same order. So a rest from v to u makes late exactly the packets with
-//! index from R(v) to X(u). R(v) counts the packets released by v; X(u) counts those whose deadline is before u.
-//! Without the term m · late this is interval stabbing: wake at the earliest deadline and serve what is there. With
-//! that term it becomes a shortest-path problem. The nodes are the points at which it can pay to begin or end a rest:
-//! the deadlines and the releases.
+//! **One price.** Releases and deadlines have the same order. Let R(v) be the number of packets released by v, and X(u)
+//! the number of packets whose deadline is before u. Then a rest from v to u makes the packets with indices R(v) to
+//! X(u) late, and no others. Without the term m · late this is interval stabbing: wake at the earliest deadline and
+//! serve all waiting packets. With that term it becomes a shortest-path problem. The nodes are the points at which it
+//! can pay to begin or end a rest: the deadlines and the releases.
 //!
 //! ```text
 //!   S(u) = min ( min over rests a and v < u of  S(v) + slope_a (u − v) + wake_a + batch + m · max(0, X(u) − R(v)) ,
@@ -29,21 +29,22 @@
 //! ```
 //! Only the work of packets that are in time counts. There are at least `packets − A` of them.
 //!
-//! The `max` in each line has two cases. In either case, every term is the sum of one that depends on v and one that
-//! depends on u. So the inner search is replaced by one running minimum per case: [`Resting`] holds those of the first
-//! line, [`Sessions`] those of the second. A v moves from one case to the other at most once. Apart from the insertions
-//! into the ordered queue of [`Sessions`], each m takes O(packets).
+//! The `max` in each line has two cases. In either case, every term is the sum of a part that depends on v and a part
+//! that depends on u. So the inner search is replaced by one running minimum per case: [`Resting`] holds those of the
+//! first line, [`Sessions`] those of the second. Each v moves from one case to the other at most once. Apart from the
+//! insertions into the ordered queue of [`Sessions`], the work for each m is O(packets).
 
 use std::collections::VecDeque;
 
 /// One packet, or several that are so close together that they are treated as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packets {
-    /// When the first of them becomes visible, in nanoseconds.
+    /// When the first of these packets becomes visible, in nanoseconds.
     pub release: u64,
-    /// The latest time at which the last of them can be taken without being late, in nanoseconds. At least `release`.
+    /// The latest time at which the last of these packets can be taken without being late, in nanoseconds. At least
+    /// `release`.
     pub deadline: u64,
-    /// Number of packets that share these times.
+    /// Number of packets in this entry.
     pub count: u64,
 }
 
@@ -59,20 +60,21 @@ pub struct Rest {
 /// The prices of a core's activities. All use the same unit of cost, which the caller chooses.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Prices {
-    /// Cost of a nanosecond awake.
+    /// Cost per nanosecond of being awake.
     pub awake: f64,
-    /// The ways to rest. If there are none, the core stays awake.
+    /// The idle states in which the core can rest. If there are none, the core stays awake.
     pub rests: Vec<Rest>,
-    /// Cost of a packet's work. It is part of the time awake if the core stays awake after it.
+    /// Cost of the work for one packet. If the core stays awake long enough, the cost of being awake already includes
+    /// this work.
     pub packet: f64,
-    /// Cost of taking packets, once per rest, whatever their number.
+    /// Cost of taking the waiting packets after a rest, whatever their number.
     pub batch: f64,
 }
 
 /// The packets of one core. Releases and deadlines never decrease from one entry to the next.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Line {
-    /// Begin and end of the time that the cost covers, in nanoseconds. The core is awake at the beginning.
+    /// Start and end of the window that the cost covers, in nanoseconds. The core is awake at the start.
     pub window: (u64, u64),
     /// The packets. Their deadlines lie within the window.
     pub packets: Vec<Packets>,
@@ -80,9 +82,9 @@ pub struct Line {
 
 impl Line {
     /// Appends a packet that is released no earlier than those before it. Packets whose releases are less than `close`
-    /// nanoseconds apart become one entry: it is in time if the core is awake at any moment from the first release to
-    /// the last deadline. This makes the bound lower, never higher. A deadline that is earlier than the previous one is
-    /// raised to it, with the same effect.
+    /// nanoseconds apart become one entry, which is in time if the core is awake at any moment from the first release
+    /// to the last deadline. This makes the bound lower, never higher. A deadline that is earlier than the previous one
+    /// is raised to the previous one, with the same effect.
     pub fn push(&mut self, mut packet: Packets, close: u64) {
         if let Some(last) = self.packets.last_mut() {
             packet.deadline = packet.deadline.max(last.deadline);
@@ -101,22 +103,22 @@ impl Line {
     }
 }
 
-/// The largest value of the dual that was found.
+/// The best lower bound that the search found.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Least {
     /// The bound: no schedule with at most the allowed number of late packets costs less.
     pub cost: f64,
-    /// The price of a late packet at which this value was found.
+    /// The price of a late packet that gives this bound.
     pub price: f64,
 }
 
-/// How close to the dual's largest value the search goes, as a share of it.
+/// How close to the dual's maximum the search stops, as a share of the maximum.
 const CLOSE_ENOUGH: f64 = 1e-4;
-/// The largest number of evaluations. Each gives a valid bound; ten are usual.
+/// The maximum number of evaluations of the dual. Each gives a valid bound; usually ten are enough.
 const EVALUATIONS: usize = 40;
 
-/// Computes the least cost of schedules in which at most `allowed` packets of all lines together are late. `fixed` is a
-/// cost that the caller adds in any case: the precision of the search is relative to the sum.
+/// Computes the minimum cost of all schedules with at most `allowed` late packets over all lines. `fixed` is a cost
+/// that the caller adds in any case: the search's precision is relative to the total.
 pub fn least(lines: &[Line], prices: &Prices, allowed: f64, fixed: f64) -> Least {
     let packets: u64 = lines.iter().map(Line::count).sum();
     let work = prices.packet * (packets as f64 - allowed).max(0.0);
@@ -188,12 +190,12 @@ impl Value {
 /// A line with the running sums of its packets.
 struct Ready<'a> {
     line: &'a Line,
-    /// Number of packets in the first n entries.
+    /// `before[n]` is the number of packets in the first n entries.
     before: Vec<f64>,
 }
 
-/// The least cost of a schedule that ends a rest now, in two forms. `paid` includes all work. `owed` leaves out the
-/// work of the waiting packets that are in time: a core that stays awake does this work in its time awake.
+/// The minimum cost of a schedule that ends a rest now, in two forms. `paid` includes all work. `owed` leaves out the
+/// work for the waiting packets that are in time: a core that stays awake does this work in its time awake.
 #[derive(Clone, Copy, Debug)]
 struct Starts {
     paid: Value,
@@ -228,15 +230,15 @@ impl Window {
 /// Awake periods ("sessions") that have not ended.
 ///
 /// A session of length g with work c costs max(awake · g, c). If the core works all the time, the cost is c; if it
-/// waits for some of the time, it is awake · g. Let f(v) be the price of being awake up to v, minus the work that has
-/// arrived by v. A session that began at u costs at v at least `paid`, and at least `owed` + f(v). The first is the
-/// larger until f(v) reaches the threshold `paid` − `owed`, the second from then on.
+/// waits for some of the time, the cost is awake · g. Let f(v) be the price of being awake up to v, minus the work that
+/// has arrived by v. Up to v, a session that began at u costs the larger of `paid` and `owed` + f(v). `paid` is the
+/// larger until f(v) reaches the threshold `paid` − `owed`.
 #[derive(Debug)]
 struct Sessions {
-    /// Sessions that still work, with ascending thresholds and prices. A session with a lower threshold and a higher
-    /// price than another is never the cheaper one, and is dropped.
+    /// Sessions below their threshold, in ascending order of threshold and price. A session with a lower threshold and
+    /// a higher price than another is never the cheaper one, so it is dropped.
     working: VecDeque<(f64, Starts)>,
-    /// The least `owed` of the other sessions.
+    /// The lowest `owed` of the sessions that have reached their threshold.
     waiting: Value,
 }
 
@@ -269,13 +271,13 @@ impl Sessions {
     }
 }
 
-/// Rests of one kind that have begun.
+/// Rests in one idle state that have begun.
 #[derive(Debug)]
 struct Resting {
     rest: Rest,
-    /// The least cost among the rests that have already made packets late.
+    /// The lowest cost of the rests that have already made packets late.
     old: Value,
-    /// The least cost among the rests that have not made any packet late yet.
+    /// Costs of the rests that have not made any packet late yet, to compute [`Starts::paid`] and [`Starts::owed`].
     recent: (Window, Window),
 }
 
@@ -298,7 +300,7 @@ impl<'a> Ready<'a> {
         Self { line, before: before.collect() }
     }
 
-    /// The least of cost + `price` · late, without the packets' work.
+    /// The minimum of cost + `price` · late over all schedules, without the packets' work.
     fn evaluate(&self, prices: &Prices, price: f64) -> Value {
         let packets = &self.line.packets;
         let (start, end) = self.line.window;

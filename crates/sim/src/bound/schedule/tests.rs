@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The last time of the small cases.
+/// End of the time grid in the small test cases.
 const END: u64 = 8;
 
 /// The cost of a schedule, and its number of late packets.
@@ -25,7 +25,7 @@ enum Spent {
 struct Search<'a> {
     line: &'a Line,
     prices: &'a Prices,
-    /// The times of the polls, and how the interval before each was spent. The first is the begin of the window.
+    /// The times of the polls, and how the interval before each was spent. The first is the start of the window.
     polls: Vec<(u64, Spent)>,
     all: Vec<Tried>,
 }
@@ -44,8 +44,8 @@ impl Search<'_> {
         }
     }
 
-    /// The true cost. A session costs the time awake or its work, whichever is more, and each wake-up its price. After
-    /// the last poll the core rests in the cheapest way, without the cost of a wake-up.
+    /// The true cost. Each session costs its time awake or its work, whichever is more; each wake-up costs its price.
+    /// After the last poll the core rests in the cheapest state, without the cost of a wake-up.
     fn judge(&self) -> Tried {
         let Prices { awake, rests, packet, batch } = self.prices;
         let (mut cost, mut late) = (0.0, 0);
@@ -97,7 +97,7 @@ fn lines() -> impl Strategy<Value = Line> {
     })
 }
 
-/// Prices with no idle state, with one, or with two: then the deeper costs more to enter and less to stay in.
+/// Prices with up to two idle states. Of two states, the deeper one costs more to enter and less to stay in.
 fn prices(work: bool) -> impl Strategy<Value = Prices> {
     let work = if work { 30u32 } else { 1 };
     (1u32..60, 0u32..200, 0u32..200, 0u32..30, 0usize..3, 0..work, 0..work).prop_map(
@@ -113,7 +113,7 @@ fn prices(work: bool) -> impl Strategy<Value = Prices> {
     )
 }
 
-/// The most that the first wake-up can cost. The path does not pay for it.
+/// The maximum cost of the first wake-up, for which the path does not pay.
 fn first(prices: &Prices) -> f64 {
     prices.rests.iter().map(|rest| rest.wake).fold(0.0, f64::max) + prices.batch
 }
@@ -130,8 +130,8 @@ proptest! {
         prop_assert!(bound.cost <= optimum + 1e-6, "{bound:?} above {optimum}: {line:?} {prices:?}");
     }
 
-    /// Without work, the path costs as much as the cheapest of all schedules at its price, except for the first
-    /// wake-up.
+    /// Without work, the path costs as much as the cheapest schedule at the same price of a late packet, except for the
+    /// first wake-up.
     #[test]
     fn the_path_is_the_cheapest(line in lines(), prices in prices(false), price in 0u32..300) {
         let price = f64::from(price);
@@ -157,7 +157,7 @@ proptest! {
 
 const ONE_REST: Rest = Rest { slope: 0.0, wake: 100.0 };
 
-/// Packets every `gap`, each of which can wait `slack`.
+/// One packet every `gap`; each packet can wait `slack`.
 fn regular(count: u64, gap: u64, slack: u64) -> Line {
     let packets = (1..=count).map(|n| Packets { release: n * gap, deadline: n * gap + slack, count: 1 });
     Line { window: (0, (count + 1) * gap + slack), packets: packets.collect() }

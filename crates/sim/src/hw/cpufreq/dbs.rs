@@ -61,7 +61,7 @@ struct Sampler {
 struct Sampled {
     /// The load in percent.
     load: u64,
-    /// Number of sampling periods that the core was idle without a sample.
+    /// Number of sampling periods in which the core was idle and no sample was taken.
     idle_periods: u64,
 }
 
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(after(10, 90), mhz(1_000));
     }
 
-    /// In the kernel the reduction for idle periods is kept only if this sample makes a step too.
+    /// As in the kernel, a reduction for idle periods is kept only if the same sample also makes a step.
     #[test]
     fn conservative_forgets_idle_periods_without_a_step() {
         let mut governor = Governor::new(GovernorModel::Conservative(ConservativeModel::default()), range(), false);

@@ -46,9 +46,9 @@ units::named! {
         Performance = "performance",
         /// Requests the lowest frequency.
         Powersave = "powersave",
-        /// Follows the load: requests the highest frequency at high load, otherwise one in proportion to the load.
+        /// Requests the highest frequency at high load, otherwise a frequency in proportion to the load.
         Ondemand(OndemandModel) = "ondemand",
-        /// Follows the load step by step.
+        /// Raises the frequency by a step at high load, and lowers it by a step at low load.
         Conservative(ConservativeModel) = "conservative",
         /// Follows the scheduler's utilisation.
         Schedutil(SchedutilModel) = "schedutil",
@@ -57,7 +57,8 @@ units::named! {
     }
 }
 
-/// What a governor is told about its core. Counts are totals since the world began.
+/// What a governor is told about its core. Counts are totals since the start of the simulation, unless stated
+/// otherwise.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Load {
     /// Total idle time of the core.
@@ -66,7 +67,7 @@ pub struct Load {
     pub interrupt_packets: u64,
     /// Number of packets that NAPI took in further polls, while the interrupt stayed masked.
     pub polled_packets: u64,
-    /// Number of packets taken in further polls since the last interrupt.
+    /// Number of packets that NAPI took in further polls since the last interrupt. Not a total.
     pub polled_in_a_row: u64,
 }
 
@@ -112,13 +113,13 @@ impl Governor {
         self.requested
     }
 
-    /// Whether the governor never requests another frequency.
+    /// Whether the governor never changes its request.
     pub const fn is_fixed(&self) -> bool {
         matches!(self.scheme, Scheme::Fixed)
     }
 
-    /// Updates the governor with what the core did up to `now`, while it ran at `running`. Returns the frequency to
-    /// request. `None` if it is the one requested before.
+    /// Tells the governor what the core did up to `now`, and the frequency `running` at which it ran. Returns the
+    /// frequency to request, or `None` if the request does not change.
     pub fn decide(&mut self, now: At, running: Hertz, load: &Load) -> Option<Hertz> {
         let (range, requested) = (&self.range, self.requested);
         let wanted = match &mut self.scheme {
@@ -144,7 +145,7 @@ fn at_most(range: &PStates, wanted: Hertz) -> Hertz {
     range.as_slice().iter().copied().rev().find(|frequency| *frequency <= wanted).unwrap_or_else(|| range.lowest())
 }
 
-/// `CPUFREQ_RELATION_C`: the closest frequency, and the lower of two equally close ones.
+/// `CPUFREQ_RELATION_C`: the closest frequency. Of two equally close ones, the lower.
 fn closest(range: &PStates, wanted: Hertz) -> Hertz {
     let (below, above) = (at_most(range, wanted), at_least(range, wanted));
     let distance = |frequency: Hertz| frequency.as_hertz().abs_diff(wanted.as_hertz());

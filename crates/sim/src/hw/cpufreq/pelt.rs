@@ -2,8 +2,8 @@
 //!
 //! The utilisation is a geometric series over periods of 1,024 us: the weight of a period halves after 32 periods.
 //! Source: Linux `kernel/sched/pelt.c`, `pelt.h`, `sched-pelt.h`. Below a core's highest frequency, the clock of this
-//! series runs more slowly, so that it measures the work done (`update_rq_clock_pelt()`). It catches up when the core
-//! goes idle.
+//! series runs more slowly, so that it measures the work done (`update_rq_clock_pelt()`). The clock catches up when the
+//! core goes idle.
 
 use units::{Hertz, Nanos};
 

@@ -10,7 +10,7 @@ use crate::At;
 /// Tunables of the schedutil governor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SchedutilModel {
-    /// `rate_limit_us`: the least time between two requests.
+    /// `rate_limit_us`: the minimum time between two requests.
     pub rate_limit: Nanos,
 }
 

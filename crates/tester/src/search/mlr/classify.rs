@@ -12,7 +12,7 @@ pub struct Target {
     pub loss_ratio: f64,
     /// Share of the time of trials at a lower bound that high-loss trials may take, from 0 to below 1.
     pub exceed_ratio: f64,
-    /// The target is reached when its bounds are this close.
+    /// The target is reached when its relevant bounds are this close.
     pub width: Width,
     /// Shortest duration of a full-length trial, in s.
     pub trial_s: f64,
@@ -20,8 +20,8 @@ pub struct Target {
     pub sum_s: f64,
 }
 
-/// Sums of the time of the trials at a load, in s, as in RFC 9971, B.2: full-length low-loss trials, effective
-/// high-loss trials, and the effective whole.
+/// Total times of trials at a load, in s, as in RFC 9971, B.2: of full-length low-loss trials, of high-loss trials
+/// (effective), and of all trials (effective).
 struct Sums {
     full_low: f64,
     high: f64,
@@ -41,11 +41,11 @@ units::named! {
     /// Classification of a load by the trials at it.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Class {
-        /// The goal holds at this load.
+        /// The load meets the goal.
         LowerBound = "lower_bound",
-        /// The goal does not hold at this load.
+        /// The load does not meet the goal.
         UpperBound = "upper_bound",
-        /// More trials are needed.
+        /// More trials are needed to classify the load.
         Undecided = "undecided",
     }
 }
@@ -63,9 +63,9 @@ impl Target {
         }
     }
 
-    /// The share of high-loss time, from 0 to 1, under two assumptions: first, that all trials still to run are
-    /// low-loss; second, that all of them are high-loss. A load can be classified once both values are on the same side
-    /// of the goal's exceed ratio.
+    /// The share of high-loss time, from 0 to 1, under two assumptions about the trials still to run: first, that all
+    /// of them are low-loss; second, that all of them are high-loss. A load can be classified once both shares are on
+    /// the same side of the goal's exceed ratio.
     pub fn exceed_ratios(&self, trials: &[Trial]) -> (f64, f64) {
         let Sums { full_low, high, whole } = self.sums(trials);
         (high / whole, (whole - full_low) / whole)
@@ -86,9 +86,9 @@ impl Target {
         Sums { full_low, high, whole: f64::max(full_low + high, self.sum_s) }
     }
 
-    /// The loss ratio at the quantile (1 - exceed ratio) of the full-length trials; time of trials that is still
-    /// missing counts as lost. The conditional throughput of a lower bound is its load times (1 - this ratio). `None`
-    /// without full-length trials.
+    /// The loss ratio at the quantile (1 - exceed ratio) of the full-length trials. Trial time that is still missing
+    /// counts with a loss ratio of 1. The conditional throughput of a lower bound is its load times (1 - this ratio).
+    /// `None` without full-length trials.
     pub fn quantile_loss_ratio(&self, trials: &[Trial]) -> Option<f64> {
         let mut full: Vec<Trial> = trials.iter().copied().filter(|trial| trial.duration_s >= self.trial_s).collect();
         full.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));

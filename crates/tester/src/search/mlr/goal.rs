@@ -37,7 +37,7 @@ units::named! {
 }
 
 impl Goal {
-    /// The throughput of RFC 2544 as a goal. Its first trials take only 1 s.
+    /// The throughput of RFC 2544 as a goal. The first, shortest trials take only 1 s.
     pub const RFC2544: Self = Self {
         loss_ratio_ppm: 0,
         exceed_ratio_ppm: 0,

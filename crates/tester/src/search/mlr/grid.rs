@@ -1,13 +1,13 @@
-//! A grid of loads. Neighbouring loads have the same ratio everywhere, so a width is a whole number of steps, and
-//! widths add up and halve exactly.
+//! A grid of loads. The ratio between neighbouring loads is the same on the whole grid. So a ratio between two loads (a
+//! width) is a whole number of steps, and widths can be added and halved exactly.
 
 /// A load on the grid, as its number of steps above the lowest load.
 pub type Load = i64;
 /// The ratio between two loads, as the number of steps between them.
 pub type Width = i64;
 
-/// A width on the grid may be 99 % to just below 100 % of the requested width, so that rounding never makes an interval
-/// wider than requested. The reference controller uses the same values.
+/// Range of a width on the grid: 99 % to just below 100 % of the requested width, so that rounding never makes an
+/// interval wider than requested. The reference controller uses the same range.
 const QUALITY: (f64, f64) = (0.99, 0.999_999);
 
 /// The grid of loads between a lowest and a highest rate.
@@ -82,8 +82,8 @@ impl Grid {
         if self.rate(width) > higher { width - 1 } else { width }
     }
 
-    /// Finds a load or rate by bisection, and computes the rates on the way in the same order as the reference
-    /// controller. So the rates are bit-identical to the controller's.
+    /// Finds a load or rate by bisection. Computes the intermediate rates in the same order as the reference
+    /// controller, so the rates are bit-identical to those of the controller.
     fn descend(&self, beside: impl Fn(Load, f64) -> std::cmp::Ordering) -> (Load, f64) {
         let (mut low, mut high) = ((0, self.min), (self.last, self.max));
         while high.0 - low.0 >= 2 {
@@ -100,8 +100,9 @@ impl Grid {
     }
 }
 
-/// A load strictly between `low` and `high` that splits the interval so that one part is a power of two times `goal`;
-/// the lower part is the smaller one. `high - low` must be more than `goal`.
+/// A load strictly between `low` and `high`, which splits the interval in two. One part is a power of two times `goal`;
+/// if `goal` is odd and the interval is shorter than 2 * `goal`, the interval is halved instead. The lower part is
+/// never the larger one. `high - low` must be more than `goal`.
 pub fn middle(low: Load, high: Load, goal: Width) -> Load {
     let whole = high - low;
     if whole == 2 * goal {

@@ -5,8 +5,9 @@
 //!                                                                     └── the lowest load is run ◄───────┘
 //!                                                                    no goal wishes for one ──► done
 //! ```
-//! Short trials narrow the search, and long trials decide it, as many as the goal's duration sum requires. A goal with
-//! an exceed ratio tolerates this share of disturbed trials, which is necessary on a host that also does other work.
+//! Short trials narrow the search. Long trials then decide it; their number follows from the goal's duration sum. A
+//! goal with an exceed ratio above 0 tolerates this share of disturbed trials, which is necessary on a host that also
+//! does other work.
 //!
 //! The search chooses loads in the same way as the reference controller of the RFC's authors (the Python package
 //! MLRsearch 1.2.1), and a test compares the two. [`classify`] follows the RFC.

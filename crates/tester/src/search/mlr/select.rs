@@ -1,4 +1,4 @@
-//! Chooses the next trial for one goal. RFC 9971 leaves the choice to the implementation. This one chooses in the same
+//! Chooses the next trial for one goal. RFC 9971 leaves the choice to the implementation. This code chooses in the same
 //! way as the reference controller (MLRsearch 1.2.1), so that results can be compared trial by trial.
 //!
 //! ```text
@@ -10,8 +10,8 @@
 use super::classify::{Bounds, Target, Trials};
 use super::grid::{Grid, Load, Width, middle};
 
-/// Factor by which an external search, which looks for a bound outside the known ones, widens its step after each trial
-/// that does not find it.
+/// An external search looks for a bound outside the known bounds. After each trial that does not find one, it
+/// multiplies the width of its step by this factor.
 const EXPANSION: Width = 2;
 
 /// A trial that a goal nominates.
@@ -24,8 +24,8 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Whether this candidate is run before `other`: lower loads go first, then longer trials, then wider steps. In a
-    /// tie, this candidate goes first.
+    /// Whether this candidate is run before `other`: lower loads go first, then longer trials, then wider steps. If
+    /// they are equal in all three, this candidate goes first.
     pub fn precedes(&self, other: &Self) -> bool {
         if self.load != other.load {
             return self.load < other.load;
@@ -59,7 +59,7 @@ const STRATEGIES: [Strategy; 6] = [
 /// Chooses the trials of one goal.
 #[derive(Clone, Debug)]
 pub struct Selector {
-    /// The targets after the current one. The next target is last, the final target is first.
+    /// The targets after the current one, in reverse order: the final target is first, the next target is last.
     stack: Vec<Target>,
     target: Target,
     initial_lower: Option<Load>,
@@ -131,7 +131,8 @@ impl Selector {
         (self.expand_if_lower, self.expand_if_upper) = (false, false);
     }
 
-    /// Resets the width of the next external step to `width`, at least the target's width, times [`EXPANSION`].
+    /// Sets the width of the next external step to [`EXPANSION`] times `width`, or times the target's width if that is
+    /// larger.
     fn limit(&mut self, width: Width) {
         self.next_width = width.max(self.target.width).saturating_mul(EXPANSION);
     }
@@ -173,7 +174,7 @@ impl Selector {
     }
 
     /// Chooses a load between two bounds: normally their middle. If the next step of an external search lies between
-    /// the middle and the initial bound, it takes precedence.
+    /// the middle and the initial bound, that step takes precedence.
     fn bisect(&mut self, bounds: Bounds, grid: &Grid, global: Width) -> Option<(Load, Width)> {
         let (lower, upper) = bounds.lower.zip(bounds.upper)?;
         if lower >= grid.last() || upper <= 0 || upper - lower <= self.target.width {
@@ -203,7 +204,7 @@ impl Selector {
         Some((half, width))
     }
 
-    /// Whether a trial at `load` can give a new bound or improve one.
+    /// Whether a trial at `load` can give a new bound, or a closer one.
     fn is_worth(&self, load: Load, bounds: Bounds) -> bool {
         bounds.lower.is_none_or(|lower| lower < load)
             && bounds.upper.is_none_or(|upper| upper > load)
@@ -211,7 +212,7 @@ impl Selector {
     }
 }
 
-/// Moves a load that is closer than `width` to a bound or to an end of the range. `None` if there is no room for a
+/// Moves `load` away from a bound or an end of the range that is closer than `width`. `None` if there is no room for a
 /// trial.
 pub fn within(grid: &Grid, load: Load, width: Width, bounds: Bounds) -> Option<Load> {
     let last = grid.last();

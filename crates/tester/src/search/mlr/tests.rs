@@ -1,4 +1,5 @@
-//! Tests MLRsearch on simulated devices of known capacity, and compares it with the controller of the RFC's authors.
+//! Tests of MLRsearch on simulated devices of known capacity, and comparisons with the reference controller of the
+//! RFC's authors.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
