@@ -86,7 +86,7 @@ pub enum Fact<T> {
     Missing {
         /// Why there is no value.
         why: Why,
-        /// Where the reader looked.
+        /// Where the reader looked for the value.
         source: Source,
     },
 }
@@ -141,7 +141,7 @@ impl<T> Fact<T> {
         self.value().copied()
     }
 
-    /// Where the value was read, or where the reader looked.
+    /// The source of the value, or the place where the reader looked for it.
     pub fn source(&self) -> &Source {
         match self {
             Self::Known { source, .. } | Self::Missing { source, .. } => source,

@@ -23,7 +23,7 @@ pub struct FreeBsd {
     pub interrupts: Fact<Vec<BsdInterrupt>>,
     /// Threads with their CPU usage (`top -bSHP`, `ps -axHo`).
     pub threads: Fact<Vec<BsdThread>>,
-    /// Devices (`pciconf -l`): `ixl0` → `0x15838086`.
+    /// PCI devices by name, each with its device and vendor ID (`pciconf -l`): `ixl0` has `0x15838086`.
     pub pci: Fact<BTreeMap<String, String>>,
     /// The CPUs that may handle each interrupt (`cpuset -g -x N`), by interrupt number.
     pub irq_cpus: BTreeMap<u32, Fact<super::CpuSet>>,

@@ -28,7 +28,7 @@ pub struct Kernel {
     pub parameters: BTreeMap<String, Fact<String>>,
     /// Command lines for the next boot (`/boot/loader/entries`, `/etc/default/grub`), each with its file.
     pub next_boot: Vec<Fact<super::CommandLine>>,
-    /// Kernel messages (`/dev/kmsg`, `dmesg`), oldest first. At most the last 20,000.
+    /// Kernel messages (`/dev/kmsg`, `dmesg`), oldest first. Only the last 20,000 are kept.
     pub messages: Fact<Vec<String>>,
     /// The current tracer (`tracing/current_tracer`).
     pub tracer: Fact<String>,
@@ -64,8 +64,8 @@ impl KernelVersion {
         Self { major, minor, patch: 0 }
     }
 
-    /// Reads the numbers at the start of a release: `5.14.0-427.el9`, `6.18.44`, `7.0-rc1`. `None` if it does not start
-    /// with at least two numbers.
+    /// Reads the numbers at the start of a release: `5.14.0-427.el9`, `6.18.44`, `7.0-rc1`. `None` if the release does
+    /// not start with at least two numbers.
     pub fn parse(release: &str) -> Option<Self> {
         let mut numbers = release.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
         let dot = |n: usize| {

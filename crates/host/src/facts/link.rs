@@ -42,7 +42,7 @@ pub struct Link {
     /// Interrupt moderation (`ethtool -c`).
     pub coalesce: Fact<Coalescing>,
     /// The levels of the kernel's adaptive receive moderation (`rx-profile` of `ethtool -c`, from Linux 6.11 on), in
-    /// the driver's order, shortest first.
+    /// the driver's order (shortest delay first).
     pub rx_profile: Fact<Vec<DimLevel>>,
     /// Interrupt moderation by queue (`ethtool --per-queue … --show-coalesce`).
     pub queue_coalesce: BTreeMap<u32, Fact<Coalescing>>,

@@ -58,9 +58,9 @@ pub(crate) use taking::{LiveLinks, away_from_isolated, isolated_cpus};
 pub(crate) use taking::{parameters, sysctls};
 use units::Nanos;
 
-/// Everything known about one host, at one time or over one interval.
+/// Everything that is known about one host, at one time and, for counters, over one interval.
 ///
-/// The default contains nothing: every fact is [`Why::NotRecorded`].
+/// The default contains no values: every fact is [`Why::NotRecorded`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Facts {
     /// Where the facts were read from.
@@ -79,7 +79,7 @@ pub struct Facts {
     pub uncore: Fact<Vec<Uncore>>,
     /// RAPL power zones and their limits.
     pub power_zones: Fact<Vec<PowerZone>>,
-    /// Model-specific registers that were read.
+    /// The model-specific registers that were read.
     pub msrs: Msrs,
     /// Interrupts and their affinities.
     pub irqs: Irqs,
@@ -99,13 +99,13 @@ pub struct Facts {
     pub dmi: Dmi,
     /// Running and enabled services, and their settings.
     pub services: Services,
-    /// Virtualisation, as a guest and as a host.
+    /// Virtualisation: the hypervisor below this host, and the guests on it.
     pub virtualisation: Virtualisation,
     /// Cache and memory bandwidth allocation.
     pub resctrl: Resctrl,
     /// Facts of a FreeBSD host. Absent on Linux.
     pub freebsd: Fact<FreeBsd>,
-    /// All counters since boot.
+    /// The values of all counters since boot, in the first reading.
     pub counters: Counters,
     /// Changes of counters between two readings. Missing if the counters were read once.
     pub interval: Fact<Interval>,
@@ -119,11 +119,11 @@ pub struct Facts {
 pub struct Origin {
     /// The kind of source.
     pub kind: Kind,
-    /// A readable name of the host: `this host`, or the file's name.
+    /// A readable name of the source: `this host`, or the path that was opened.
     pub name: String,
     /// The operating system of the host.
     pub os: Os,
-    /// When the snapshot was taken, according to its manifest. `None` if there is no date.
+    /// When the snapshot was taken, according to its manifest. `None` if the manifest has no date.
     pub taken: Option<String>,
     /// Notes on what was left out while reading, and why: files above the size limits, archive entries with paths
     /// outside the archive.
@@ -142,14 +142,14 @@ pub enum Os {
 /// What to read in addition to the usual facts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reading {
-    /// Whether to read model-specific registers of a live host, and the files that the kernel fills from them
-    /// (energy-performance preference and bias, measured frequencies). Each read interrupts the CPU, even an isolated
-    /// one. If false, no registers are read, and such files are read only for CPUs that are not isolated.
+    /// Whether to read model-specific registers of a live host, and the files whose values the kernel reads from such
+    /// registers (energy-performance preference and bias, measured frequencies). Each read interrupts a CPU, even an
+    /// isolated CPU. If false, no registers are read, and such files are read only for CPUs that are not isolated.
     pub msrs: bool,
-    /// The time between two readings of a live host's counters. `None` reads them once.
+    /// The time between two readings of a live host's counters. `None` means a single reading.
     pub interval: Option<Nanos>,
-    /// CPUs of a live host that are kept for applications, in addition to those that the kernel reports. The calling
-    /// thread does not run on them while it reads.
+    /// CPUs of a live host that are reserved for applications, in addition to those that the kernel reports as
+    /// isolated. The calling thread does not run on them while it reads.
     pub isolated: CpuSet,
 }
 
@@ -167,7 +167,7 @@ impl Facts {
         self.sysctl(name).parse(|text| text.trim().parse::<i64>())
     }
 
-    /// A parameter of a module, such as `kvm.halt_poll_ns`.
+    /// A module parameter, such as `kvm.halt_poll_ns`.
     pub fn parameter(&self, name: &str) -> Fact<&str> {
         match self.kernel.parameters.get(name) {
             Some(fact) => fact.as_ref().map(String::as_str),
@@ -180,7 +180,7 @@ impl Facts {
         self.links.value()?.iter().find(|link| link.name == name)
     }
 
-    /// All threads. Empty if they are not known.
+    /// All threads. Empty if the threads are not known.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.tasks.value().into_iter().flatten()
     }

@@ -57,7 +57,7 @@ impl Scaling {
 /// Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Uncore {
-    /// Name of the uncore domain: `package_00_die_00` or `uncore00`.
+    /// Name of the uncore domain, such as `package_00_die_00` or `uncore00`.
     pub name: String,
     /// Number of the domain's socket.
     pub package: Fact<u32>,

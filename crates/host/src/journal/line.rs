@@ -1,5 +1,5 @@
-//! Journal records as lines of text. Each line begins with a checksum over itself and all lines before it, and a
-//! number.
+//! Journal records as lines of text. Each line begins with its checksum, which also depends on all lines before it, and
+//! its number.
 //!
 //! ```text
 //! 5f2c9a10 0 {"record":"begin",…}
@@ -18,7 +18,7 @@ pub struct Read {
     pub records: Vec<Record>,
     /// Length in bytes of the intact records at the start of the file.
     pub length: u64,
-    /// The checksum of the last of these records, from which the next record's checksum starts.
+    /// The checksum of the last intact record at the start of the file. The checksum of the next record starts from it.
     pub chain: u32,
     /// What follows the intact records at the start of the file.
     pub rest: Rest,
@@ -42,7 +42,7 @@ pub enum Rest {
         /// Number of lines that are lost.
         lost: usize,
     },
-    /// Another user could have written the journal, so nothing in it is trusted.
+    /// Another user could have written the journal, or a newer version of Apus wrote it. Nothing in it is used.
     Untrusted {
         /// Why another user could have written the journal, such as its owner or mode.
         why: String,

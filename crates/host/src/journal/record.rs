@@ -109,7 +109,7 @@ pub enum Lease {
     Process {
         /// The number of the process that keeps the changes.
         pid: u32,
-        /// When this process started, in clock ticks after boot.
+        /// When the process that keeps the changes started, in clock ticks after boot.
         started: u64,
     },
 }

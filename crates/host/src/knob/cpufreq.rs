@@ -554,7 +554,7 @@ mod tests {
         assert!(set(2_500, 2_500).is_good());
     }
 
-    /// A value that Apus set and the firmware then limited still counts as set by Apus.
+    /// A value that Apus set still counts as set by Apus after the firmware limited it.
     #[test]
     fn what_the_firmware_holds_back_is_still_ours() {
         let folder = policy("userspace");

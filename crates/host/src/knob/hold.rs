@@ -20,8 +20,8 @@ use crate::vault::Vault;
 /// The exit latency that Apus requests for all CPUs: `none`, or a whole number of microseconds. The smallest request of
 /// all processes takes effect.
 ///
-/// The kernel drops a request when its file is closed, so a small process keeps the file open ([`hold`]). It also keeps
-/// a file in Apus's state folder locked, by which other processes can find it.
+/// The kernel drops a request when its file is closed, so a small process keeps the file open ([`hold`]). This process
+/// also keeps a file in Apus's state folder locked, so that other processes can find it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct DmaLatency {}
@@ -214,7 +214,7 @@ mod tests {
     use crate::knob::Knob;
     use crate::testing::Folder;
 
-    /// Keeps a request until the returned file is closed.
+    /// Requests an exit latency until the returned file is closed.
     fn hold_here(access: &Access, limit: Nanos) -> Result<File, Error> {
         let what = || format!("request {limit} at {}", access.show(DEVICE));
         let micros = i32::try_from(limit.as_micros_floor())

@@ -606,7 +606,7 @@ fn line_file(setting: &(impl Setting + ?Sized)) -> Result<String, Error> {
     setting.line_file().ok_or_else(|| Error::invalid(setting.label(), why))
 }
 
-/// Whether a path has neither empty parts nor `..`.
+/// Whether an absolute path has neither empty components nor `.` or `..`.
 fn is_plain(path: &str) -> bool {
     path.starts_with('/') && path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."))
 }
@@ -633,7 +633,7 @@ mod late {
     use super::*;
     use crate::testing::Folder;
 
-    /// A test setting that shows a written value only after it was read twice more.
+    /// A test setting that shows a written value only in the third reading after the write.
     #[derive(Debug)]
     struct Late {
         looks: Cell<u32>,

@@ -45,16 +45,17 @@ pub use tally::{Quantity, Tally, Unit};
 use crate::facts::{Root, Why};
 
 units::named! {
-    /// Interfaces through which meters are read, in order of preference.
+    /// Interfaces through which meters are read, the preferred ones first.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub enum Interface {
-        /// RAPL through `/sys/class/powercap`: whole microjoules; wraps around.
+        /// RAPL through `/sys/class/powercap`. It counts whole microjoules, and wraps around.
         Powercap = "powercap",
-        /// RAPL through perf's PMU `power`: 2^-32 J; the kernel extends the counter to 64 bits.
+        /// RAPL through perf's PMU `power`. It counts in units of 2^-32 J; the kernel extends the counter to 64 bits.
         Perf = "perf",
-        /// RAPL's registers through `/dev/cpu/N/msr`: 32 bits; each reading interrupts one CPU of the package.
+        /// RAPL's registers through `/dev/cpu/N/msr`. They have 32 bits, and each reading interrupts one CPU of the
+        /// package.
         Msr = "msr",
-        /// ACPI's power meter (device ACPI000D): average power of the machine or a part of it.
+        /// ACPI's power meter (device ACPI000D). It shows the average power of the machine or of a part of it.
         Acpi = "acpi",
         /// A sensor of the class hwmon.
         Hwmon = "hwmon",
@@ -68,21 +69,21 @@ pub enum Part {
     Package(Place),
     /// All cores of a package (RAPL PP0); included in the package.
     Cores(Place),
-    /// One core (only AMD's processors count single cores); included in the package.
+    /// One core; included in the package. Only AMD's processors count single cores.
     Core(Place),
-    /// The uncore's graphics (RAPL PP1); included in the package.
+    /// The graphics in the uncore of a package (RAPL PP1); included in the package.
     Uncore(Place),
     /// The memory of a package; not included in the package.
     Dram(Place),
     /// The platform (RAPL psys): the packages, and other parts that the board vendor chose.
     Platform,
-    /// The whole machine, or the part of it that an ACPI power meter measures. The text names the device.
+    /// The whole machine, or the part of it that an ACPI power meter measures. The string names the device.
     Machine(String),
-    /// Something else, such as a power rail, an accelerator or a zone with an unknown name. It is never part of a sum.
+    /// Something else, such as a power rail, an accelerator, or a zone with an unknown name. It never counts in a sum.
     Other(String),
 }
 
-/// A package, and the die if the package has several.
+/// A package, or one of its dies if the package has several.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Place {
     /// Number of the socket.
@@ -114,7 +115,7 @@ impl Part {
         }
     }
 
-    /// A description of what the meter's count includes and excludes.
+    /// Describes what the meter's count includes and excludes.
     pub fn includes(&self) -> &'static str {
         match self {
             Self::Package(_) => "cores, caches, uncore and integrated graphics of the package; not its memory",
@@ -147,7 +148,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// The smallest possible difference between two readings. `None` for a meter that shows power.
+    /// The minimum difference between two different readings. `None` for a meter that shows power.
     pub fn resolution(&self) -> Option<Nanojoules> {
         match &self.quantity {
             Quantity::Energy { step, .. } => Some(*step),
@@ -159,11 +160,11 @@ impl Meter {
 /// Why an interface, or one of its meters, cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lack {
-    /// The interface.
+    /// The interface that cannot be read.
     pub by: Interface,
     /// Where the reader looked.
     pub place: String,
-    /// Why nothing can be read there.
+    /// Why nothing can be read at `place`.
     pub why: Why,
 }
 
@@ -174,16 +175,16 @@ impl fmt::Display for Lack {
     }
 }
 
-/// Where a meter's value is read.
+/// The source from which a meter's value is read.
 #[derive(Debug)]
 enum From {
-    /// A file with one number, which may be read again and again.
+    /// An open file with one number, which can be read repeatedly.
     File(File),
     /// A perf event.
     Event(OwnedFd),
-    /// The low 32 bits of a register, at this address of the file `/dev/cpu/N/msr`.
+    /// The open file `/dev/cpu/N/msr`, and the address of a register in it, whose low 32 bits are the value.
     Register(File, u32),
-    /// A recorded register: the file, and the CPU whose line to read.
+    /// The file of a recorded register, and the CPU whose line is read.
     Recorded(File, u32),
 }
 
@@ -214,7 +215,7 @@ impl From {
     }
 }
 
-/// Converts a system error to a reason.
+/// Converts a system error into a reason.
 fn why(error: &std::io::Error) -> Why {
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => Why::NotPermitted,
@@ -223,7 +224,7 @@ fn why(error: &std::io::Error) -> Why {
     }
 }
 
-/// A meter that was found and could be read once.
+/// A meter that was found and read successfully.
 #[derive(Debug)]
 struct Found {
     meter: Meter,
@@ -239,7 +240,7 @@ pub struct Meters {
     lacks: Vec<Lack>,
 }
 
-/// The longest time between two readings of a meter that shows power: changes between two readings are missed.
+/// Maximum time between two readings of a meter that shows power. Changes of power between two readings are missed.
 const POWER_POLL: Nanos = Nanos::from_secs(1);
 
 impl Meters {
@@ -270,8 +271,8 @@ impl Meters {
         self.found.iter().map(|found| &found.meter)
     }
 
-    /// Indexes in [`Meters::list`] of the meters whose sum counts no energy twice. Empty if there is no meter of the
-    /// processors, the platform or the machine.
+    /// Indexes in [`Meters::list`] of the meters to add up. Their sum counts no energy twice. Empty if no meter of the
+    /// processors, the platform or the machine can be used.
     pub fn counted(&self) -> &[usize] {
         &self.counted
     }
@@ -281,7 +282,7 @@ impl Meters {
         &self.lacks
     }
 
-    /// Why no energy can be measured, in one sentence. `None` if it can.
+    /// Why no energy can be measured, in one sentence. `None` if it can be measured.
     pub fn reason(&self) -> Option<String> {
         if !self.counted.is_empty() {
             return None;
@@ -301,7 +302,7 @@ impl Meters {
         Some(text)
     }
 
-    /// Reads every meter. `now` is the time since an arbitrary fixed moment.
+    /// Reads every meter. `now` is the current time, measured from an arbitrary fixed moment.
     pub fn poll(&mut self, now: Nanos) {
         for (found, tally) in self.found.iter().zip(&mut self.tallies) {
             match found.from.read() {
@@ -311,13 +312,13 @@ impl Meters {
         }
     }
 
-    /// The longest time until the next [`Meters::poll`], so that no counter wraps around unnoticed, and power is
-    /// sampled often enough. `None` if there is no such limit.
+    /// Maximum time until the next [`Meters::poll`], so that no counter wraps around unnoticed, and power is sampled
+    /// often enough. `None` if there is no limit.
     pub fn poll_within(&self) -> Option<Nanos> {
         self.found.iter().filter_map(|found| found.meter.quantity.poll_within(POWER_POLL)).min()
     }
 
-    /// The energy that the meters have counted from [`Meters::find`] to the last [`Meters::poll`].
+    /// The state of all meters at the last [`Meters::poll`], from which [`Meters::since`] starts.
     pub fn account(&self) -> Account {
         Account::new(self.tallies.clone())
     }
@@ -327,7 +328,8 @@ impl Meters {
         account.until(&self.tallies)
     }
 
-    /// The sum over the counted meters of an account that [`Meters::since`] returned, or why there is none.
+    /// The sum of the energies in `account`, which [`Meters::since`] returned, over the meters in [`Meters::counted`].
+    /// The error says why there is no sum.
     pub fn sum(&self, account: &Account) -> Result<Share, String> {
         if let Some(reason) = self.reason() {
             return Err(reason);
@@ -335,7 +337,7 @@ impl Meters {
         account.sum(&self.counted)
     }
 
-    /// What the counted sum includes: `package-0 + package-0 dram`.
+    /// The names of the meters that are added up: `package-0 + package-0 dram`.
     pub fn counted_name(&self) -> String {
         let names: Vec<String> = self.counted.iter().map(|place| self.found[*place].meter.part.name()).collect();
         names.join(" + ")

@@ -15,7 +15,7 @@ impl Unit {
     /// One microjoule.
     pub const MICROJOULE: Self = Self(1_000 << 32);
 
-    /// 2^-`exponent` J, as in RAPL's unit register, where `exponent` is at most 31.
+    /// The unit 2^-`exponent` J, as in RAPL's unit register. `exponent` is at most 31.
     pub const fn of_exponent(exponent: u32) -> Self {
         Self((1_000_000_000 << 32) >> exponent)
     }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     proptest! {
-        /// The sum equals the sum of all steps, if each step is shorter than the range.
+        /// If each step is shorter than the counter's range, the tally is the sum of all steps.
         #[test]
         fn the_sum_of_the_steps_comes_out(modulus in 2u64.., start: u64, steps in prop::collection::vec(0u64.., 1..20)) {
             let mut tally = microjoules(Some(modulus));

@@ -297,7 +297,7 @@ impl Client {
 mod tests {
     use super::*;
 
-    /// A wrong command number may change something: 20 sets the coalescing, 27 starts a cable test.
+    /// A wrong command number could change something: 20 sets the coalescing, and 27 starts a cable test.
     #[test]
     fn questions_ask_and_changes_set() {
         let questions = [Coalescing::COMMANDS.0, Rings::COMMANDS.0, Channels::COMMANDS.0, Pause::COMMANDS.0];

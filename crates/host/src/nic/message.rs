@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(read::<Coalescing>(attributes), written);
     }
 
-    /// A `uint` above 32 bits keeps its upper half.
+    /// A `uint` that exceeds 32 bits keeps its upper half.
     #[test]
     fn a_long_number_is_whole() {
         let settings = NapiSettings { gro_flush_timeout_ns: Some(5 << 32 | 7), ..NapiSettings::default() };

@@ -51,8 +51,7 @@ pub use qdisc::{Netem, Qdisc};
 pub(crate) use shared::Shared;
 pub use sockets::{SocketMemory, SocketState, TcpInfo, Transport};
 
-/// A network interface. Netlink finds the interface by its index, even after it was renamed; the ioctl finds it by its
-/// name.
+/// A network interface. If it is renamed, netlink still finds it, by its index; the ioctl finds it only by its name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Interface {
     name: String,
@@ -65,12 +64,12 @@ impl Interface {
         Self { name: name.into(), index }
     }
 
-    /// Name of the interface at the time when it was found.
+    /// Name that the interface had when it was found.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Interface index. No other interface of the namespace ever gets the same index.
+    /// Index of the interface (`ifindex`). It stays the same when the interface is renamed.
     pub fn index(&self) -> u32 {
         self.index
     }
@@ -81,7 +80,7 @@ impl Interface {
 struct Family {
     name: &'static str,
     id: u16,
-    /// One bit for each command that the kernel supports.
+    /// The commands that the kernel supports: bit N stands for command N.
     commands: [u64; 4],
 }
 
@@ -92,28 +91,27 @@ pub struct Client {
     generic: Option<Socket>,
     route: Option<Socket>,
     sockets: Option<Socket>,
-    /// The socket for the ioctl.
+    /// The socket through which ioctls are made.
     control: Option<OwnedFd>,
     families: Vec<Family>,
 }
 
-/// The generic netlink controller family: its number, the one command used, and its attributes
-/// (include/uapi/linux/genetlink.h).
+/// Number of the generic netlink controller family (include/uapi/linux/genetlink.h). Its command and attributes follow.
 const GENL_ID_CTRL: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const CTRL_ATTR_OPS: u16 = 6;
 const CTRL_ATTR_OP_ID: u16 = 1;
-/// include/uapi/linux/rtnetlink.h, if_link.h.
+/// Type of a request about a link (include/uapi/linux/rtnetlink.h).
 const RTM_GETLINK: u16 = 18;
 const IFLA_QDISC: u16 = 6;
-/// Size in bytes of `struct ifinfomsg`, and the offset of the interface index in it.
+/// Size of `struct ifinfomsg` in bytes.
 const IFINFOMSG: usize = 16;
 const IFI_INDEX: usize = 4;
 
 impl Client {
-    /// A client without open sockets.
+    /// Makes a client. It opens its sockets when they are first needed.
     pub fn new() -> Self {
         Self::default()
     }
@@ -124,13 +122,13 @@ impl Client {
         Ok(Interface::new(name, index))
     }
 
-    /// The interface with this index, with its present name.
+    /// The interface with this index, with its current name.
     pub fn interface_numbered(&mut self, index: u32) -> Result<Interface, Error> {
         let name = netdevice::index_to_name(self.control()?, index)?;
         Ok(Interface { name, index })
     }
 
-    /// The name of the root queueing discipline.
+    /// The name of an interface's root queueing discipline.
     pub fn qdisc(&mut self, interface: &Interface) -> Result<String, Error> {
         let mut own = [0; IFINFOMSG];
         own[IFI_INDEX..IFI_INDEX + 4].copy_from_slice(&interface.index.to_ne_bytes());
@@ -152,7 +150,7 @@ impl Client {
         })
     }
 
-    /// Sends a request to a generic family, and passes on the attributes of each answer.
+    /// Sends a request to a generic netlink family, and calls `each` with the attributes of each answer.
     fn ask(
         &mut self,
         family: &'static str,
@@ -187,7 +185,7 @@ impl Client {
         asked
     }
 
-    /// The family with this name. It keeps its number until the next boot.
+    /// The generic netlink family with this name. A family keeps its number until the next boot.
     fn family(&mut self, name: &'static str) -> Result<Family, Error> {
         if let Some(known) = self.families.iter().find(|family| family.name == name) {
             return Ok(*known);
@@ -215,7 +213,7 @@ impl Client {
     }
 }
 
-/// The attributes after `struct genlmsghdr`.
+/// The attributes of a generic netlink message, which follow `struct genlmsghdr`.
 fn attributes(body: &[u8]) -> Attributes<'_> {
     Attributes(body.get(4..).unwrap_or_default())
 }

@@ -127,7 +127,7 @@ fn tbf(options: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A message as net/sched/sch_netem.c, `netem_dump`, writes it: 5 ms, 1 ms of jitter, 2 % loss.
+    /// A message as the kernel writes it (net/sched/sch_netem.c, `netem_dump`): 5 ms delay, 1 ms jitter, 2 % loss.
     #[test]
     fn netem_says_what_it_does_to_packets() {
         let mut own = [0; TCMSG];

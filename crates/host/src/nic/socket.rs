@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::nic::numbers::{NapiSettings, Numbers as _};
 
-    /// What Linux 6.18 answered to `threaded=7` (request 5).
+    /// The recorded answer of Linux 6.18 to `threaded=7` (request 5).
     const REFUSAL: &[u8] = include_bytes!("recorded/napi_set_threaded_7.bin");
 
     #[test]

@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// The kernel reports what the sockets of this process transferred.
+    /// The kernel reports how much data the sockets of this process transferred.
     #[test]
     fn connections_and_datagrams_of_this_process() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

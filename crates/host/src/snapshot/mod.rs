@@ -63,7 +63,7 @@ pub struct Snapshot {
 const SIZE_LIMIT: usize = 192 << 20;
 
 impl Snapshot {
-    /// Takes a snapshot of this host, which takes a little longer than `plan.interval`. Meanwhile, the calling thread
+    /// Takes a snapshot of this host. This lasts a little longer than `plan.interval`. Meanwhile, the calling thread
     /// stays on housekeeping CPUs, and no isolated CPU is interrupted unless the plan allows it.
     pub fn take(plan: Plan) -> Self {
         collect::take(&Root::live(), plan)

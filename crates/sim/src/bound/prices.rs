@@ -176,7 +176,7 @@ impl Machine {
     /// duration w the line gives the energy a · w + s · cycles. The result is the largest of several estimates. One
     /// covers the whole window. Each of the others divides the window into parts of one length and sums the energy of
     /// the parts, each with the packets that must be done within it. A late packet saves at most the energy of its
-    /// cycles at the steepest line.
+    /// cycles at the steepest line. The energy that stalls of frequency changes can save is subtracted.
     pub fn work(&self, lines: &[Line], allowed: f64) -> f64 {
         let (saves, block, share) = self.stall;
         let below = self.below();

@@ -200,7 +200,7 @@ struct Plan {
     make: fn(u64, &Tuning) -> Result<Made, FigureError>,
 }
 
-/// What [`Plan::make`] returns.
+/// What the function of a [`Plan`] returns.
 struct Made {
     method: String,
     inputs: Vec<Input>,

@@ -221,7 +221,8 @@ impl Source {
         }
     }
 
-    /// The minimum time from an answer to the next request. `None` if the source ignores [`answered`](Self::answered).
+    /// The minimum time from an answer to the next request, both at the simulated host. `None` if the source ignores
+    /// [`answered`](Self::answered).
     pub const fn round_trip(&self) -> Option<Nanos> {
         match self {
             Self::Request(source) => Some(source.round_trip()),

@@ -61,7 +61,7 @@ impl Source {
         source
     }
 
-    /// The minimum time from an answer to the next request.
+    /// The minimum time from an answer to the next request, both at the simulated host.
     pub const fn round_trip(&self) -> Nanos {
         self.what.distance.saturating_add(self.what.distance)
     }

@@ -21,7 +21,7 @@ pub const LONGEST: Nanos = Nanos::from_secs(100);
 /// Parameters of self-similar traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SelfSimilar {
-    /// The mean of the sum of all senders' rates.
+    /// The mean total rate of all senders.
     pub rate: Rate,
     /// Number of senders, at least 1.
     pub sources: u32,
@@ -35,8 +35,8 @@ pub struct SelfSimilar {
 }
 
 impl SelfSimilar {
-    /// Mean off time of a sender for which the mean of the senders' total rate is `rate`. `None` if the sum of their
-    /// peak rates does not exceed `rate`.
+    /// Mean off time of a sender with which the senders' mean total rate is `rate`. `None` if the sum of their peak
+    /// rates does not exceed `rate`.
     pub fn silence(&self, sizes: &Sizes, line: BitRate) -> Option<Nanos> {
         let all = u128::from(self.peak.on_wire(sizes, line).as_bps()) * u128::from(self.sources);
         let rate = u128::from(self.rate.on_wire(sizes, line).as_bps()).max(1);

@@ -111,7 +111,8 @@ pub(crate) fn statistics(client: &mut Client, name: &str) -> BTreeMap<String, u6
 mod tests {
     use super::*;
 
-    /// The loopback interface supports software timestamps. The answer shows them only if the request was correct.
+    /// The loopback interface supports software timestamps. The reply shows the timestamps only if the request was
+    /// correct.
     #[test]
     fn the_loopback_says_how_it_stamps() {
         let mut client = Client::new();

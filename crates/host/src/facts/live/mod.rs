@@ -19,7 +19,7 @@ pub use place::Housekeeping;
 
 /// The device file for CPU latency requests (Documentation/power/pm_qos_interface.rst).
 pub(crate) const DMA_LATENCY: &str = "/dev/cpu_dma_latency";
-/// The source name of the processes that hold `/dev/cpu_dma_latency` open.
+/// Name of the source for the processes that hold `/dev/cpu_dma_latency` open.
 pub(crate) const HOLDERS: &str = "/proc/*/fd: /dev/cpu_dma_latency";
 /// Maximum number of messages that are read from the kernel's buffer. The buffer holds a few megabytes at most.
 const MAX_MESSAGES: usize = 200_000;
@@ -45,7 +45,7 @@ fn why(error: &io::Error) -> Why {
     }
 }
 
-/// Reads one register on each of these CPUs. Each read interrupts the CPU.
+/// Reads one register on each CPU in `cpus`. Each read interrupts the CPU on which it is made.
 pub(crate) fn msr(address: u32, cpus: &CpuSet) -> Fact<BTreeMap<u32, u64>> {
     let source = register::source(address);
     let mut values = BTreeMap::new();

@@ -33,7 +33,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The CPUs that a host keeps for its applications: `isolcpus=`, `nohz_full=`, and isolated cpuset partitions.
+/// The CPUs that a host reserves for its applications: `isolcpus=`, `nohz_full=`, and isolated cpuset partitions.
 pub(crate) fn isolated(root: &Root) -> CpuSet {
     let boot = "sys/devices/system/cpu";
     let lists = [

@@ -227,7 +227,8 @@ mod tests {
     use super::*;
     use crate::facts::Facts;
 
-    /// A recorded host that has only a /proc/cpuinfo, with two threads on one core or on two.
+    /// Whether SMT is active on a recorded host with two threads, on one core or on two. Only /proc/cpuinfo was
+    /// recorded.
     fn cpuinfo(second_core: u32) -> Fact<bool> {
         let block = |id: u32, core: u32| format!("processor : {id}\nphysical id : 0\ncore id : {core}\n\n");
         let text = format!("{}{}", block(0, 0), block(1, second_core));

@@ -128,7 +128,8 @@ fn numa_node(root: &Root, place: &str, pci: &Fact<String>) -> Fact<Option<u32>> 
     read(format!("{place}/device/numa_node")).or_else(below)
 }
 
-/// Parses a link speed in Mbit/s. -1 and impossible values mean "unknown" (net/ethtool: `SPEED_UNKNOWN`).
+/// Parses a link speed in Mbit/s. -1 and impossible values mean that the speed is unknown (net/ethtool:
+/// `SPEED_UNKNOWN`).
 fn megabits(text: Fact<String>) -> Fact<BitRate> {
     let source = text.source().clone();
     match text.parse(|text| text.parse::<i64>()) {

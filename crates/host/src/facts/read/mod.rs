@@ -52,7 +52,7 @@ pub(crate) use queue_irqs::{Queues, write};
 #[cfg(test)]
 pub(crate) use sysctls::SYSCTLS;
 
-/// Reads the observations of a snapshot with `--watch`.
+/// Reads the observations from a snapshot that was taken with `--watch`.
 fn observed(root: &Root) -> super::Fact<super::Observed> {
     match root.kind() {
         Kind::Live => super::Fact::not_recorded("apus snapshot --watch"),
@@ -64,8 +64,8 @@ fn observed(root: &Root) -> super::Fact<super::Observed> {
 pub(crate) const OBSERVED: &str = "commands/apus_observed";
 
 impl Facts {
-    /// Reads the facts of the host to which `root` belongs. Model-specific registers are not read, and counters are
-    /// read once; [`Self::read_with`] can do more.
+    /// Reads the facts of the host to which `root` belongs. Does not read model-specific registers, and reads the
+    /// counters once; [`Self::read_with`] has options for both.
     pub fn read(root: &Root) -> Self {
         Self::read_with(root, Reading::default())
     }

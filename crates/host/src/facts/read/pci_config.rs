@@ -89,7 +89,8 @@ mod tests {
 
     use super::*;
 
-    /// A network card as lspci shows one: MaxPayload 256 of 512, MaxReadReq 4096, L1, 8 GT/s x8 of 16 GT/s x16.
+    /// The configuration space of a network card, for which lspci shows MaxPayload 256 of 512, MaxReadReq 4096, L1, and
+    /// 8 GT/s x8 of 16 GT/s x16.
     fn space() -> Vec<u8> {
         let mut space = vec![0; 256];
         space[STATUS] = 0x10;

@@ -30,7 +30,7 @@ pub(crate) fn parse(text: &str) -> Result<CountTable, String> {
     Ok(CountTable { cpus, rows })
 }
 
-/// Parses a row of such a table: `  55:   0   5468  PCI-MSIX-0000:04:00.0   2-edge   virtio3-req.1`.
+/// Parses a row of a table of interrupts: `  55:   0   5468  PCI-MSIX-0000:04:00.0   2-edge   virtio3-req.1`.
 fn row(line: &str, columns: usize) -> Option<CountRow> {
     let (label, mut rest) = line.split_once(':')?;
     let mut counts = Vec::with_capacity(columns);

@@ -9,7 +9,7 @@ use super::TABLE_LIMIT;
 use super::compression::unpacked;
 use super::tree::{MAX_DEPTH, Tree};
 
-/// Limits on what is read and kept.
+/// Limits for reading an archive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Maximum number of entries.

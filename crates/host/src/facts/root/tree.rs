@@ -26,7 +26,7 @@ enum Node {
     Link(Box<str>),
     /// The file existed, but the recorder was not permitted to read it.
     Denied,
-    /// Reading the file would have disturbed the host.
+    /// The file was not read, because reading it would have disturbed the host.
     Unasked,
     /// The file existed, but could not be read or was too long to keep.
     Refused,

@@ -47,7 +47,7 @@ pub(super) fn shown<G: Numbers>(group: &G, fields: &[Field]) -> Option<Value> {
     (!known.is_empty()).then(|| Value::fields(known))
 }
 
-/// Parses a value into a group with these fields.
+/// Parses a value into a group of settings with the fields `fields`.
 pub(super) fn parse<G: Numbers>(what: &str, value: &Value, fields: &[Field], unit: &str) -> Result<G, Error> {
     let example = fields.first().map_or("", |field| field.name);
     let named = value.as_fields().filter(|fields| !fields.is_empty());

@@ -15,8 +15,9 @@ const ID: usize = 32;
 /// Minimum number of characters from which a key, a token or encoded data can be distinguished from a word.
 const KEY: usize = 16;
 
-/// Masks addresses and IDs, also inside names. The last three digits stay, as in `enx001122334455`; in an ID of 32
-/// digits or more, the last six digits stay. So different names usually stay different.
+/// Masks addresses and IDs, also inside names. Of an address without separators, as in `enx001122334455`, the last
+/// three digits stay; of a UUID, or an ID of at least 32 digits, the last six. So different names usually stay
+/// different.
 pub fn identifiers(text: &str) -> String {
     let octets = text.as_bytes();
     let mut out = String::with_capacity(text.len());
