@@ -16,7 +16,7 @@ use crate::{
 pub struct Advice<'a> {
     /// The most effective actions, best first. At most [`Advice::MOST`].
     pub actions: Vec<Advised<'a>>,
-    /// The remaining actions, in the same order.
+    /// The remaining actions, best first.
     pub more: Vec<Advised<'a>>,
     /// The findings grouped by root cause, the most important first.
     pub causes: Vec<Caused<'a>>,
@@ -36,7 +36,7 @@ pub struct Advised<'a> {
 pub enum Doing {
     /// Settings that fix one root cause. `apus tune` applies them, and can roll them back.
     Set(Cause, Vec<Setting>),
-    /// One change of the kernel command line that fixes findings of several root causes. It takes effect after a
+    /// One change to the kernel command line that fixes findings of several root causes. It takes effect after a
     /// reboot.
     Boot {
         /// The whole command line after the change. `None` if the present command line is not known.
@@ -68,8 +68,7 @@ pub struct Gain<'a> {
     pub finding: &'a Finding,
     /// The delay that the finding adds to one packet. `None` if the delay is not known.
     pub effect: Option<Nanos>,
-    /// Number of findings that the action fixes and that have the same rule and text as [`Self::finding`], which is
-    /// included.
+    /// How many findings of the action have the same rule and text as [`Self::finding`], counting that finding itself.
     pub alike: usize,
     /// Whether [`Self::effect`] was read from this host. If not, it is a typical value from the rule's source.
     pub of_this_host: bool,
@@ -191,7 +190,7 @@ fn add<'a>(all: &mut Vec<&'a Finding>, more: &[&'a Finding]) {
     }
 }
 
-/// Groups findings by cause and rule, and the findings of one rule by their text. The order stays the same.
+/// Groups findings by cause and rule, and the findings of one rule by their text. Preserves the order of the findings.
 fn causes<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Caused<'a>> {
     let mut all: Vec<Caused<'a>> = Vec::new();
     for finding in findings {
@@ -234,8 +233,8 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// How early the action must come: 2 for the question what the host is for, 1 for the choice of isolated CPUs, and
-    /// 0 for all other actions, which depend on those two.
+    /// How early the action must come: 2 for the question of what the host is for, 1 for the choice of isolated CPUs,
+    /// and 0 for all other actions, which depend on those two.
     fn comes_before(&self) -> u8 {
         let of_set = |finding: &&Finding| finding.group == Group::CommandLine;
         match &self.step {
@@ -281,7 +280,7 @@ impl<'a> Advised<'a> {
         matches!(self.step, Doing::Boot { line: Some(_), operator: None, .. })
     }
 
-    /// The changes of the kernel's command line: `+word`, `-word`, `word once`. Empty for other actions.
+    /// The changes to the kernel command line: `+word`, `-word`, `word once`. Empty for other actions.
     pub fn changes(&self) -> Vec<String> {
         match &self.step {
             Doing::Boot { add, remove, once, .. } => {

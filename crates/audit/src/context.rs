@@ -63,7 +63,7 @@ units::named! {
 pub struct Goal {
     /// The share of packets that must meet `latency`.
     pub quantile: Quantile,
-    /// The latency that these packets must not exceed.
+    /// The maximum latency of these packets.
     pub latency: Nanos,
 }
 
@@ -87,7 +87,7 @@ impl Context {
         self.goal.map_or(Self::DEFAULT_BUDGET, |goal| goal.latency)
     }
 
-    /// Whether it is known that latency matters on this host: there is a goal, there are isolated CPUs, the user stated a
+    /// Whether latency is known to matter on this host: there is a goal, there are isolated CPUs, the user stated a
     /// workload, or the host has an application that polls or runs in real time.
     pub fn has_intent(&self) -> bool {
         self.goal.is_some()

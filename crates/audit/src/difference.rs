@@ -57,8 +57,8 @@ pub fn difference<'a>(before: &'a Report, after: &'a Report) -> Vec<Difference<'
 
 type Pair<'a> = (Option<&'a Finding>, Option<&'a Finding>);
 
-/// Moves findings from `left` to `pairs`: those for which `name` returns the same string, worst first. With `alone`,
-/// pairs two findings only if each side has exactly one of this name, and `alone` accepts the two.
+/// Pairs findings of the two audits for which `name` returns the same string, worst first, and moves them from `left`
+/// to `pairs`. With `alone`, pairs two findings only if their name is unique in each audit and `alone` accepts them.
 fn pair<'a>(
     left: &mut (Vec<&'a Finding>, Vec<&'a Finding>),
     pairs: &mut Vec<Pair<'a>>,

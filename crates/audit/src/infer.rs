@@ -120,8 +120,8 @@ fn nics(facts: &Facts) -> Intended<Vec<String>> {
     }
 }
 
-/// The interfaces that the names of interrupts contain, such as `eno3-TxRx-0` and `i40e-ens1f0-TxRx-3`. For hosts whose
-/// interfaces are not known.
+/// The interfaces that appear in the names of interrupts, such as `eno3-TxRx-0` and `i40e-ens1f0-TxRx-3`. Used if the
+/// interfaces of the host are not known.
 fn from_interrupts(facts: &Facts) -> Intended<Vec<String>> {
     let Some(table) = facts.counters.interrupts.value() else { return Intended::default() };
     let mut names: BTreeMap<&str, u64> = BTreeMap::new();

@@ -101,7 +101,7 @@ impl Judgement {
         Self::warn_for(Subject::Host, found)
     }
 
-    /// Creates a failure for the host as a whole: something adds much latency, or does not do what was intended.
+    /// Creates a failure for the host as a whole: something adds a lot of latency, or does not do what was intended.
     pub fn fail(found: impl Into<String>) -> Self {
         Self::fail_for(Subject::Host, found)
     }
@@ -121,7 +121,7 @@ impl Judgement {
         Self::new(Verdict::Warn, subject, found)
     }
 
-    /// Creates a failure for this subject: something adds much latency, or does not do what was intended.
+    /// Creates a failure for this subject: something adds a lot of latency, or does not do what was intended.
     pub fn fail_for(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::Fail, subject, found)
     }
@@ -131,8 +131,8 @@ impl Judgement {
         Self::new(Verdict::SourcesDisagree, subject, found)
     }
 
-    /// Creates a judgement for a subject whose fact has no value: unknown or not applicable, with the reason. For
-    /// judges that have verdicts on other subjects.
+    /// Creates a judgement for a subject whose fact has no value: unknown or not applicable, with the reason. Use it if
+    /// the judge has verdicts on other subjects.
     pub fn unknown<T>(subject: impl Into<Subject>, fact: &Fact<T>) -> Self {
         Self::skipped(subject, Skip::of(fact))
     }
@@ -176,8 +176,8 @@ impl Judgement {
         }
     }
 
-    /// Adds a boolean fact as evidence, in the words of `yes` if it is true and of `no` if it is false. If the fact has
-    /// no value, the evidence says so.
+    /// Adds a boolean fact as evidence, worded as `yes` if it is true and as `no` if it is false. If the fact has no
+    /// value, the evidence says so.
     pub fn see_whether(self, fact: &Fact<bool>, yes: &str, no: &str) -> Self {
         let value = match fact.value() {
             Some(true) => yes.to_owned(),
@@ -235,7 +235,7 @@ impl Judgement {
         self
     }
 
-    /// Adds an effect on this host in addition to the rule's, with its source.
+    /// Adds an effect on this host to the one that the rule states, with its source.
     pub fn also(mut self, text: &'static str, source: &'static str) -> Self {
         self.also = Some((text, source));
         self

@@ -19,7 +19,7 @@ pub struct Plan<'a> {
     pub settings: Vec<Planned<'a, Setting>>,
     /// Words to add to the kernel command line and to remove from it.
     pub kernel: KernelLine<'a>,
-    /// Findings for which neither `settings` nor `kernel` has a fix.
+    /// Findings without a fix in `settings` or among the words that `kernel` adds.
     pub left: Vec<&'a Finding>,
     /// Number of findings with a fix in [`Self::settings`], or among the words that [`Self::kernel`] adds.
     pub mends: usize,
@@ -34,14 +34,14 @@ pub struct Planned<'a, T> {
     pub from: Vec<&'a Finding>,
 }
 
-/// Changes of the kernel command line that fix findings.
+/// Changes to the kernel command line that fix findings.
 #[derive(Clone, Debug, Default)]
 pub struct KernelLine<'a> {
     /// The command line with which the host was booted. `None` if it is not known.
     pub now: Option<&'a CommandLine>,
     /// Words to add. Each replaces the words on the line that have the same name.
     pub add: Vec<Planned<'a, Parameter>>,
-    /// Words to remove. If a word here has no value, it is removed with any value.
+    /// Words to remove. A word without a value is removed whatever its value on the line is.
     pub remove: Vec<Planned<'a, Parameter>>,
     /// Words that occur several times on the line with the same value, but should occur only once.
     pub once: Vec<Planned<'a, Parameter>>,

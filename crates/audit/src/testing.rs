@@ -1,6 +1,6 @@
 //! Test helpers: hosts in memory, and test cases of rules.
 //!
-//! A case reads a small host through the real reader and lets the rule judge it:
+//! A case gives the files of a small host to the real reader, and checks how the rule judges this host:
 //!
 //! ```ignore
 //! Case::pass("wq.global-cpumask", || host().isolated("2-7").file("/sys/devices/virtual/workqueue/cpumask", "03")),
@@ -14,7 +14,7 @@ use host::facts::{Facts, Os, Root};
 
 use crate::{Context, Goal, Intended, Judgement, Subject, Verdict, Workload, rules};
 
-/// The verdict that a case expects. `Found` is the worst of the rule's judgements.
+/// The verdict that a case expects. If a rule makes several judgements, the worst one counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Expect {
     Pass,
@@ -25,7 +25,7 @@ pub(crate) enum Expect {
     NotApplicable,
 }
 
-/// One case of one rule.
+/// A test case of a rule: a host, and the expected verdict.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub rule: &'static str,
@@ -54,7 +54,7 @@ impl Case {
     }
 }
 
-/// A host in memory, and what it is used for.
+/// A host in memory, and its purpose.
 #[derive(Clone)]
 pub(crate) struct Host {
     files: BTreeMap<String, String>,
@@ -64,7 +64,7 @@ pub(crate) struct Host {
     context: Context,
 }
 
-/// A host with CPUs 0 to 7 online, on hardware (not a guest) of Intel. Nothing else is recorded.
+/// A physical Intel host with CPUs 0 to 7 online. Nothing else is recorded.
 pub(crate) fn host() -> Host {
     let host = Host {
         files: BTreeMap::new(),
@@ -85,12 +85,12 @@ pub(crate) fn freebsd() -> Host {
 }
 
 impl Host {
-    /// Adds a file, read by the real reader.
+    /// Adds a file for the reader to read.
     pub fn file(mut self, path: &str, text: &str) -> Self {
         self.files.insert(path.trim_start_matches('/').into(), text.into());
         self
     }
-    /// Adds the output of a command, such as `ethtool -c eth0`, as sos stores it.
+    /// Adds the output of a command such as `ethtool -c eth0`, as sos stores it.
     pub fn command(self, command: &str, text: &str) -> Self {
         let mut name = String::new();
         for c in command.chars() {
@@ -109,12 +109,12 @@ impl Host {
         self.links.insert(path.trim_start_matches('/').into(), target.into());
         self
     }
-    /// Makes files that were not given count as absent on the host, instead of as not recorded.
+    /// Makes files that were not added count as absent on the host, not as unrecorded.
     pub fn complete(mut self) -> Self {
         self.complete = true;
         self
     }
-    /// Changes the facts after reading, for facts that are laborious to write as files.
+    /// Changes the facts after they were read. Use it for facts that are laborious to write as files.
     pub fn edit(mut self, edit: fn(&mut Facts)) -> Self {
         self.edits.push(edit);
         self
@@ -152,7 +152,7 @@ impl Host {
         self.context.workloads.how = crate::How::Given;
         self
     }
-    /// Infers the uses from the host, as if the user had stated none.
+    /// Infers the uses of the host, as if the user had stated none.
     pub fn infer_uses(&mut self) {
         self.context.workloads.how = crate::How::Inferred("the host".into());
     }
@@ -161,13 +161,13 @@ impl Host {
         self.context.workloads.value.clear();
         self
     }
-    /// Sets the intent's goal, as p99.9.
+    /// Sets the intent's goal: this latency, for 99.9 % of all packets.
     pub fn goal(mut self, latency: units::Nanos) -> Self {
         self.context.goal = Some(Goal { quantile: units::Quantile::P99_9, latency });
         self
     }
 
-    /// The facts that the reader finds.
+    /// The facts that the reader finds in the files.
     pub fn facts(&self) -> Facts {
         let root = Root::given(self.files.iter());
         let root = if self.complete { root.complete() } else { root };
@@ -176,7 +176,7 @@ impl Host {
         facts
     }
 
-    /// The judgements of a rule on this host.
+    /// The judgements of the rule `id` on this host.
     pub fn judge(&self, id: &str) -> Vec<Judgement> {
         let rule = rules::find(id).unwrap_or_else(|| panic!("there is no rule {id}"));
         let facts = self.facts();
@@ -185,12 +185,12 @@ impl Host {
     }
 }
 
-/// Runs the cases of a group: each rule judges its hosts as expected. Returns what is wrong.
+/// Runs the cases of a group. Returns a description of each case that fails.
 pub(crate) fn run(cases: &[Case]) -> Vec<String> {
     cases.iter().enumerate().filter_map(|(number, case)| wrong(number, case)).collect()
 }
 
-/// A description of what is wrong with one case. `None` if it passes.
+/// Describes why a case fails. `None` if it passes.
 fn wrong(number: usize, case: &Case) -> Option<String> {
     let judgements = (case.host)().judge(case.rule);
     let worst = judgements.iter().max_by_key(|judgement| judgement.verdict.weight()).map(|j| &j.verdict);

@@ -6,19 +6,19 @@ use host::facts::CpuSet;
 use crate::report::judge;
 use crate::{Context, Finding, How, Intent, Report, Verdict, Workload, rules};
 
-/// An option of `apus audit` with which more rules could give a verdict.
+/// An option of `apus audit` that would let more rules give a verdict.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unlock {
     /// The option: `--isolated`, `--nic` or `--workload`.
     pub option: &'static str,
     /// The value of the option, as a placeholder (`CPUS`) or a list of alternatives (`poll|interrupt`).
     pub value: String,
-    /// Number of rules that would give a verdict only with the option.
+    /// Number of rules that give no verdict without the option, but would with it.
     pub rules: usize,
 }
 
-/// Finds the options that the user did not give, and with which more rules could give a verdict. To find out, rules
-/// without a verdict run again with a value that is plausible for the host.
+/// Finds the options that the user did not give and that would let more rules give a verdict. To find out, runs the
+/// rules without a verdict again, with a plausible value of the option.
 pub fn unlocks(facts: &Facts, intent: &Intent, report: &Report) -> Vec<Unlock> {
     let now = |id: &str| -> Vec<&Finding> { report.findings.iter().filter(|finding| finding.rule.id == id).collect() };
     let count = |trial: &Intent| {
@@ -60,7 +60,8 @@ pub fn unlocks(facts: &Facts, intent: &Intent, report: &Report) -> Vec<Unlock> {
     all
 }
 
-/// Whether a better verdict is possible. This includes a choice, because only a stated workload can decide it.
+/// Whether the rule might give a better verdict with an option. This includes choices, because a stated workload can
+/// decide them.
 fn is_open(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Unknown(_) | Verdict::NotApplicable(_) | Verdict::SourcesDisagree)
 }

@@ -10,20 +10,21 @@ units::named! {
         Pass = "pass",
         /// The subject adds latency, or may add latency.
         Warn = "warn",
-        /// The subject adds much latency, or does not do what was intended.
+        /// The subject adds a lot of latency, or does not do what was intended.
         Fail = "fail",
-        /// The rule cannot be checked because a fact is not known; the text says why. This is neither good nor bad.
+        /// The rule cannot be checked because a fact is not known. The text says why. The verdict is neither good nor
+        /// bad.
         Unknown(Box<str>) = "unknown",
-        /// The rule does not apply to this subject; the text says why.
+        /// The rule does not apply to this subject. The text says why.
         NotApplicable(Box<str>) = "not-applicable",
-        /// Good sources recommend opposite things. The user must choose; the text names both sides.
+        /// Good sources recommend opposite things. The user must choose between the two sides.
         SourcesDisagree = "sources-disagree",
     }
 }
 
 impl Verdict {
-    /// How much attention the verdict needs, as a number: 0 pass and not applicable, 1 unknown, 2 sources disagree, 3
-    /// warn, 4 fail.
+    /// How much attention the verdict needs: 0 for pass and not applicable, 1 for unknown, 2 for sources disagree, 3
+    /// for warn, 4 for fail.
     pub const fn weight(&self) -> u8 {
         match self {
             Self::Pass | Self::NotApplicable(_) => 0,

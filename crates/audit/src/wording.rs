@@ -1,4 +1,4 @@
-//! Makes sentences that contain a number grammatical: one CPU is, two CPUs are.
+//! Corrects the grammar of sentences with a number: one CPU is, two CPUs are.
 
 /// Formats a duration with a space before the unit, such as `210 us`.
 pub fn spaced(time: units::Nanos) -> String {
@@ -9,7 +9,7 @@ pub fn spaced(time: units::Nanos) -> String {
     }
 }
 
-/// Things that are counted, in the plural and in the singular.
+/// Countable nouns, in the plural and in the singular.
 const THINGS: &[(&str, &str)] = &[
     ("CPUs", "CPU"),
     ("connections", "connection"),
@@ -33,7 +33,7 @@ const THINGS: &[(&str, &str)] = &[
     ("vulnerabilities", "vulnerability"),
 ];
 
-/// Verbs that follow these words, in the plural and in the singular.
+/// Verbs that follow a countable noun, in the plural and in the singular.
 const DEEDS: &[(&str, &str)] = &[
     ("are", "is"),
     ("were", "was"),
@@ -46,10 +46,11 @@ const DEEDS: &[(&str, &str)] = &[
     ("tick", "ticks"),
 ];
 
-/// Maximum number of words between the number and the counted thing.
+/// Maximum number of words between a number and its noun.
 const BETWEEN: usize = 3;
 
-/// Rewrites the text in the singular where it is about one thing: `1 interrupts go`, `CPUs 7 are`.
+/// Changes the plural to the singular if the number is one: `1 interrupts go` becomes `1 interrupt goes`, `CPUs 7 are`
+/// becomes `CPU 7 is`.
 pub(crate) fn singular(text: &str) -> String {
     let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     for at in 0..words.len() {
@@ -95,14 +96,15 @@ pub(crate) fn singular(text: &str) -> String {
     words.join(" ")
 }
 
-/// The other form of a word in the table, with the punctuation mark that follows the word.
+/// The singular of a word, according to the table. A punctuation mark after the word is kept. `None` if the table does
+/// not contain the word.
 fn replaced(word: &str, table: &[(&str, &str)]) -> Option<String> {
     let plain = word.trim_end_matches([',', ';', ':']);
     let (_, one) = table.iter().find(|(many, _)| *many == plain)?;
     Some(format!("{one}{}", &word[plain.len()..]))
 }
 
-/// Whether the word can stand between a number and the counted thing. Units and prepositions cannot.
+/// Whether the word can stand between a number and its noun. Units and prepositions cannot.
 fn is_plain(word: &str) -> bool {
     !["s", "ms", "us", "ns", "of", "to", "and", "or", "in", "from"].contains(&word)
         && word.bytes().all(|c| c.is_ascii_alphabetic())

@@ -12,9 +12,9 @@ use units::{Nanos, PacketRate};
 use crate::error::{Code, fail};
 use crate::types::{APUS_KEEP_TIMER_SLACK, Config, Wakes};
 
-/// Default maximum length of a blocking wait, the same as in `apus run`.
+/// Default maximum length of a blocking wait. `apus run` uses the same.
 const LONGEST_BLOCK: Nanos = live::worker::HEALTH_INTERVAL;
-/// Longest blocking wait that a configuration can allow. Longer waits would not save more CPU time.
+/// Upper limit on [`Settings::longest_block`]. Longer waits would not save more CPU time.
 const LONGEST_BLOCK_MOST: Nanos = Nanos::from_secs(3600);
 
 /// An `apus_config` that has been checked.
@@ -28,7 +28,7 @@ pub struct Settings {
     pub costs: Option<WakeCosts>,
     /// Maximum length of a blocking wait.
     pub longest_block: Nanos,
-    /// Maximum number of packets that the loop takes in one poll. 0: no limit, a poll takes all waiting packets.
+    /// Maximum number of packets that the loop takes in one poll. 0 means no limit: a poll takes all waiting packets.
     pub burst: u32,
     /// Whether to leave the thread's timer slack unchanged.
     pub keep_slack: bool,
@@ -36,7 +36,7 @@ pub struct Settings {
     pub shown: Option<Shown>,
 }
 
-/// Names under which the loop appears in telemetry.
+/// The names under which a loop appears in telemetry, and the folder of the telemetry.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // as in `apus_config`
 pub struct Shown {
@@ -48,8 +48,8 @@ pub struct Shown {
 }
 
 impl Settings {
-    /// Creates a policy. The only wait costs that it knows at the start are those of the platform profile, if there is
-    /// one. `interrupts` says whether an arriving packet can end a blocking wait.
+    /// Creates a policy. At the start, the policy knows only the wait costs from the platform profile, if there is one.
+    /// `interrupts` says whether an arriving packet can end a blocking wait.
     pub fn policy<C>(&self, interrupts: bool) -> Policy<C> {
         let mode = match self.mode {
             Mode::Adaptive(config) => Mode::Adaptive(policy::wait::AdaptiveConfig { interrupts, ..config }),
@@ -124,8 +124,8 @@ impl Settings {
     }
 }
 
-/// Copies the configuration. A caller built with a newer header may have set fields that this library lacks; this is an
-/// error unless these fields are 0.
+/// Copies the configuration. If the caller was built with a newer header, the configuration may have fields that this
+/// library lacks; fails unless these fields are 0.
 ///
 /// # Safety
 /// `config` is NULL, or points to at least as many readable bytes as its first field says.

@@ -1,5 +1,5 @@
-//! The low level: a policy that decides how to wait, based on what the caller observed. It reads no clock, allocates no
-//! memory and makes no system call.
+//! The low level: a policy that decides how to wait, based on what the caller has observed. The policy reads no clock,
+//! allocates no memory and makes no system call.
 
 use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue, WaitKind, WaitPolicy};
 use units::{Clock, Instant, Nanos};
@@ -8,16 +8,15 @@ use crate::config::Settings;
 use crate::error::{Code, fail};
 use crate::types::{APUS_MAX_QUEUES, APUS_NEVER, APUS_UNKNOWN, DecisionOut, EndedIn, QueueIn, Stamped, Wakes};
 
-/// Latest time that callers may pass, in ns: 146 years. Beyond it, sums of times could overflow.
+/// Latest time that callers may pass, in ns: 146 years. With later times, sums could overflow.
 pub const LATEST: u64 = 1 << 62;
-/// Upper limit on the number of packets per poll that is reported to the policy. Rings have at most a few thousand
-/// entries.
+/// The policy is told at most this number of packets per poll. Rings have at most a few thousand entries.
 const MOST_PACKETS: u32 = 1 << 16;
-/// Upper limit on the length of a wait that is reported to the policy. A longer wait means that the machine was
-/// suspended or the process was stopped.
+/// The policy is told at most this length of a wait. A longer wait means that the machine was suspended or the process
+/// was stopped.
 const LONGEST: Nanos = Nanos::from_secs(3600);
 
-/// Marker for times of the caller's clock, which can be any clock that never goes backwards.
+/// Marks times as those of the caller's clock, which can be any clock that never goes backwards.
 #[derive(Debug)]
 pub enum Callers {}
 impl Clock for Callers {}
@@ -35,7 +34,7 @@ impl Decider {
         Self { policy: settings.policy(settings.wakes != Wakes::Nothing), now: Instant::ORIGIN }
     }
 
-    /// Decides how to wait, after all queues were polled. If it returns an error, the policy is unchanged.
+    /// Decides how to wait, after the caller has polled all queues. On an error, the policy is unchanged.
     pub fn decide(&mut self, now_ns: u64, queues: &[QueueIn], ended: Option<&EndedIn>) -> Result<DecisionOut, Code> {
         let now = instant(now_ns, "now_ns")?;
         if now < self.now {
@@ -57,7 +56,7 @@ impl Decider {
     }
 }
 
-/// What one round of polls found on all queues, in fixed memory.
+/// What one round of polls found on all queues. It has a fixed size, so it needs no allocation.
 #[derive(Debug)]
 pub struct Seen<C> {
     queues: [Queue<C>; APUS_MAX_QUEUES],
@@ -75,8 +74,8 @@ impl<C> Seen<C> {
         &self.queues[..self.count]
     }
 
-    /// Adds what a poll found on one queue. `polls` has the times of the previous poll and of this one; they are used
-    /// if the caller leaves the times in `queue` at 0.
+    /// Adds what a poll found on one queue. `polls` are the times of the previous poll and of this poll; they replace
+    /// times in `queue` that the caller left at 0.
     pub fn add(
         &mut self,
         number: usize,
@@ -167,8 +166,8 @@ fn wait<C>(ended: &EndedIn, now: Instant<C>) -> Result<Ended<C>, Code> {
     Ok(Ended { action, began, ended: end, spent, idle: Nanos::from_nanos(idle_ns).min(spent.unwrap_or(Nanos::ZERO)) })
 }
 
-/// The wait of kind `kind` that began at `began` and was to end at `until`. `None` if this kind needs an end but
-/// `until` is `None`.
+/// Describes a wait of kind `kind` that began at `began` and was to end at `until`. `None` if such a wait needs an end
+/// and `until` is `None`.
 pub fn action<C>(kind: WaitKind, began: Instant<C>, until: Option<Instant<C>>) -> Option<Action<C>> {
     Some(match kind {
         WaitKind::Poll => Action::Poll,
@@ -187,7 +186,7 @@ pub fn told<C>(decision: &Decision<C>, now: Instant<C>) -> DecisionOut {
     }
 }
 
-/// The kind of wait with this number in `apus.h`. `None` if the number is unknown.
+/// The kind of wait that has this number in `apus.h`. `None` if there is no such kind.
 pub fn kind_of(number: u32) -> Option<WaitKind> {
     WaitKind::ALL.get(number as usize).copied()
 }

@@ -17,7 +17,7 @@ units::named! {
         Busy = "busy",
         /// The waiter belongs to another thread or process.
         Thread = "thread",
-        /// The configuration's `size` is unknown, or it has fields that this library lacks.
+        /// The configuration's `size` is wrong, or fields that this library lacks are set.
         Size = "size",
         /// A value in the configuration is wrong.
         Config = "config",
@@ -27,7 +27,7 @@ units::named! {
         Observation = "observation",
         /// Time went backwards, or is out of range.
         Time = "time",
-        /// `apus_wait_begin` and `apus_wait_end` were not called alternately.
+        /// `apus_wait_begin` and `apus_wait_end` were not called in turn.
         Order = "order",
         /// The maximum number of handles, descriptors or queues is reached.
         Limit = "limit",
@@ -68,13 +68,13 @@ impl Code {
         }
     }
 
-    /// The error code that belongs to a function's return value. `None` if the value does not mean an error.
+    /// The error code for a function's return value. `None` if the value does not stand for an error.
     pub fn of(returned: c_int) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.returned() == returned)
     }
 }
 
-/// Size of the longest error message in bytes, including the terminating zero.
+/// Maximum size of an error message in bytes, including the terminating zero.
 const ROOM: usize = 512;
 
 /// A message in fixed memory, so that a failing call allocates nothing. Longer messages are truncated.
@@ -117,7 +117,7 @@ pub fn fail(code: Code, text: impl fmt::Display) -> Code {
     code
 }
 
-/// The message of the calling thread's last failure; empty if no call has failed yet.
+/// The message of the calling thread's last failed call. Empty if no call has failed yet.
 pub fn last() -> *const c_char {
     LAST.with(|last| last.try_borrow().map_or(c"".as_ptr(), |last| last.bytes.as_ptr().cast()))
 }

@@ -1,4 +1,4 @@
-//! The functions of `apus.h`. Each checks its pointers, and returns errors as codes.
+//! The functions of `apus.h`. Each function checks its pointers, and returns errors as codes.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -70,7 +70,7 @@ pub extern "C" fn apus_abi() -> u32 {
     APUS_ABI
 }
 
-/// Returns a sentence for an error code.
+/// Returns a sentence that describes an error code.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_strerror(code: c_int) -> *const c_char {
     let text = match code {
@@ -80,7 +80,7 @@ pub extern "C" fn apus_strerror(code: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// Returns the message of the calling thread's last failure.
+/// Returns the message of the calling thread's last failed call.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_error() -> *const c_char {
     last()
@@ -101,7 +101,7 @@ pub extern "C" fn apus_kind_name(kind: u32) -> *const c_char {
     KINDS.get(kind as usize).map_or(std::ptr::null(), |name| name.as_ptr())
 }
 
-/// Returns the name of the reason for a decision, or NULL if the number is unknown.
+/// Returns the name of a reason for a decision, or NULL if the number is unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_reason_name(reason: u32) -> *const c_char {
     REASONS.get(reason as usize).map_or(std::ptr::null(), |name| name.as_ptr())
@@ -221,7 +221,7 @@ pub extern "C" fn apus_set_wakes(waiter: WaiterHandle, wakes: u32) -> c_int {
     }))
 }
 
-/// Sets or removes the memory word whose change ends a blocking wait.
+/// Sets or removes the word in memory that ends a blocking wait when it changes.
 ///
 /// # Safety
 /// As `apus.h` says: `address` stays readable until it is replaced or the waiter is freed.
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn apus_wait_queues(
     }))
 }
 
-/// The first half of a wait: decides how to wait. The caller carries the decision out, and then calls `apus_wait_end`.
+/// The first half of a wait: decides how to wait. The caller must then wait as decided, and call `apus_wait_end`.
 ///
 /// # Safety
 /// As `apus.h` says: `queues` points to `count` queues, `decision` to a decision.
@@ -311,7 +311,7 @@ pub unsafe extern "C" fn apus_wait_end(waiter: WaiterHandle, kind: u32, until_ns
     }))
 }
 
-/// Adds to the loop's counters in telemetry.
+/// Increases the loop's counters in telemetry.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_count(
     waiter: WaiterHandle,

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use crate::error::{Code, fail};
 
-/// Maximum number of handles of one kind that exist at the same time in a process.
+/// Maximum number of handles of one kind that a process can have at the same time.
 pub const PLACES: usize = 1024;
 
 const FREE: u32 = 0;
@@ -32,7 +32,7 @@ pub struct Place<T> {
     item: UnsafeCell<*mut T>,
 }
 
-/// All handles of one kind.
+/// A fixed table of all handles of one kind.
 #[derive(Debug)]
 pub struct Table<T> {
     places: [Place<T>; PLACES],
@@ -134,7 +134,7 @@ fn broken() -> Code {
     fail(Code::Internal, "a bug in libapus broke this handle: free it, and report the message that libapus printed")
 }
 
-/// Calls `f`, and turns a panic into the error [`Code::Internal`].
+/// Calls `f`. If `f` panics, returns the error [`Code::Internal`] instead of unwinding.
 pub fn guarded<R>(f: impl FnOnce() -> Result<R, Code>) -> Result<R, Code> {
     catch_unwind(AssertUnwindSafe(f))
         .unwrap_or_else(|_| Err(fail(Code::Internal, "a bug in libapus: please report it")))

@@ -1,5 +1,5 @@
-//! Waits that neither the crate `live` nor rustix offers: poll(2) on descriptors that the caller may already have
-//! closed, and `umwait`.
+//! Ways to wait that neither the crate `live` nor rustix offers: poll(2) on descriptors that the caller may already
+//! have closed, and `umwait`.
 
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use units::{Instant, Monotonic, Nanos};
 use crate::error::{Code, fail};
 use crate::types::{APUS_MAX_QUEUES, QueueIn, Stamped, Woken};
 
-/// A number that identifies the calling process: after fork(2), the child process gets another number. Unlike
+/// A number that identifies the calling process; after fork(2), the child process gets another number. Unlike
 /// getpid(2), this needs no system call: the number is in a memory page that the kernel clears in the child
 /// (madvise(2), `MADV_WIPEONFORK`).
 #[inline]
@@ -31,8 +31,8 @@ pub fn process() -> u32 {
     }
 }
 
-/// Reads the clock and waits through libc only. The crate `live` uses other ways that do not run under valgrind (see
-/// `live::telemetry`).
+/// Reads the clock and waits only through libc. Unlike the functions of the crate `live`, this works under valgrind
+/// (see `live::telemetry`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LibcCpu;
 
@@ -44,8 +44,9 @@ impl LibcCpu {
         (read == 0).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 
-    /// Converts the queue's time stamps from `CLOCK_REALTIME` to `CLOCK_MONOTONIC`; the age of each stamp stays the
-    /// same. If the real-time clock was set after a packet was stamped, the packet's time is off by that change.
+    /// Converts the queue's time stamps from `CLOCK_REALTIME` to `CLOCK_MONOTONIC`, preserving the age of each packet.
+    /// If the real-time clock was set after a packet was stamped, the converted stamp is wrong by the amount of the
+    /// change.
     pub fn monotonic_stamps(mut queue: QueueIn) -> QueueIn {
         if queue.stamped == Stamped::Realtime as u32
             && let Some(real) = Self::clock(libc::CLOCK_REALTIME)
@@ -110,7 +111,8 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Maps a page that the kernel clears in child processes. `None` on kernels before 4.14.
+    /// Maps a memory page that the kernel clears in child processes. `None` if the kernel does not support this (before
+    /// 4.14).
     fn wiped_on_fork() -> Option<Self> {
         const SIZE: usize = 4096;
         let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -189,7 +191,7 @@ impl Watched {
     }
 }
 
-/// A word of memory that a device or another thread writes, and whose change ends a wait.
+/// A word in memory that a device or another thread writes. A change to this word ends a wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     address: *const AtomicU64,
@@ -221,8 +223,8 @@ impl Memory {
 }
 
 /// The instructions umonitor, umwait and tpause (Intel SDM volume 2, "WAITPKG"), on CPUs that support them and report
-/// the frequency of their time stamp counter. None of the project's test machines supports them, so this code was never
-/// run; it is checked by review only.
+/// the frequency of their time stamp counter. None of the project's test machines supports them, so this code has only
+/// been reviewed, never run.
 #[derive(Clone, Copy, Debug)]
 pub struct Waitpkg {
     /// Frequency of the time stamp counter, in Hz.
@@ -230,8 +232,8 @@ pub struct Waitpkg {
 }
 
 impl Waitpkg {
-    /// Checks whether this CPU has the instructions. `None` if it lacks them, or does not report the frequency of its
-    /// time stamp counter (CPUID leaf 15h).
+    /// Checks whether this CPU has the instructions. `None` if it lacks them, or if it does not report the frequency of
+    /// its time stamp counter (CPUID leaf 15h).
     #[cfg(target_arch = "x86_64")]
     pub fn here() -> Option<Self> {
         use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -262,7 +264,7 @@ impl Waitpkg {
         now: impl Fn() -> Instant<Monotonic>,
     ) -> (Woken, Instant<Monotonic>) {
         use std::arch::asm;
-        /// State C0.2: uses less power than C0.1, but takes longer to leave.
+        /// State C0.2, which uses less power than C0.1 but takes longer to leave.
         const C0_2: u32 = 0;
         loop {
             let at = now();
@@ -293,7 +295,7 @@ impl Waitpkg {
         }
     }
 
-    /// Never called: the type has no values on CPUs other than x86-64.
+    /// Never called, because no value of this type exists on CPUs other than x86-64.
     #[cfg(not(target_arch = "x86_64"))]
     pub fn rest(
         self,

@@ -1,14 +1,15 @@
-//! The structures and constants of `apus.h`. A test compares each size, offset and constant with those of a C compiler.
+//! The structures and constants of `apus.h`. A test compares their sizes, offsets and values with those that a C
+//! compiler reports.
 
 use std::ffi::c_char;
 
 /// The ABI version: the number in the library's soname.
 pub const APUS_ABI: u32 = 0;
-/// End of a wait that only an event ends.
+/// The end of a wait that only an event can end.
 pub const APUS_NEVER: u64 = u64::MAX;
-/// Value of a time or cost that was not measured.
+/// Stands for a time or cost that was not measured.
 pub const APUS_UNKNOWN: u64 = u64::MAX;
-/// Maximum number of queues per call, and of file descriptors that a waiter can watch.
+/// Maximum number of queues per call. Also the maximum number of file descriptors that a waiter can watch.
 pub const APUS_MAX_QUEUES: usize = 32;
 /// Flag: do not change the thread's timer slack.
 pub const APUS_KEEP_TIMER_SLACK: u32 = 1;
@@ -18,7 +19,7 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u32)]
     pub enum Wakes {
-        /// The descriptors and the memory that the waiter watches. While it watches none, only timed waits are used.
+        /// The descriptors and the memory that the waiter watches. If it watches nothing, only timed waits are used.
         Watched = "watched",
         /// Any event, because the caller carries out blocking waits itself.
         Caller = "caller",
@@ -48,7 +49,7 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u32)]
     pub enum Stamped {
-        /// Packets have no time stamps. It is only known that they arrived after the previous poll of the queue.
+        /// Packets have no time stamps. All that is known is that they arrived after the previous poll of the queue.
         Not = "not",
         /// Packets have time stamps of the loop's own clock (`CLOCK_MONOTONIC` for waiters).
         Monotonic = "monotonic",
@@ -82,7 +83,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// All defaults, with the right `size`.
+    /// A configuration with all defaults and the right `size`.
     fn default() -> Self {
         let none = std::ptr::null();
         Self {
@@ -159,7 +160,7 @@ pub struct Done {
     pub reserved: u32,
 }
 
-/// Name of a C structure, its size, and its fields with their offsets, in bytes.
+/// The layout of a C structure: its name, its size, and its fields with their offsets, in bytes.
 pub type Layout = (&'static str, usize, &'static [(&'static str, usize)]);
 
 macro_rules! layout {
@@ -168,7 +169,7 @@ macro_rules! layout {
     };
 }
 
-/// The layout of every structure, for the comparison with the header.
+/// The layout of every structure. A test compares it with the header.
 pub const LAYOUTS: [Layout; 5] = [
     layout!(
         "apus_config",
@@ -198,7 +199,7 @@ pub const LAYOUTS: [Layout; 5] = [
     layout!("apus_done", Done { began_ns, ended_ns, until_ns, kind, reason, woken, reserved }),
 ];
 
-/// Every constant of the header with its value, for the comparison with the header.
+/// Every constant of the header, with its value. A test compares them with the header.
 pub fn constants() -> Vec<(String, i128)> {
     let upper = |prefix: &str, name: &str| format!("APUS_{prefix}{}", name.to_uppercase());
     let mut all = vec![

@@ -4,10 +4,9 @@
 //!   Ready ──begin: clock, observe, decide──► Begun ──end: clock, cost, telemetry──► Ready
 //!             apus_wait does both, and carries out the decision between them
 //! ```
-//! **Times.** The waiter sees only its own calls. It assumes that the loop polls immediately after a wait, takes the
-//! packets from the queue at that time, and has processed them when it calls the waiter again. It also assumes that the
-//! packets arrived after the previous poll. Unless the device stamps packets with their arrival time, nothing more is
-//! known about their delay.
+//! **Times.** The waiter sees only its own calls. It assumes that after a wait, the loop immediately polls and takes
+//! the packets from the queue, and that the loop has processed these packets when it calls the waiter again. Unless the
+//! device stamps packets with their arrival time, the waiter only knows that they arrived after the previous poll.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,9 +26,10 @@ use crate::types::{APUS_NEVER, DecisionOut, Done, QueueIn, Wakes, Woken};
 
 type At = Instant<Monotonic>;
 
-/// While a loop polls without waiting, telemetry shows one decision in this many, and the first decision of each kind.
+/// While a loop polls without waiting, one in this many decisions is published in telemetry. A decision of another
+/// kind, or for another reason, is always published.
 const PUBLISHED_EVERY: u32 = 1024;
-/// Maximum number of packets per poll that are counted individually in the histogram of pick-up delays.
+/// Maximum number of packets per poll that are added to the histogram of pick-up delays.
 const COUNTED: u32 = 256;
 
 /// Everything that one loop needs to wait: policy, clock, waits and telemetry.
@@ -43,18 +43,18 @@ pub struct Waiter {
     watched: Watched,
     memory: Option<Memory>,
     telemetry: Option<Telemetry>,
-    /// Identifies the process that created the waiter. `owner` identifies the first thread that waited with it.
+    /// The process that created the waiter. `owner` is the first thread that waited with it.
     process: u32,
     owner: Option<u64>,
     /// Times of the second-to-last poll and of the last poll.
     polls: (At, At),
     ended: Option<Ended<Monotonic>>,
     begun: Option<Begun>,
-    /// Kind and reason of the last published decision, and the number of unpublished decisions since then.
+    /// Kind and reason of the last published decision, and the number of decisions since then.
     published: (Option<(WaitKind, Reason)>, u32),
 }
 
-/// A wait for which [`Waiter::begin`] was called, but not yet [`Waiter::end`].
+/// A wait between [`Waiter::begin`] and [`Waiter::end`].
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     at: At,
@@ -88,7 +88,7 @@ impl Waiter {
         })
     }
 
-    /// Sets what can end a blocking wait. A change resets the policy.
+    /// Sets what can end a blocking wait. A changed value resets the policy.
     pub fn set_wakes(&mut self, wakes: Wakes) -> Result<(), Code> {
         self.own()?;
         if self.begun.is_some() {
@@ -122,7 +122,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// Sets or removes the memory whose change ends a blocking wait.
+    /// Sets or removes the word in memory that ends a blocking wait when it changes.
     pub fn watch_memory(&mut self, memory: Option<Memory>) -> Result<(), Code> {
         self.watchable()?;
         if memory.is_some() && self.waitpkg.is_none() {
@@ -146,7 +146,8 @@ impl Waiter {
         }
     }
 
-    /// Resets the policy, because a policy must know from the start whether a packet can end a blocking wait.
+    /// Resets the policy if `anew` is true. A new policy is needed because a policy must know from the start whether a
+    /// packet can end a blocking wait.
     fn watches_changed(&mut self, anew: bool) {
         if anew {
             self.policy = self.settings.policy(!self.watched.is_empty() || self.memory.is_some());
@@ -208,8 +209,8 @@ impl Waiter {
         Ok(told(&decision, now))
     }
 
-    /// Records how the caller waited since [`begin`](Self::begin). `until` is the end that the caller requested; `None`
-    /// stands for the end that `begin` decided. `woken` says what ended the wait; `None` derives this from the times.
+    /// Records how the caller waited since [`begin`](Self::begin). `until` is the end that the caller set; `None` means
+    /// the end that `begin` decided. `woken` says what ended the wait; if it is `None`, the times decide this.
     pub fn end(&mut self, kind: WaitKind, until: Option<At>, woken: Option<Woken>) -> Result<Done, Code> {
         let begun = self.begun.ok_or_else(|| fail(Code::Order, "apus_wait_end was called without apus_wait_begin"))?;
         self.own()?;
@@ -256,7 +257,7 @@ impl Waiter {
         })
     }
 
-    /// Adds to the loop's counters in telemetry.
+    /// Increases the loop's counters in telemetry.
     pub fn add(&self, rx_bytes: u64, tx_packets: u64, tx_bytes: u64, dropped: u64) -> Result<(), Code> {
         self.own()?;
         if let Some(telemetry) = &self.telemetry {
@@ -267,7 +268,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// Pauses on the CPU until `until`.
+    /// Pauses until `until`, without giving up the CPU.
     fn pause(&mut self, until: At) {
         match self.waitpkg {
             Some(waitpkg) => _ = waitpkg.rest(None, until, || LibcCpu.now()),
@@ -275,7 +276,8 @@ impl Waiter {
         }
     }
 
-    /// Blocks the thread until a watched descriptor or memory changes, or until `until`.
+    /// Waits until `until`, but at most for the maximum length of a blocking wait. If memory is watched, its change
+    /// ends the wait early; otherwise a watched descriptor does.
     fn block(&mut self, until: At) -> Woken {
         let nothing = self.watched.is_empty() && self.memory.is_none();
         let longest = if nothing { UNWAKEABLE.min(self.settings.longest_block) } else { self.settings.longest_block };
@@ -288,7 +290,7 @@ impl Waiter {
         }
     }
 
-    /// Makes the calling thread the waiter's owner, if it has none yet.
+    /// Makes the calling thread the owner of the waiter. Called only if the waiter has no owner yet.
     #[cold]
     fn adopt(&mut self) -> Result<(), Code> {
         if !self.settings.keep_slack {
@@ -304,7 +306,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// Fails if the waiter belongs to another thread.
+    /// Fails if the waiter belongs to another thread or process.
     #[inline]
     fn own(&self) -> Result<(), Code> {
         if self.process != process() {
@@ -341,7 +343,7 @@ impl Waiter {
         telemetry.touch(now);
     }
 
-    /// Publishes the decision and what the policy expected from it, for `apus top`.
+    /// Publishes the decision for `apus top`, together with what the policy expected from it.
     fn publish(&mut self, now: At, decision: &Decision<Monotonic>) {
         let Some(telemetry) = &self.telemetry else { return };
         let (kind, reason) = (decision.action.kind(), decision.reason);
@@ -370,9 +372,9 @@ impl Drop for Waiter {
     }
 }
 
-/// How late the packets of a poll were picked up. Without time stamps, the oldest packet may have arrived just after
-/// the previous poll, so the time since then is an upper bound. `None` if a packet ended a blocking wait: the bound
-/// would then be the length of the wait, which says nothing.
+/// How late the packets of a poll were picked up. Without time stamps, this is the time since the previous poll, which
+/// is an upper bound: the oldest packet may have arrived just after that poll. `None` if packets without time stamps
+/// ended a blocking wait, because the bound would then be the length of the wait, which says nothing.
 fn lateness(came: &Arrivals<Monotonic>, ended: Option<&Ended<Monotonic>>) -> Option<Nanos> {
     let by_device =
         ended.is_some_and(|wait| matches!(wait.action, Action::BlockUntil(_)) && wait.overshoot().is_none());
@@ -397,7 +399,7 @@ fn system(error: live::Error) -> Code {
     fail(code, error)
 }
 
-/// A number that identifies the calling thread. No other thread of this process ever gets the same number.
+/// A number that identifies the calling thread. No two threads of this process ever get the same number.
 #[inline]
 fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);

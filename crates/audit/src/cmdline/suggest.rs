@@ -47,9 +47,9 @@ impl fmt::Display for Suggestion {
     }
 }
 
-/// Suggests a kernel command line for the purpose of the host. `cpus` are all CPUs of the host, from which the
-/// housekeeping CPUs follow. If `cpus` is empty, `irqaffinity=` is left out and a note says so. If `intent` isolates no
-/// CPUs, the line has only parameters that are useful without isolated CPUs.
+/// Suggests a kernel command line for the purpose of the host. `cpus` are all CPUs of the host; those that are not
+/// isolated are for housekeeping. If `cpus` is empty, `irqaffinity=` is left out and a note says so. If `intent`
+/// isolates no CPUs, the line has only parameters that are useful without isolated CPUs.
 ///
 /// The line contains only parameters on which the sources agree. Where sources disagree (turbo, `idle=poll`,
 /// mitigations), a note says so.

@@ -70,8 +70,8 @@ pub struct End {
     pub busy: BTreeMap<u32, f64>,
     /// Share of the interval for which the hypervisor took each CPU away (steal time), 0 to 1, by CPU number.
     pub steal: BTreeMap<u32, f64>,
-    /// Among the idle states that CPUs entered more than 10 times per second, the one with the longest exit latency:
-    /// exit latency in us, name, and entries per second. `None` if there was no such state.
+    /// The idle state with the longest exit latency, among those that a CPU entered at least 10 times per second: exit
+    /// latency in us, name, and entries per second. `None` if there was no such state.
     pub idle_exit: Option<(f64, String, f64)>,
     /// Lowest ratio of actual to maximum frequency, 0 to 1, among the CPUs that were busy for at least half of the
     /// interval.
@@ -159,8 +159,8 @@ pub struct Socket {
     /// Mean memory, in bytes, of the packets that the socket has sent and whose transmission the driver has not yet
     /// completed.
     pub in_transmission: Option<f64>,
-    /// Smallest memory of packets in transmission, in bytes, among the samples with a data packet in transmission.
-    /// Usually the memory of one packet.
+    /// Minimum memory in transmission, in bytes, among the samples with a data packet in transmission. Usually the
+    /// memory of one packet.
     pub in_transmission_least: Option<f64>,
     /// Number of packets that the socket dropped during the interval.
     pub drops: f64,
@@ -315,8 +315,8 @@ impl End {
         }
     }
 
-    /// Takes the time of NAPI deferral, if it is longer than the moderation found so far. NAPI deferral delays packets
-    /// only if `defers` is above 0.
+    /// Records the delay of NAPI deferral if it is longer than the receive moderation found so far. NAPI deferral
+    /// delays packets only if `defers` is above 0.
     fn defer(&mut self, timeout_ns: Option<u64>, defers: Option<u32>, source: &str) {
         let held = timeout_ns.filter(|_| defers.is_some_and(|defers| defers > 0)).map(|ns| ns as f64 / 1e3);
         if let Some(held) = held.filter(|held| *held > self.hold_us()) {

@@ -32,7 +32,7 @@ pub use causes::CAUSES;
 pub use end::{Drops, End, Hog, Load, QueueShare, Socket};
 pub use symptom::{Reference, Symptom, SymptomKind};
 
-/// Minimum likelihood, in percent, from which on a cause counts as found.
+/// Minimum likelihood, in percent, of a cause that counts as found.
 pub const THRESHOLD: u8 = 50;
 /// Maximum number of audit findings that a diagnosis lists as suspects.
 const MOST_SUSPECTS: usize = 20;
@@ -62,7 +62,7 @@ impl std::fmt::Debug for PossibleCause {
 pub struct Case {
     /// The symptom that the user noticed.
     pub symptom: Symptom,
-    /// What was observed on this host and, if it was watched too, at the other end.
+    /// The observations of this host and, if it was watched too, of the other end.
     pub ends: Vec<End>,
 }
 
@@ -71,11 +71,11 @@ pub struct Case {
 pub struct Hit {
     /// Grade of the evidence, 0 to 99; not a measured probability.
     pub likelihood_percent: u8,
-    /// Name of the end at which the cause is. `None` if it is between the ends.
+    /// Name of the end at which the cause lies. `None` if it lies between the ends.
     pub end: Option<String>,
     /// The problem in one sentence, with the number that shows it.
     pub headline: String,
-    /// What was observed, each with its source.
+    /// The observations that support the cause, each with its source.
     pub evidence: Vec<Seen>,
     /// An experiment that would prove or disprove the cause.
     pub experiment: Experiment,
@@ -93,10 +93,10 @@ pub struct Seen {
 /// A change that would prove or disprove a cause.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Experiment {
-    /// Instructions: what to change, and what to measure then.
+    /// Instructions: what to change, and what to measure afterwards.
     pub text: String,
-    /// The change of this experiment as a factor for a plan of `apus experiment`, in lines of TOML. `None` if Apus
-    /// cannot change this setting.
+    /// The experiment as a factor for a plan of `apus experiment`, in lines of TOML. `None` if Apus cannot make this
+    /// change.
     pub factor: Option<String>,
 }
 
@@ -118,9 +118,10 @@ pub struct Ranked {
 pub struct Diagnosis {
     /// The causes, most likely first. Those with a likelihood of at least [`THRESHOLD`] count as found.
     pub causes: Vec<Ranked>,
-    /// Audit findings that could cause the symptom although no observation confirms it. They show where to look next.
+    /// Audit findings that could cause the symptom, although no observation confirms them. They show where to look
+    /// next.
     pub suspects: Vec<Suspect>,
-    /// What could not be observed, and the reason.
+    /// Messages about what could not be observed, with the reasons.
     pub unknown: Vec<String>,
 }
 
@@ -172,7 +173,7 @@ impl Experiment {
 }
 
 impl Case {
-    /// The hit with the higher likelihood, of those for the two ends.
+    /// Judges each end, and returns the hit with the highest likelihood.
     fn worst(&self, judge: impl Fn(&End, Option<&End>) -> Option<Hit>) -> Option<Hit> {
         let other = |n: usize| self.ends.iter().enumerate().find(|(m, _)| *m != n).map(|(_, end)| end);
         let hits = self.ends.iter().enumerate().filter_map(|(n, end)| judge(end, other(n)));
@@ -180,12 +181,12 @@ impl Case {
     }
 }
 
-/// Where a number lies between `harmless` (0) and `harmful` (1), limited to this range.
+/// The position of `number` between `harmless` (0) and `harmful` (1), limited to this range.
 fn grade(number: f64, harmless: f64, harmful: f64) -> f64 {
     ((number - harmless) / (harmful - harmless)).clamp(0.0, 1.0)
 }
 
-/// Ranks the causes of the symptom in `case` by the evidence for them.
+/// Ranks the possible causes of the symptom in `case` by the evidence for each.
 pub fn diagnose(case: &Case) -> Diagnosis {
     let judged = CAUSES.iter().flat_map(|table| table.iter()).filter_map(|cause| {
         let hit = (cause.judge)(case)?;

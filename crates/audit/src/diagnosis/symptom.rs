@@ -19,8 +19,8 @@ units::named! {
     /// Where the expected figures were measured.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Reference {
-        /// On the same host, with another NIC or path. So properties of the whole host (idle states, frequency) cannot
-        /// explain the difference.
+        /// On the same host, with another NIC or path. Properties of the whole host (idle states, frequency) then
+        /// cannot explain the difference.
         SameHost = "same-host",
         /// On another host, or the expected figures were not measured at all.
         Elsewhere = "elsewhere",

@@ -188,7 +188,7 @@ fn each_cause_has_its_marks() {
     assert_eq!(known, tried, "causes, and those with a case");
 }
 
-/// A setting alone proves nothing. Retransmissions that drops at an end explain are no loss between the ends.
+/// A setting alone proves nothing. Retransmissions do not prove loss between the ends if drops at an end explain them.
 #[test]
 fn half_of_the_evidence_is_not_enough() {
     let not =

@@ -96,7 +96,7 @@ impl Wanted {
         !add.is_empty() || !remove.is_empty()
     }
 
-    /// Whether the line lacks the word, and adding it causes no contradiction.
+    /// Whether the line lacks the word, and can take it without a contradiction.
     fn takes(&self, word: &Parameter) -> bool {
         let of_name = self.line.last(&word.name);
         let removed = |gone: &Parameter| same_name(&gone.name, &word.name) && gone.value == word.value;
@@ -131,7 +131,7 @@ fn repeats(word: &Parameter) -> bool {
     table::find(&word.name).is_some_and(|known| known.repeats)
 }
 
-/// The places that a setting changes, one for each CPU.
+/// The [`Place`]s that a setting changes, with a separate one for each CPU.
 fn single(setting: &Setting) -> Vec<Place> {
     match &setting.place {
         Place::Cpus(cpus, what) => cpus.iter().map(|cpu| Place::Cpus([cpu].into(), *what)).collect(),

@@ -59,8 +59,8 @@ impl<'a> Values<'a> {
         Ok(filled)
     }
 
-    /// The lines that result from filling in the placeholders of `line`: several if it contains the placeholder for
-    /// frequency limits and the CPUs have different base frequencies, otherwise one.
+    /// Fills in the placeholders of a line. A line with the placeholder for frequency limits becomes one line for each
+    /// base frequency among the CPUs.
     pub fn lines(&self, line: &str) -> Vec<Result<String, &'static str>> {
         if !line.contains(BOUNDS) {
             return vec![self.fill(line)];
@@ -158,9 +158,8 @@ pub(crate) fn steady(facts: &Facts, cpu: u32) -> Option<Hertz> {
     }
 }
 
-/// The frequency at the end of a processor's name, as in `Xeon(R) D-2146NT CPU @ 2.30GHz`. It is the highest frequency
-/// without turbo: "the maximum qualified frequency of the processor" (Intel SDM volume 2A, CPUID, The Processor Brand
-/// String Method).
+/// The frequency at the end of a processor's name, as in `Xeon(R) D-2146NT CPU @ 2.30GHz`. It is the maximum frequency,
+/// without turbo, for which the processor is qualified (Intel SDM volume 2A, CPUID, The Processor Brand String Method).
 fn nominal(name: &str) -> Option<Hertz> {
     let (_, frequency) = name.rsplit_once(" @ ")?;
     let gigahertz: f64 = frequency.trim().strip_suffix("GHz")?.parse().ok()?;

@@ -62,21 +62,21 @@ units::named! {
     pub enum Action {
         /// Settings that `apus tune` can apply and roll back. Never empty.
         Set(Vec<Setting>) = "set",
-        /// A change of the kernel command line.
+        /// A change to the kernel command line.
         Arguments {
-            /// Words to add. Each replaces the present words with the same name.
+            /// Words to add. Each replaces the words on the line that have the same name.
             add: Vec<Parameter>,
-            /// Words to remove. A word without a value stands for the word with any value.
+            /// Words to remove. A word without a value is removed whatever its value on the line is.
             remove: Vec<Parameter>,
         } = "arguments",
-        /// A command that a person must run, because `apus tune` could not roll it back or because someone must decide
-        /// about it.
+        /// A command that a person must run, because `apus tune` could not roll it back, or because it needs a
+        /// decision.
         Run(String) = "run",
-        /// An instruction for a person that is not a command: for example to change firmware settings, the slot of a
-        /// card, or a configuration file.
+        /// An instruction that is not a command, such as to change firmware settings, the slot of a card, or a
+        /// configuration file.
         Advise(String) = "advise",
-        /// The step is not known yet, because a value is not known. The text says which option of `apus audit` supplies
-        /// the value.
+        /// The step is not known yet, because a value is missing. The string names the option of `apus audit` that
+        /// supplies it.
         Rerun(&'static str) = "rerun",
     }
 }
@@ -218,7 +218,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Parses words that are all parameters of the table, such as `nohz_full=2-7 rcu_nocbs=2-7`, or `remove idle=poll`.
+/// Parses words that are all known parameters, such as `nohz_full=2-7 rcu_nocbs=2-7`, or `remove idle=poll`.
 fn arguments(text: &str) -> Option<(Vec<Parameter>, Vec<Parameter>)> {
     let (text, removes) = match text.strip_prefix("remove ") {
         Some(rest) => (rest, true),
@@ -235,7 +235,7 @@ fn arguments(text: &str) -> Option<(Vec<Parameter>, Vec<Parameter>)> {
     Some(if removes { (Vec::new(), parameters) } else { (parameters, Vec::new()) })
 }
 
-/// Commands with which lines of fixes begin.
+/// Names of the commands with which a line of a fix can begin.
 const COMMANDS: &[&str] = &[
     "apus",
     "auditctl",

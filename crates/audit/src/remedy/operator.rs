@@ -1,11 +1,11 @@
-//! Hosts whose kernel command line is written by a cluster operator, which undoes other changes of it.
+//! Hosts whose kernel command line is written by a cluster operator, which undoes other changes to it.
 
 use host::Facts;
 use host::facts::CommandLine;
 
 use super::{Action, Risk, Step};
 
-/// The cluster operator that manages the kernel command line of a node. Manual changes of the line are overwritten.
+/// The cluster operator that manages the kernel command line of a node. It overwrites manual changes to the line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operator {
     /// The node tuning operator of OpenShift, which derives the line from a PerformanceProfile.
@@ -63,8 +63,8 @@ impl Operator {
     }
 }
 
-/// Rewrites a step that changes parameters which the node tuning operator writes: it then names the operator's own
-/// settings. To other changes of the command line, adds the object in which the operator expects them.
+/// Rewrites a step that changes parameters that the node tuning operator writes: the step then names the operator's own
+/// settings. For other changes to the command line, adds the object in which the operator expects them.
 pub(super) fn keep(step: &mut Step, facts: &Facts) {
     let Some(operator) = facts.cmdline.value().and_then(Operator::of) else { return };
     if let Action::Advise(text) = &mut step.action {

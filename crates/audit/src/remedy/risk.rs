@@ -59,7 +59,7 @@ const OPEN_COMMANDS: &[&str] = &["auditctl -e 0", "kvm/parameters/nx_huge_pages"
 
 /// Substrings of commands that interrupt an interface. In the common drivers, most options of ethtool restart the port
 /// (Linux drivers/net/ethernet/intel: e1000e, igb, ixgbe, i40e and ice stop and start it for rings, channels, pause,
-/// private flags and most features); so do changes of MTU and EEE. The other commands remove the interface.
+/// private flags and most features); so do changes to the MTU and to EEE. The other commands remove the interface.
 const DOWN_COMMANDS: &[&str] = &[
     "--set-fec",
     "--set-eee",

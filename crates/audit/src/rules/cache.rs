@@ -6,7 +6,7 @@ use host::facts::{CpuSet, KernelVersion, ResctrlGroup, Vendor};
 use crate::rules::common::see_parameter;
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known};
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[ALLOCATION];
 
 const KERNEL: &str = "Linux Documentation/filesystems/resctrl.rst";
@@ -81,10 +81,10 @@ const ALLOCATION: &[Rule] = &[
     },
 ];
 
-/// Why the kernel does not use the cache allocation that the CPUs support, what enables it, and what that costs. `None`
-/// if the kernel uses it. `rdt=!l3cat` disables it, and on the Xeons of model 85 (Skylake, Cascade Lake, Cooper Lake)
-/// the kernel disables it by itself. `rdt=l3cat` overrides both (arch/x86/kernel/cpu/resctrl/core.c,
-/// `__check_quirks_intel`, `rdt_cpu_has`). /proc/cpuinfo shows cat_l3 in either case.
+/// What disables the cache allocation that the CPUs support, what enables it, and what that costs. `None` if it is
+/// enabled. `rdt=!l3cat` disables it. On the Xeons of model 85 (Skylake, Cascade Lake, Cooper Lake), the kernel
+/// disables it by itself. `rdt=l3cat` enables it in both cases (arch/x86/kernel/cpu/resctrl/core.c,
+/// `__check_quirks_intel`, `rdt_cpu_has`). /proc/cpuinfo shows cat_l3 even if it is disabled.
 fn switched_off(facts: &Facts) -> Result<Option<[&'static str; 3]>, Skip> {
     let line = known(&facts.cmdline)?;
     let asked = |word: &str| line.all("rdt").any(|parameter| parameter.parts().any(|part| part == word));
@@ -151,13 +151,13 @@ fn available(facts: &Facts, _: &Context) -> Judged {
         .alone()
 }
 
-/// The group to which a CPU belongs: the one that lists it, otherwise the default group.
+/// The group to which a CPU belongs: the group that lists the CPU, otherwise the default group.
 fn group_of(groups: &[ResctrlGroup], cpu: u32) -> Option<&ResctrlGroup> {
     let named = groups.iter().find(|group| group.name != "/" && group.cpus.contains(cpu));
     named.or_else(|| groups.iter().find(|group| group.name == "/"))
 }
 
-/// The groups of the isolated CPUs, each once, with its CPUs.
+/// The groups to which isolated CPUs belong, each with its isolated CPUs.
 fn groups<'a>(facts: &'a Facts, context: &Context) -> Result<Vec<(&'a ResctrlGroup, CpuSet)>, Skip> {
     let all = known(&facts.resctrl.groups)?;
     let mut found: Vec<(&ResctrlGroup, CpuSet)> = Vec::new();

@@ -1,9 +1,8 @@
-//! Rules about choices on which good sources disagree. The declared purpose of the host decides them.
+//! Rules about choices: questions on which good sources give opposite advice. Each host follows one side.
 //!
-//! A choice is a question on which good sources give opposite advice; each host follows one side. If the user has not
-//! stated the purpose of the host (`--workload`), the verdict is *sources disagree*, and the text names both sides. If
-//! only one side has sources that give advice for the stated purpose, the choice is decided: a host that follows this
-//! side passes, and a host that follows the other side gets a warning.
+//! If the user has not stated the purpose of the host (`--workload`), the verdict is *sources disagree*, and the text
+//! names both sides. If only one side has sources that give advice for the stated purpose, the choice is decided: a
+//! host that follows this side passes, and a host that follows the other side gets a warning.
 //!
 //! Questions that another rule already judges are not choices here, because the two rules would contradict each other.
 //! `idle.states` judges deep idle states, `cmd.idle-poll` idle=poll, `cpu.governor` and `cpu.freq-span` the frequency,
@@ -17,7 +16,7 @@ use crate::{
     Applies, Cause, Context, Fix, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[SETTINGS, POWER];
 
 const VDU: &str = "OpenShift vDU reference configuration";
@@ -117,12 +116,12 @@ const POWER: &[Rule] = &[Rule {
 pub(super) struct Side {
     /// The state of a host that follows this side, as a clause: "turbo is on".
     pub is: &'static str,
-    /// The side's advice, as a noun phrase: "turbo off".
+    /// The advice of this side, as a noun phrase: "turbo off".
     pub want: &'static str,
     /// The documents that recommend this side.
     pub who: &'static str,
-    /// Uses of a host for which only this side has sources. If both sides have a source for a use (tuned and OpenShift
-    /// both advise on real-time hosts), neither lists it. Empty if no use decides the choice.
+    /// Uses of a host for which only this side has sources. If both sides have a source for a use, neither side lists
+    /// the use: for example, both tuned and OpenShift advise on real-time hosts. Empty if no use decides the choice.
     pub of: &'static [Workload],
 }
 

@@ -13,7 +13,7 @@ const KUBERNETES: &str = "Kubernetes documentation, Control CPU Management Polic
 const NTO: &str = "openshift/cluster-node-tuning-operator, performance profile";
 const CRIO: &str = "CRI-O documentation, high performance hooks";
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[KUBELET, PODS];
 
 /// Rules on the configuration of the kubelet.
@@ -141,7 +141,7 @@ const PODS: &[Rule] = &[
     },
 ];
 
-/// Checks that the host is a node of Kubernetes: it has the kubelet's configuration, or control groups of pods.
+/// Checks that the host is a Kubernetes node: it has a kubelet configuration, or control groups of pods.
 fn kubelet(facts: &Facts) -> Result<(), Skip> {
     let pods = facts.cgroups.groups.value().is_some_and(|groups| groups.iter().any(is_of_kubernetes));
     match (facts.services.kubelet.settled(), pods) {
@@ -193,7 +193,7 @@ fn topology_manager(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// Control groups of pods with exclusive CPUs: fewer than all CPUs, and none of the CPUs that pods share.
+/// Control groups of pods with exclusive CPUs: none of their CPUs is in the set that other pods share.
 fn exclusive(facts: &Facts) -> Result<Vec<(&Cgroup, &CpuSet)>, Skip> {
     kubelet(facts)?;
     let groups = known(&facts.cgroups.groups)?;

@@ -7,7 +7,7 @@ use units::Nanos;
 use crate::rules::common::messages;
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known};
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[INTERRUPTS, STATE];
 
 const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
@@ -67,7 +67,7 @@ const INTERRUPTS: &[Rule] = &[
     },
 ];
 
-/// Rules on the state and the age of the firmware, and on hardware errors.
+/// Rules on the state and age of the firmware, and on hardware errors.
 const STATE: &[Rule] = &[
     Rule {
         id: "fw.microcode",
@@ -230,7 +230,7 @@ fn microcode(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(found, "/proc/cpuinfo").alone()
 }
 
-/// Age in years from which on updates of the firmware have very likely been published.
+/// For firmware of at least this age, in years, newer versions have very likely been published.
 const OLD_YEARS: u32 = 4;
 
 fn date(facts: &Facts, _: &Context) -> Judged {

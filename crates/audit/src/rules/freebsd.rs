@@ -6,7 +6,7 @@ use units::Nanos;
 
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[POWER, MODERATION, QUEUES];
 
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
@@ -284,22 +284,22 @@ const QUEUES: &[Rule] = &[
     },
 ];
 
-/// Unit of `hw.ixl.rx_itr` and `tx_itr` in microseconds (ixl(4)).
+/// Microseconds per unit of `hw.ixl.rx_itr` and `tx_itr` (ixl(4)).
 pub(crate) const ITR_UNIT_US: u64 = 2;
-/// The longest moderation interval that the thread recommends: 20,000 interrupts per second.
+/// The longest moderation interval that the thread recommends. It allows 20,000 interrupts per second.
 const LONGEST_ITR: Nanos = Nanos::from_micros(50);
-/// The largest number of queues that the thread recommends.
+/// Maximum number of queues that the thread recommends.
 const MOST_QUEUES: usize = 8;
-/// Octets on the wire of a frame with a payload of 1500, including header, check sequence, preamble and gap (IEEE
-/// 802.3).
+/// Octets that a frame with a payload of 1500 octets occupies on the wire, including header, check sequence, preamble
+/// and gap (IEEE 802.3).
 const WIRE_OCTETS: u64 = 1538;
 /// Default number of slots of ixl's rings (ixl(4), hw.ixl.ring_size).
 const DEFAULT_SLOTS: u64 = 1024;
-/// Number of CPUs for which an energy-performance preference is looked up.
+/// Maximum number of CPUs whose energy-performance preference is looked up.
 const MOST_CPUS: u32 = 1024;
-/// Number of units of a driver that are looked up.
+/// Maximum number of units of a driver that are looked up.
 const MOST_UNITS: u32 = 64;
-/// Settings that the change to iflib in FreeBSD 12 removed (ixl, ix, igb and em), each with its replacement.
+/// Settings of ixl, ix, igb and em that FreeBSD 12 removed with the change to iflib, each with its replacement.
 const GONE_IN_12: [(&str, &str); 15] = [
     ("hw.ixl.max_queues", "dev.ixl.0.iflib.override_nrxqs and override_ntxqs"),
     ("hw.ixl.ringsz", "dev.ixl.0.iflib.override_nrxds and override_ntxds"),
@@ -322,13 +322,13 @@ fn bsd(facts: &Facts) -> Result<&FreeBsd, Skip> {
     known(&facts.freebsd)
 }
 
-/// The number that is in effect, or that the loader will set.
+/// Parses a setting as a number. The error is [`Skip::Unknown`] if it is not a number.
 pub(crate) fn number(fact: &Fact<&str>) -> Result<u64, Skip> {
     let text = known(fact)?;
     text.trim().parse().map_err(|_| Skip::unknown(format!("{} is {text:?}, not a number", fact.source())))
 }
 
-/// The value that is in effect; without one, the value that the loader will set.
+/// The value of a setting that is in effect. If it is not known, the value that the loader will set.
 pub(crate) fn set<'a>(host: &'a FreeBsd, name: &str) -> Fact<&'a str> {
     let running = host.sysctl(name);
     if running.is_known() { running } else { host.tunable(name).or_else(|| running) }
@@ -407,13 +407,13 @@ fn rx_itr(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// A setting of the first unit of a driver that has it, such as `dev.ixl.1.iflib.override_nrxds`. `None` if no unit has
-/// it.
+/// A setting of the first unit of a driver that has the setting, such as `dev.ixl.1.iflib.override_nrxds`. `None` if no
+/// unit has it.
 fn of_a_unit<'a>(host: &'a FreeBsd, driver: &str, name: &str) -> Option<Fact<&'a str>> {
     (0..MOST_UNITS).map(|unit| set(host, &format!("dev.{driver}.{unit}.{name}"))).find(Fact::is_known)
 }
 
-/// Number of slots of the rings, and the source of this number.
+/// Number of slots of the rings in one direction, and the source of this number.
 pub(crate) fn slots(host: &FreeBsd, direction: &str) -> Result<(u64, String), Skip> {
     known(&host.loader)?;
     let of_unit = of_a_unit(host, "ixl", &format!("iflib.override_n{direction}ds"));
@@ -425,13 +425,13 @@ pub(crate) fn slots(host: &FreeBsd, direction: &str) -> Result<(u64, String), Sk
     Ok((DEFAULT_SLOTS, "ixl(4), default".into()))
 }
 
-/// Rate of the fastest link that is up, in Gbit/s, according to its media type such as `40Gbase-CR4`.
+/// Rate in Gbit/s of the fastest link that is up, according to its media type, such as `40Gbase-CR4`.
 fn gigabits(host: &FreeBsd) -> Result<u64, Skip> {
     let speeds = known(&host.interfaces)?.iter().filter_map(gigabits_of);
     speeds.max().ok_or_else(|| Skip::unknown("no interface says its speed"))
 }
 
-/// Rate of an interface in Gbit/s, according to its media type. `None` if the media type shows none.
+/// Rate of an interface in Gbit/s, according to its media type. `None` if the media type does not show a rate.
 pub(crate) fn gigabits_of(interface: &host::facts::BsdInterface) -> Option<u64> {
     let media = interface.media.as_deref()?.to_ascii_lowercase();
     if !media.contains("gbase") {
@@ -497,7 +497,7 @@ fn flow_control(facts: &Facts, _: &Context) -> Judged {
         .collect()
 }
 
-/// Whether the text consists of a driver and a unit, such as `ixl.0`.
+/// Whether the text is a driver and a unit, such as `ixl.0`.
 fn is_unit(text: &str) -> bool {
     text.split_once('.').is_some_and(|(driver, unit)| !driver.is_empty() && unit.parse::<u32>().is_ok())
 }
@@ -605,7 +605,7 @@ fn irq_load(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// Parses the name of a queue's interrupt: `irq293: ixl1:q2`, `irq264: ix0:rxq1`.
+/// Parses the name of a queue's interrupt, such as `irq293: ixl1:q2` or `irq264: ix0:rxq1`.
 fn queue_interrupt(name: &str) -> Option<(u32, &str)> {
     let (irq, rest) = name.strip_prefix("irq")?.split_once(':')?;
     let queue = rest.trim().split_once(':').filter(|(_, queue)| queue.contains('q'));

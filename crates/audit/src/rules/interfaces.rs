@@ -9,16 +9,16 @@ use units::{BitRate, Nanos};
 use crate::rules::interrupts::carries_name;
 use crate::{Context, How, Judged, Judgement, Skip, Subject, known};
 
-/// Octets on the wire in addition to the frame itself: preamble and gap (IEEE 802.3, clauses 3 and 4).
+/// Octets on the wire in addition to each frame: preamble and gap (IEEE 802.3, clauses 3 and 4).
 const AROUND_A_FRAME: u64 = 20;
-/// Octets of header and check sequence around the payload of a frame (IEEE 802.3, clause 3).
+/// Octets of header and check sequence of a frame (IEEE 802.3, clause 3).
 const HEADER: u64 = 18;
-/// Drivers with which a program in user space drives a device.
+/// Drivers that let a program in user space drive a device.
 pub(super) const USER_SPACE: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
-/// Maximum number of ports that are followed from a device to its root complex.
+/// Maximum number of PCI ports that are followed from a device up to its root complex.
 const MAX_PORTS: usize = 8;
 
-/// Judges each interface of the intent. If none can be judged, the rule is skipped for the first reason.
+/// Judges each interface of the intent. If no interface can be judged, the rule is skipped for the first one's reason.
 pub(super) fn by_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<Judgement, Skip>) -> Judged {
     known(&facts.links)?;
     let each = context.nics.value.iter().map(|name| match facts.link(name) {
@@ -28,7 +28,7 @@ pub(super) fn by_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) ->
     together(each)
 }
 
-/// The reason why an interface of the intent is missing in the facts: a program in user space may drive it.
+/// Why the facts do not contain an interface of the intent: a program in user space may drive it.
 fn not_seen(facts: &Facts, name: &str) -> Skip {
     let bound = facts.pci.device(name).and_then(|device| device.driver.value());
     match bound {
@@ -40,9 +40,11 @@ fn not_seen(facts: &Facts, name: &str) -> Skip {
 }
 
 /// Judges each device of the intent: the devices of its interfaces, and those that the intent names by address. If no
-/// interfaces were recorded, the names of interrupts show which device belongs to which interface. Other devices are
-/// judged only if the user named no interface, or if it is not known which device belongs to the named one. Then the
-/// devices driven from user space are judged and, if no interfaces were recorded, all network devices with a driver.
+/// interfaces were recorded, the names of interrupts show which device belongs to which interface.
+///
+/// Other devices are judged only if the user named no interface, or if the device of a named interface is not known.
+/// These are the network devices driven from user space and, if no interfaces were recorded, all network devices with a
+/// driver.
 pub(super) fn by_device(
     facts: &Facts,
     context: &Context,
@@ -120,8 +122,8 @@ pub(super) fn by_device(
     together(each)
 }
 
-/// The PCI address of an interface, from an interrupt whose name contains the interface's name. `None` if there is
-/// none.
+/// Finds an interrupt whose name contains the interface's name. Returns the PCI address of the interrupt's device, and
+/// the interrupt. `None` if there is no such interrupt.
 fn of_interrupts<'a>(facts: &'a Facts, name: &str) -> Option<(&'a str, &'a Irq)> {
     let is_its = |irq: &&Irq| irq.actions.is(|users| users.iter().any(|user| carries_name(user, name))) == Some(true);
     facts.irqs.iter().filter(is_its).find_map(|irq| Some((irq.pci.as_deref()?, irq)))
@@ -145,7 +147,8 @@ fn together(each: impl Iterator<Item = (Subject, Result<Judgement, Skip>)>) -> J
     Err(chosen.unwrap_or_else(|| Skip::not_applicable("no interface is named or found; name one with --nic")))
 }
 
-/// The value of a fact that not every driver supports. Not applicable if the driver does not support it.
+/// The value of a fact that not every driver supports. The error is [`Skip::NotApplicable`] if the driver does not
+/// support it.
 pub(super) fn offered<T>(fact: &Fact<T>) -> Result<&T, Skip> {
     match fact.why() {
         Some(Why::Unsupported(text)) if text.contains("not supported") => {
@@ -155,8 +158,8 @@ pub(super) fn offered<T>(fact: &Fact<T>) -> Result<&T, Skip> {
     }
 }
 
-/// The counters of an interface: their increase during the interval if there were two readings, otherwise their values
-/// since boot. The second result is the length of the interval.
+/// The counters of an interface, and the length of the interval in which they were counted. If there were not two
+/// readings, the counters are totals since boot, and the length is `None`.
 pub(super) fn counted<'a>(facts: &'a Facts, link: &Link) -> Result<(&'a BTreeMap<String, u64>, Option<Nanos>), Skip> {
     let during = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
     let rates = during.and_then(|interval| Some((interval.change.links.get(&link.name)?, Some(interval.length))));
@@ -165,7 +168,7 @@ pub(super) fn counted<'a>(facts: &'a Facts, link: &Link) -> Result<(&'a BTreeMap
     found.ok_or_else(|| Skip::unknown(format!("the counters of {} are not known", link.name)))
 }
 
-/// Formats `in 5s`, or `since boot`.
+/// Formats an interval as `in 5s`, or as `since boot` for `None`.
 pub(super) fn span(during: Option<Nanos>) -> String {
     during.map_or_else(|| "since boot".to_owned(), |during| format!("in {during}"))
 }
@@ -199,7 +202,7 @@ pub(super) fn gigabits(bits: u64) -> String {
     format!("{}.{} Gbit/s", bits / 1_000_000_000, bits / 100_000_000 % 10)
 }
 
-/// The time that this number of octets takes on the wire.
+/// The time that this number of octets takes on the wire at `speed`.
 pub(super) fn on_wire(octets: u64, speed: BitRate) -> Nanos {
     let bits = u128::from(octets) * 8 * 1_000_000_000;
     Nanos::from_nanos((bits / u128::from(speed.as_bps().max(1))).min(u64::MAX.into()) as u64)
@@ -211,7 +214,7 @@ pub(super) fn frame_time(mtu: u32, speed: BitRate) -> Nanos {
     on_wire(u64::from(mtu) + HEADER + AROUND_A_FRAME, speed)
 }
 
-/// The time in which frames of 64 octets at line rate fill a ring.
+/// The time in which frames of 64 octets, at line rate, fill a ring of `slots` slots.
 pub(super) fn shortest_ring(slots: u32, speed: BitRate) -> Nanos {
     on_wire(u64::from(slots) * (64 + AROUND_A_FRAME), speed)
 }

@@ -7,12 +7,12 @@ use units::Nanos;
 use crate::rules::common::listed;
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Workload, known};
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[CONFIGURATION, RUNNING];
 
 const OTHER: Fix = Fix::boot("boot a kernel that is built with this option");
 
-/// Rules on the configuration with which the kernel was built.
+/// Rules on the build configuration of the kernel.
 const CONFIGURATION: &[Rule] = &[
     Rule {
         id: "kcfg.no-hz-full",
@@ -194,7 +194,7 @@ fn hz(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(format!("CONFIG_HZ={hz}"), fact.source()).alone()
 }
 
-/// Build options that cost time even if nothing uses them (lib/Kconfig.debug).
+/// Build options that slow the kernel down even if nothing uses them (lib/Kconfig.debug).
 const COSTLY: [&str; 11] = [
     "PROVE_LOCKING",
     "LOCKDEP",

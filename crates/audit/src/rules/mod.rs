@@ -26,7 +26,7 @@ use crate::{Group, Rule};
 #[cfg(test)]
 pub(crate) use arithmetic::samples as arithmetic_samples;
 
-/// The tables of each group, in the report's order.
+/// The rule tables of each group, in the order of docs/rules.md.
 const TABLES: [(Group, &[&[Rule]]); 18] = [
     (Group::CommandLine, cmdline::RULES),
     (Group::Kernel, kernel::RULES),
@@ -48,12 +48,12 @@ const TABLES: [(Group, &[&[Rule]]); 18] = [
     (Group::Choices, choices::RULES),
 ];
 
-/// All rules, in the order in which the report lists them.
+/// All rules, in the order of docs/rules.md.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
     by_group().map(|(_, rule)| rule)
 }
 
-/// All rules with their groups, in the order in which the report lists them.
+/// All rules with their groups, in the order of docs/rules.md.
 pub fn by_group() -> impl Iterator<Item = (Group, &'static Rule)> {
     TABLES.into_iter().flat_map(|(group, tables)| tables.iter().copied().flatten().map(move |rule| (group, rule)))
 }
@@ -68,8 +68,8 @@ pub(crate) fn no_full_ticks(facts: &host::Facts) -> bool {
     facts.kernel.config.is(|config| !config.is_set("NO_HZ_FULL")) == Some(true)
 }
 
-/// The CPUs to which fixes move interrupts and threads away from the application's CPUs: the housekeeping CPUs that the
-/// command line does not isolate. If it isolates all of them, all housekeeping CPUs.
+/// The CPUs to which fixes move interrupts and threads: the housekeeping CPUs that the command line does not isolate.
+/// If the line isolates all of them, all housekeeping CPUs.
 pub(crate) fn free(facts: &host::Facts, context: &crate::Context) -> host::facts::CpuSet {
     let housekeeping = context.housekeeping(facts);
     match facts.cmdline.value() {
@@ -100,7 +100,7 @@ pub(crate) fn can_spare(facts: &host::Facts, context: &crate::Context, siblings:
     !siblings.contains(0) && !free(facts, context).is_subset(siblings)
 }
 
-/// The cases of all groups.
+/// The test cases of all groups.
 #[cfg(test)]
 pub(crate) fn cases() -> impl Iterator<Item = &'static [crate::testing::Case]> {
     let groups: [&[&[crate::testing::Case]]; 18] = [

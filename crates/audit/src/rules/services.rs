@@ -14,10 +14,10 @@ const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.
 /// Maximum number of services that a finding names.
 const NAMED: usize = 8;
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[TUNERS, MONITORS, EVIDENCE];
 
-/// Rules on services that tune the host, and on other services that run.
+/// Rules on services that tune the host, and on other running services.
 const TUNERS: &[Rule] = &[
     Rule {
         id: "svc.tuned-profile",
@@ -128,7 +128,7 @@ const MONITORS: &[Rule] = &[
     },
 ];
 
-/// Rules on messages and crashes.
+/// Rules on kernel messages and crashes.
 const EVIDENCE: &[Rule] = &[
     Rule {
         id: "svc.console",
@@ -171,7 +171,7 @@ const EVIDENCE: &[Rule] = &[
     },
 ];
 
-/// Profiles for low latency: those of tuned, of the node tuning operator, and of Intel.
+/// Tuning profiles for low latency: those of tuned, of the node tuning operator, and of Intel.
 const FOR_LATENCY: [&str; 8] = [
     "latency-performance",
     "network-latency",
@@ -182,7 +182,7 @@ const FOR_LATENCY: [&str; 8] = [
     "low-latency",
     "apus",
 ];
-/// Services that set frequencies, energy preferences or limits.
+/// Services that set frequencies, energy preferences or frequency limits.
 const OWNERS: [&str; 7] = [
     "tuned.service",
     "power-profiles-daemon.service",
@@ -192,7 +192,7 @@ const OWNERS: [&str; 7] = [
     "cpufrequtils.service",
     "auto-cpufreq.service",
 ];
-/// Services that mlnx_tune stops, and similar services.
+/// Services that mlnx_tune stops, and similar ones.
 const NOISE: [&str; 21] = [
     "abrtd.service",
     "anacron.service",
@@ -216,7 +216,7 @@ const NOISE: [&str; 21] = [
     "udisks2.service",
     "unattended-upgrades.service",
 ];
-/// Process names, cut to their first 15 octets, because the kernel keeps only these (TASK_COMM_LEN,
+/// Names of processes that read registers, truncated to 15 bytes: the kernel keeps no more (TASK_COMM_LEN,
 /// include/linux/sched.h).
 const READERS: [&str; 8] =
     ["turbostat", "powertop", "pcm", "pcm-sensor-serv", "corefreqd", "i7z", "rdmsr", "intel_gpu_top"];
@@ -257,7 +257,7 @@ fn tuned(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
-/// The units of a list that are running.
+/// The units in `list` that are running.
 fn running(facts: &Facts, list: &[&'static str]) -> Result<Vec<&'static str>, Skip> {
     let units: &BTreeSet<String> = known(&facts.services.running)?;
     Ok(list.iter().copied().filter(|unit| units.contains(*unit)).collect())
@@ -325,7 +325,7 @@ fn this(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
-/// Judges by the command line whether the console is quiet, for hosts whose console level is not known. By default the
+/// Judges by the command line whether the console is quiet. Used if the console level is not known. By default, the
 /// kernel prints everything except debugging messages (include/linux/printk.h, CONSOLE_LOGLEVEL_DEFAULT).
 fn by_line(facts: &Facts, slow: &[String], printk: &host::Fact<&str>) -> Judged {
     let line = line(facts)?;

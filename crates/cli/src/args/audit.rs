@@ -12,10 +12,10 @@ use units::Nanos;
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Audit {
-    /// A subcommand other than the audit of one host.
+    /// A subcommand that does something other than audit one host.
     #[command(subcommand)]
     pub command: Option<Special>,
-    /// The host to judge, and its purpose.
+    /// The host to audit, and its purpose.
     #[command(flatten)]
     pub host: Host,
     /// Print one JSON document (schema apus.audit/1).
@@ -52,7 +52,7 @@ pub struct Audit {
     pub write_baseline: Option<PathBuf>,
 }
 
-/// The host to judge, and its purpose.
+/// The host to audit, and its purpose.
 #[derive(Args, Debug)]
 pub struct Host {
     /// Judge a recorded host: a folder or an archive (apus snapshot, sosreport, must-gather).
@@ -69,11 +69,11 @@ pub struct Host {
     /// guests), guest (is a virtual machine) [default: inferred].
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
-    /// How late a packet may be, such as p99.9=50us. Findings are then sorted by the delay that each can add, largest
-    /// first. The report marks each finding whose delay alone exceeds the goal.
+    /// How late a packet may be, such as p99.9=50us. With a goal, findings are sorted by the delay that each can add,
+    /// largest first. The report marks each finding whose delay alone exceeds the goal.
     #[arg(long, value_name = "QUANTILE=DURATION")]
     pub goal: Option<Goal>,
-    /// Also read model-specific registers. Each read interrupts the CPU it reads from, even an isolated one.
+    /// Also read model-specific registers. Each read interrupts the CPU that it reads from, even an isolated one.
     #[arg(long)]
     pub msr: bool,
     /// Read the counters twice, DURATION apart (10ms to 600s), and judge rates instead of totals since boot.
@@ -133,7 +133,7 @@ pub struct Cmdline {
     /// CPUs reserved for the application [default: those that the command line isolates].
     #[arg(long, value_name = "CPUS")]
     pub isolated: Option<CpuSet>,
-    /// Number of CPUs of the host [default: as many as this host has; unknown if COMMAND-LINE is given].
+    /// Number of CPUs of the host [default: the number on this host; unknown if COMMAND-LINE is given].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(host::facts::MAX_CPUS)))]
     pub cpus: Option<u32>,
     /// What the host is used for (comma-separated): poll (applications poll the interface), interrupt (the kernel's
@@ -167,7 +167,7 @@ pub struct Irqs {
     pub json: bool,
 }
 
-/// Parses the time between two readings of the counters.
+/// Parses the time between two readings of the counters: 10 ms to 600 s.
 fn apart(text: &str) -> Result<Nanos, String> {
     const SHORTEST: Nanos = Nanos::from_millis(10);
     const LONGEST: Nanos = Nanos::from_secs(600);

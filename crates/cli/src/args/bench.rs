@@ -24,8 +24,8 @@ pub enum Bench {
     /// Latency counts from the time at which a frame was due to be sent, so a tester that sends late does not hide
     /// latency. Exit status 1 if the goal is missed, or if the samples are too few to show that it is met.
     Latency(Latency),
-    /// Searches for the highest rate without loss, and measures the latency at that rate; or floods the device under
-    /// test (--flood).
+    /// Searches for the highest rate without loss, and measures the latency at that rate. With --flood, floods the
+    /// device under test instead.
     Load(Load),
     /// Benchmarks a device according to RFC 2544: throughput, latency, frame loss, back-to-back frames, recovery,
     /// reset.
@@ -57,7 +57,7 @@ pub struct Latency {
     /// `burst:32@1ms[,rate=1Mpps]`: 32 frames every 1 ms, all at once or, with `rate`, at this rate within the burst;
     /// `slot:500us,frames=4,jitter=20us`: 4 frames every 500 us, each group up to 20 us late;
     /// `pareto:30kpps[,alpha=1.5]`: 30 kpps on average, in clusters, because the gaps are Pareto-distributed with the
-    /// shape `alpha`; `ramp:1kpps-100kpps@2s[,gaps=even]`: a rate that rises and falls once in every 2 s, with Poisson
+    /// shape `alpha`; `ramp:1kpps-100kpps@2s[,gaps=even]`: a rate that rises and falls once every 2 s, with Poisson
     /// arrivals or, with `gaps=even`, evenly spaced frames; `pcap:FILE`: the gaps and sizes of a capture.
     #[arg(long, value_name = "SCHEDULE", default_value = "constant:350us")]
     pub schedule: Schedule,
@@ -67,11 +67,11 @@ pub struct Latency {
     /// Time to send frames after the warm-up.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "5s")]
     pub duration: Nanos,
-    /// Latency goal, such as p99=40us. Samples during which something else ran on the CPU of the tester, or of the Apus
-    /// instance under test, do not count.
+    /// Latency goal, such as p99=40us. A sample does not count if, while it was taken, something else ran on the CPU of
+    /// the tester or of the Apus instance under test.
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
-    /// Measure N times; each measurement gives its own result.
+    /// Number of measurements. Each gives its own result.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
     /// Write the latencies as CSV to FILE. Columns: lower bound of the bucket in ns; number of all samples; number of
@@ -192,7 +192,8 @@ pub struct Bed {
 /// The six bytes of a MAC address. An alias, because clap reads a bare array differently.
 pub type MacAddress = [u8; 6];
 
-/// `SRC:PORT-DST:PORT` over IPv4, such as `10.77.0.1:5000-10.77.0.2:7`; no port is 0 and no address is 0.0.0.0.
+/// `SRC:PORT-DST:PORT` over IPv4, such as `10.77.0.1:5000-10.77.0.2:7`. Ports must not be 0, and addresses must not be
+/// 0.0.0.0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UdpText {
     source: SocketAddrV4,

@@ -52,7 +52,7 @@ pub struct Diagnose {
     /// Also watch the network namespace NAME as the other end.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["from", "peer"])]
     pub peer_netns: Option<String>,
-    /// Diagnose a recording (`apus snapshot --watch`) instead of this host.
+    /// Diagnose a recording (made by `apus snapshot --watch`) instead of this host.
     #[arg(long, value_name = "FILE-OR-FOLDER")]
     pub from: Option<PathBuf>,
     /// Recording of the other end, made at the same time.
@@ -62,9 +62,9 @@ pub struct Diagnose {
     #[arg(long, value_name = "PREFIX", conflicts_with = "from")]
     pub keep: Option<PathBuf>,
     /// Prove a cause by experiment (see `apus experiment`): take the most likely cause that a setting can remove,
-    /// measure with and without that setting in alternating runs, and roll it back. COMMAND is the measurement: all
-    /// words after --try; its last line of output must be a number. COMMAND always runs on this host (in the namespace
-    /// of --netns if given), even if the setting is at the other end.
+    /// measure with and without that setting in alternating runs, and roll the setting back. COMMAND is the
+    /// measurement: all words after --try. Its last line of output must be a number. COMMAND always runs on this host
+    /// (in the namespace of --netns if given), even if the setting is at the other end.
     #[arg(long = "try", value_name = "COMMAND", conflicts_with = "from", num_args = 1.., allow_hyphen_values = true)]
     pub attempt: Option<Vec<String>>,
     /// With --try: a larger number is better [default: a smaller one is].
@@ -78,7 +78,8 @@ pub struct Diagnose {
     pub json: bool,
 }
 
-/// Parses the time to watch: counters of CPU time move in steps of 10 ms.
+/// Parses `--watch`: 1 s to 600 s. A shorter time would be too short for counters of CPU time, which move in steps of
+/// 10 ms.
 fn watch(text: &str) -> Result<Nanos, String> {
     const SHORTEST: Nanos = Nanos::from_secs(1);
     const LONGEST: Nanos = Nanos::from_secs(600);

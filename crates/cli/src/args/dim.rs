@@ -17,8 +17,8 @@ pub enum Dim {
     /// Each row is a call of DIM at time_ns. In the column apply, `reset` starts a new instance of DIM, 1 means that
     /// the driver had programmed the profile that DIM last chose, and 0 that it had not. A new instance starts at the
     /// profile of the column profile_ix, or at profile 0 if the file has no such column. If a call ends a measuring
-    /// window, DIM reads the clock once more to begin the next window; the optional column restart_time_ns holds that
-    /// reading [default: time_ns]. A column named `run` is allowed, and ignored.
+    /// window, DIM reads the clock again to begin the next window. The optional column restart_time_ns holds this
+    /// second reading [default: time_ns]. A column named `run` is allowed, and ignored.
     ///
     /// The optional columns state, tune_state, profile_ix, steps_right, steps_left and tired are compared with DIM's
     /// state. Exit status 1 if one of them differs.

@@ -1,8 +1,8 @@
-//! The machine for which energy is modelled, in every command that reports energy.
+//! Arguments shared by all commands that report energy: the machine whose energy to model.
 
 use clap::Args;
 
-/// The machine to model.
+/// The machine whose energy to model.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Modelled {
     /// Also estimate the energy that the measured CPU time used, from a model of a machine: a NAME that `apus sim

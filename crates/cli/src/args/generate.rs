@@ -1,8 +1,8 @@
 //! `apus generate`: writes completions and manual pages from the definitions of the commands, for packages and `make
 //! install`.
 //!
-//! The program itself generates its completions and pages, because it contains the definitions anyway. A second program
-//! for this would take as long to link as the first, and a user who has only the program can still generate them.
+//! The program itself generates its completions and pages, because it contains the definitions anyway. A separate
+//! program would take as long to link, and a user who has only `apus` could not generate them.
 
 use std::path::PathBuf;
 

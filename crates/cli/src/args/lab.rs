@@ -76,8 +76,8 @@ pub struct Report {
 pub struct Replay {
     /// File written by `apus run --record`.
     pub file: PathBuf,
-    /// Latency goal, such as p99=60us, for which to compute the least possible CPU time; it is shown next to the CPU
-    /// time of the run [default: the goal of the recorded run].
+    /// Compute the minimum CPU time that can meet this latency goal, such as p99=60us, and show it next to the CPU time
+    /// of the run [default: the goal of the recorded run].
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// Print one JSON document (schema apus.replay/1).

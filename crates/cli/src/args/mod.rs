@@ -1,5 +1,5 @@
-//! The arguments of all commands. Values are parsed into types with a meaning: durations into [`Nanos`], goals into
-//! `policy::Goal`. This module only describes and parses; it carries nothing out.
+//! The arguments of all commands. Values are parsed into specific types, such as [`Nanos`] for durations and
+//! `policy::Goal` for goals. This module only describes and parses arguments; it executes nothing.
 
 pub mod audit;
 pub mod bench;
@@ -38,7 +38,7 @@ pub struct Args {
     pub command: Command,
 }
 
-/// The commands of `apus`; the first paragraph of each doc comment is its line in `apus --help`.
+/// The commands of `apus`. `apus --help` shows the first paragraph of each doc comment.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Moves packets between ports. By default, waits for them in the way that costs the least CPU time and still meets
@@ -60,7 +60,7 @@ pub enum Command {
     Lab(lab::Lab),
     /// Writes a self-contained HTML report from JSON results.
     Report(lab::Report),
-    /// Replays a recorded run: checks that the waiting policy makes the same decisions again, and shows the least CPU
+    /// Replays a recorded run: checks that the waiting policy makes the same decisions again, and shows the minimum CPU
     /// time that could have met the goal.
     Replay(lab::Replay),
     /// Feeds recorded samples to an exact copy of Linux's dynamic interrupt moderation (DIM).
@@ -96,10 +96,10 @@ pub enum Command {
     Tune(tune::Tune),
     /// Adapts the interrupt moderation of NICs that the kernel drives: as few interrupts as the latency goal allows.
     ///
-    /// For applications that use the kernel's network stack; they need no changes. Adjusts the timer of each receive
-    /// queue separately, as its traffic changes. Restores the original settings at the end, even after a crash. Runs
-    /// until Ctrl-C, or until --duration has passed. Exit status 1 if a queue missed its goal, or if Apus had to stop
-    /// adjusting it.
+    /// For applications that use the kernel's network stack; the applications need no changes. Adjusts the timer of
+    /// each receive queue separately, as its traffic changes. Restores the original settings at the end, even after a
+    /// crash. Runs until Ctrl-C, or until --duration has passed. Exit status 1 if a queue missed its goal, or if Apus
+    /// had to stop adjusting it.
     Moderate(moderate::Moderate),
     /// Finds out which settings help: tries them in alternating runs, and separates their effects from noise.
     ///

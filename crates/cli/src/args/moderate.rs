@@ -15,14 +15,14 @@ use super::values::span_with_hours;
 pub const CONFIG: &str = "/etc/apus/moderate.toml";
 /// The folder in which running instances publish their state.
 pub const ROOT: &str = "/run/apus/moderate";
-/// The goal if none is given.
+/// The default of `--goal`.
 pub const GOAL: &str = "p99=100us";
 
 /// Arguments of `apus moderate`.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Moderate {
-    /// What to do instead of steering.
+    /// A subcommand that does something other than adjust queues.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Network interfaces whose receive queues to adjust. If an interface has the name of a subcommand, put `--` before
@@ -108,14 +108,14 @@ pub struct Show {
     pub moderation: Moderation,
 }
 
-/// How the timer is chosen.
+/// How to choose the timer, which is the time for which an interrupt is delayed after a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// The longest time that meets the goal.
     Goal,
     /// The time that Linux's dynamic interrupt moderation, net_dim, chooses.
     NetDim,
-    /// Always this time.
+    /// Always the time of this profile.
     Static(Profile),
 }
 
@@ -129,20 +129,20 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Where the timer is set.
+/// Where to set the timer.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum, Debug)]
 pub enum Place {
     /// NAPI deferral: gro-flush-timeout and defer-hard-irqs.
     Napi,
-    /// NAPI deferral as with napi, and the same time as irq-suspend-timeout, for applications that busy-poll with
-    /// epoll.
+    /// NAPI deferral, as with napi. Also sets irq-suspend-timeout to the same time, for applications that busy-poll
+    /// with epoll.
     Epoll,
     /// The NIC's coalescing: rx-usecs.
     Nic,
 }
 
 impl Place {
-    /// The name, as it is typed.
+    /// The name of the value on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Napi => "napi",
@@ -152,9 +152,9 @@ impl Place {
     }
 }
 
-/// The longest time that NAPI deferral takes: 2^31 - 1 ns (Documentation/netlink/specs/netdev.yaml, "napi").
+/// The longest time that NAPI deferral accepts: 2^31 - 1 ns (Documentation/netlink/specs/netdev.yaml, "napi").
 const LONGEST: Nanos = Nanos::from_millis(2_147);
-/// One more than the highest number that a queue can have (Linux, include/uapi/linux/ethtool.h, `MAX_NUM_QUEUE`).
+/// Queue numbers are below this limit (Linux, include/uapi/linux/ethtool.h, `MAX_NUM_QUEUE`).
 const MOST_QUEUES: u32 = 4096;
 
 /// Parses the goal of one queue: `3:p99=50us`.
@@ -163,7 +163,7 @@ fn queue_goal(text: &str) -> Result<(u32, Goal), String> {
     Ok((queue_number(queue)?, goal.parse().map_err(|error| format!("{error}"))?))
 }
 
-/// Parses the number of a queue.
+/// Parses the number of a queue. Fails if no queue can have this number.
 pub fn queue_number(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number: &u32| *number < MOST_QUEUES && number.to_string() == text);
     number.ok_or_else(|| format!("{text:?} is not the number of a queue, 0 to {}", MOST_QUEUES - 1))

@@ -1,14 +1,13 @@
-//! What `apus` alone and `apus --help` show: where to begin, and the commands, grouped by the question that they
-//! answer.
+//! What `apus` and `apus --help` show: where to begin, and the commands, grouped by the question that they answer.
 //!
-//! clap has one flat list of commands. This module draws it in groups, from the same definitions: [`super::Command`]
-//! names and describes each command, and [`QUESTIONS`] assigns it to a question. A test fails if a command belongs to
-//! no question, or to two.
+//! clap lists all commands without groups. This module groups the same definitions: [`super::Command`] names and
+//! describes each command, and [`QUESTIONS`] assigns it to a question. A test fails if a command belongs to no
+//! question, or to two.
 
 use clap::Subcommand as _;
 use tester::layout;
 
-/// The questions, in the order in which a new user has them, with the commands that answer each.
+/// The questions, in the order in which a new user asks them, with the commands that answer each.
 const QUESTIONS: [(&str, &[&str]); 5] = [
     ("Find out what makes packets late", &["audit", "diagnose", "irqs", "snapshot"]),
     ("Change settings of the machine", &["tune", "moderate", "power"]),
@@ -17,18 +16,18 @@ const QUESTIONS: [(&str, &[&str]); 5] = [
     ("Model hardware, traffic and decisions", &["sim", "dim", "replay"]),
 ];
 
-/// Commands to begin with, and their purposes. The first changes nothing and needs no privilege. The second shows on
-/// this machine what Apus can do. The third does it with the user's own packets.
+/// The first commands to try, with their purposes. The first one changes nothing and needs no privilege. The second
+/// shows on this machine what Apus can do. The third tells how to move packets between the user's own interfaces.
 const BEGIN: [(&str, &str); 3] = [
     ("apus audit", "find what makes packets late on this host, and how to fix it; changes nothing"),
     ("apus demo", "compare ways to wait for packets (polling, interrupts, adaptive); needs root, takes three minutes"),
     ("apus run --help", "move packets between your own interfaces"),
 ];
 
-/// The longest line, as `max_term_width` in [`super::Args`] has it.
+/// Maximum length of a line; the same as `max_term_width` of [`super::Args`].
 pub(super) const WIDTH: usize = 100;
 
-/// The template of the help: clap's own, with the groups in place of the flat list.
+/// The template of the help text: like clap's default, but with grouped commands.
 pub(super) fn template() -> String {
     let commands = super::Command::augment_subcommands(clap::Command::new("apus"));
     let styles = commands.get_styles();
@@ -57,10 +56,10 @@ pub(super) fn template() -> String {
     text
 }
 
-/// The width of the longest command's name, `experiment`, so that the groups have one column.
+/// Length of the longest command name, `experiment`. All groups use it, so that their columns align.
 const NAME: usize = 10;
 
-/// The text, its lines broken at [`WIDTH`] and begun under its first one.
+/// Wraps the text at [`WIDTH`]. All lines but the first are indented by `indent` spaces.
 fn wrapped(text: &str, indent: usize) -> String {
     let margin = " ".repeat(indent);
     layout::wrapped(&margin, &margin, text, WIDTH).join("\n")[indent..].to_owned()

@@ -22,8 +22,8 @@ use super::values::{mac, span};
 /// What to measure.
 #[derive(Subcommand, Debug)]
 pub enum Probe {
-    /// Measures how late a periodic timer fires. If a stall covers several periods, the expiry of each of them counts
-    /// as late.
+    /// Measures how late a periodic timer fires. If a stall covers several periods, each of their expiries counts as
+    /// late.
     Timer(Timer),
     /// Measures gaps in a loop that never sleeps: what took the CPU, for how long, and the effect on packets.
     Jitter(Jitter),
@@ -34,18 +34,19 @@ pub enum Probe {
     /// Measures the time to wake from each idle state, by a timer and by other sources. Changes idle states while it
     /// runs, and rolls them back afterwards.
     Idle(Idle),
-    /// Measures the time from a frequency request to the new frequency, and how long the core halts meanwhile.
+    /// Measures the time from a frequency request to the new frequency, and how long the core halts during the change.
     /// Changes the frequency while it runs, and rolls it back afterwards.
     Frequency(Frequency),
     /// Measures the cost and resolution of each clock, and whether the CPUs' time stamp counters agree.
     Clock(Clock),
-    /// Runs all probes in several short rounds. For each way of waiting, writes its latency and CPU time on this host
-    /// to a file (-o), for `apus run --platform`.
+    /// Runs all probes in several short rounds. With -o, writes a file that states the latency and CPU time of each way
+    /// to wait on this host, for `apus run --platform`.
     All(All),
-    /// Compares two platform profiles or two probe results, figure by figure: which differences are real, and which may
-    /// be chance?
+    /// Compares two platform profiles or two probe results, figure by figure, and tells which differences are real and
+    /// which may be chance.
     ///
-    /// Exit status 1 if a figure of B, the second file, is higher (slower) than that of A by more than chance explains.
+    /// Exit status 1 if a figure of B, the second file, is higher (slower) than that of A by more than chance can
+    /// explain.
     Compare(Compare),
     /// Converts results of cyclictest and oslat (their --json output) and of rtla hist (text) into probe results.
     Import(Import),
@@ -358,7 +359,7 @@ pub struct Import {
     pub outputs: Outputs,
 }
 
-/// CPU numbers in the order typed, each once: `1`, `0-3` or `0,2`.
+/// CPU numbers in the order in which they were typed, without repetitions: `1`, `0-3` or `0,2`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CpuList(pub Vec<usize>);
 

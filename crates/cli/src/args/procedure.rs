@@ -1,4 +1,4 @@
-//! `apus bench rfc2544`, `mlr`, `soak` and `compare`: ports, frames, goals.
+//! `apus bench rfc2544`, `mlr`, `soak` and `compare`: ports, frames and goals.
 
 use std::path::PathBuf;
 
@@ -138,7 +138,7 @@ pub struct Range {
     /// Lowest rate to try.
     #[arg(long, value_name = "RATE", default_value = "1kpps", help_heading = "Search")]
     pub min_rate: PacketRate,
-    /// Highest rate to try [default: the lowest of the line rate, what the tester can send, and 5 Mpps].
+    /// Highest rate to try [default: the line rate or what the tester can send, whichever is lower].
     #[arg(long, value_name = "RATE", help_heading = "Search")]
     pub max_rate: Option<PacketRate>,
     /// Speed of the line, such as 10Gbps [default: the speed that the driver of the slower port reports].
@@ -216,7 +216,7 @@ pub struct Ports {
 }
 
 impl Rfc2544 {
-    /// Durations and repetitions.
+    /// The durations and repetitions of all tests, according to the options.
     pub fn effort(&self) -> Effort {
         let base = if self.quick { Effort::QUICK } else { Effort::FULL };
         Effort {
@@ -228,7 +228,7 @@ impl Rfc2544 {
         }
     }
 
-    /// The tests to run.
+    /// The tests to run, including the throughput test.
     pub fn tests(&self) -> Vec<Test> {
         if self.tests.is_empty() {
             return Test::ALL.into_iter().filter(|test| *test != Test::Reset).collect();
@@ -237,7 +237,7 @@ impl Rfc2544 {
     }
 }
 
-/// Parses `final=1s,sum=21s,loss=0.5%,…`.
+/// Parses a goal in the terms of RFC 9971: `final=1s,sum=21s,loss=0.5%,…`.
 fn goal(text: &str) -> Result<Goal, String> {
     let mut goal = Goal::RFC2544;
     let mut given = Vec::new();

@@ -86,7 +86,7 @@ impl App {
     }
 }
 
-/// Arguments that all applications share.
+/// Arguments that all applications have in common.
 #[derive(Args, Debug)]
 pub struct Common {
     /// Ports to receive from and send to (the application `drop` sends nothing). A network interface: eth0 (queue 0),
@@ -123,8 +123,8 @@ pub struct Common {
     /// Run the workers under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Workers")]
     pub fifo: Option<u8>,
-    /// Do not lock the process's memory into RAM. It is never locked if all ports
-    /// are `memory:` or `pcap:` ports.
+    /// Do not lock the process's memory into RAM. Without this option, it is locked unless all ports are `memory:` or
+    /// `pcap:` ports.
     #[arg(long, help_heading = "Workers")]
     pub no_lock_memory: bool,
 
@@ -205,7 +205,7 @@ pub struct Common {
     pub modelled: Modelled,
 }
 
-/// Parses a waiting mode by its name; the mode starts with its default settings.
+/// Parses a waiting mode by its name. The mode has its default settings.
 fn modes() -> impl TypedValueParser<Value = Mode> {
     let value = |mode: Mode| {
         PossibleValue::new(mode.name()).help(match mode {

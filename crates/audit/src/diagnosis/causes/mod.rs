@@ -23,7 +23,7 @@ fn factor(what: &str, end: &End, setting: &str) -> Option<String> {
     (end.length_s > 0.0).then(text)
 }
 
-/// Formats a rate in bit/s, such as `1.2 Mbit/s`.
+/// Formats a rate, given in bit/s, such as `1.2 Mbit/s`.
 fn bits(rate: f64) -> String {
     match rate {
         rate if rate >= 1e9 => format!("{:.2} Gbit/s", rate / 1e9),
@@ -32,7 +32,7 @@ fn bits(rate: f64) -> String {
     }
 }
 
-/// Formats a time in us, such as `120 us` or `3.4 ms`.
+/// Formats a time, given in us, such as `120 us` or `3.4 ms`.
 fn time(us: f64) -> String {
     if us >= 10_000.0 { format!("{:.1} ms", us / 1e3) } else { format!("{us:.0} us") }
 }
@@ -45,7 +45,7 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// Formats a size in bytes, such as `4096 bytes` or `212 KiB`.
+/// Formats a size, given in bytes, such as `4096 bytes` or `212 KiB`.
 fn bytes(n: f64) -> String {
     if n < 10_240.0 { format!("{n:.0} bytes") } else { format!("{:.0} KiB", n / 1024.0) }
 }

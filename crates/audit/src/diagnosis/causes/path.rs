@@ -20,10 +20,10 @@ pub(super) const CAUSES: &[PossibleCause] = &[
     },
 ];
 
-/// Limits for the share of retransmitted segments. Clean local networks stay below the first limit; from the second on
-/// (one segment in 500), the loss counts fully.
+/// Limits for the share of retransmitted segments. Clean local networks stay below the first limit. At the second (one
+/// segment in 500), the loss counts fully.
 const RETRANSMITTED: (f64, f64) = (5e-4, 2e-3);
-/// Minimum number of segments from which a share is meaningful.
+/// A share is meaningful only if there are at least this many segments.
 const FEW_SEGMENTS: f64 = 100.0;
 
 fn loss(case: &Case) -> Option<Hit> {

@@ -89,8 +89,8 @@ fn measured_hold(case: &Case, end: &End, peer: Option<&End>) -> Option<Hit> {
     )
 }
 
-/// Compares the moderation setting with the time in which the ring fills up. According to the FreeBSD thread, the
-/// sender stalls if the two are close to each other.
+/// Compares the moderation setting with the time in which the ring fills up. The FreeBSD thread warns of values that
+/// are close to each other.
 fn stated_hold(case: &Case, end: &End) -> Option<Hit> {
     let (hold, slots, speed) = (end.tx_hold_us.filter(|hold| *hold > 0.0)?, end.tx_slots? as f64, end.speed_bps?);
     let lasts = slots * 1500.0 * 8.0 / speed * 1e6;
@@ -180,8 +180,8 @@ fn offloads(case: &Case) -> Option<Hit> {
     })
 }
 
-/// Suspects offloads that are on, for a recording without traffic, because some drivers have bugs in them. The FreeBSD
-/// thread advises to turn them off on both sides, and then on one at a time.
+/// Suspects offloads that are on, because some drivers have bugs in them. For a recording without traffic. The FreeBSD
+/// thread advises turning offloads off on both sides, and then back on one at a time.
 fn offloads_in_doubt(case: &Case, end: &End) -> Option<Hit> {
     if end.offloads_on.is_empty() || !case.symptom.is_slow() {
         return None;

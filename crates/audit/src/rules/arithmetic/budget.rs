@@ -7,7 +7,7 @@ use super::rings::see_terms;
 use super::terms::absence;
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[Rule {
     id: "math.latency-budget",
     cause: Cause::Budget,
@@ -31,8 +31,8 @@ pub const RULES: &[Rule] = &[Rule {
     references: &["Interrupt-mode DPDK slides (2017)", "Intel P-state guide (637284-001US, 2021)"],
 }];
 
-/// The text of the finding if no part of the delay takes time, for a polling and for a sleeping reader. It names the
-/// parts that were considered.
+/// Texts of the finding if no part of the delay takes any time: `POLLING` for a reader that polls, `WAITING` for one
+/// that sleeps. The texts name the parts that were considered.
 const POLLING: &str = "nothing that this rule adds up delays a thread that polls (a change of frequency; system management \
                        interrupts, where they were counted)";
 const WAITING: &str = "nothing that this rule adds up delays a packet (moderation, deferral, idle state, change of frequency, \

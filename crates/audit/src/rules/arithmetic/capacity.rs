@@ -13,7 +13,7 @@ use crate::{
 
 const PLATFORM: &str = "DPDK Getting Started Guide for Linux, nic_perf_intel_platform";
 
-/// Rules that compare loads with capacities.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "math.pcie-bw",
@@ -91,8 +91,8 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Loads of the housekeeping CPUs, in percent of their capacity, from which on the rule warns (`HIGH`) and fails
-/// (`FULL`).
+/// Limits on the load of the housekeeping CPUs, in percent of their capacity. The rule warns at `HIGH`, and fails at
+/// `FULL`.
 const HIGH: u64 = 70;
 const FULL: u64 = 90;
 /// Share of a CPU's time that interruptions may take, in parts per million: 100 us per second.

@@ -40,8 +40,8 @@ pub(super) fn slots_for(absence: Nanos, octets: u64, rate: BitRate) -> u64 {
     u64::try_from(bits.div_ceil(one)).unwrap_or(u64::MAX)
 }
 
-/// The longest time until the driver can reuse the buffers of sent frames. The device reports sent frames by an
-/// interrupt, `usecs` microseconds or `frames` frames after the first of them, whichever comes first (`frames` 0: no
+/// The longest time until the driver can reuse the buffers of sent frames. It can do so after the interrupt, which the
+/// device delays by `usecs` microseconds or until `frames` frames are sent, whichever comes first (`frames` 0: no such
 /// limit).
 ///
 /// > time = min(usecs, frames x (octets + 20) x 8 / rate)

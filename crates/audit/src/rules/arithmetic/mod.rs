@@ -11,7 +11,7 @@ mod terms;
 
 use crate::Rule;
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[rings::RULES, budget::RULES, capacity::RULES];
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad per
 const ETHTOOL: &str = "ethtool(8), --coalesce, --set-ring";
 const NAPI: &str = "Linux Documentation/networking/napi.rst";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "math.rx-ring-time",

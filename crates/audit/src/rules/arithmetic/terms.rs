@@ -14,8 +14,8 @@ use crate::{Context, Skip, known};
 const LONGEST_DIM: Nanos = Nanos::from_micros(256);
 /// Time from the interrupt until the waiting thread runs. This is an estimate; `apus probe` measures it.
 const WAKE: Nanos = Nanos::from_micros(5);
-/// Estimate of the shortest system management interrupt. Linux Documentation/core-api/real-time/hardware.rst names the
-/// mechanism; such interrupts take "tens of us to ms".
+/// The shortest time that a system management interrupt takes. This is an estimate based on "tens of us to ms". Linux
+/// Documentation/core-api/real-time/hardware.rst names the mechanism.
 const SMI: Nanos = Nanos::from_micros(50);
 
 /// One part of a packet's delay: its name, its longest duration, and the source of that number.
@@ -80,7 +80,7 @@ impl Terms {
 
 /// The parts of the longest time for which the reader of an interface's rings may be away. Packets stay in a ring until
 /// the interrupt has arrived, the CPU has woken up, the frequency is reached, and the thread runs. If the reader polls,
-/// only the times for which its core stops remain. Without an interface, returns the parts of the longest wake-up.
+/// only stops of its core count. Without an interface, returns the parts of the longest wake-up.
 pub(super) fn absence(facts: &Facts, context: &Context, link: Option<&Link>) -> Terms {
     let mut terms = Terms::default();
     if !context.only_polls() {
@@ -96,7 +96,7 @@ pub(super) fn absence(facts: &Facts, context: &Context, link: Option<&Link>) -> 
     terms
 }
 
-/// How long the device delays an interrupt. `None` if it does not.
+/// How long the device delays an interrupt; 0 if it does not.
 pub(super) fn moderation(link: &Link) -> Result<Option<Term>, Skip> {
     let coalesce = known(&link.coalesce)?;
     let source = link.coalesce.source().to_string();
@@ -215,7 +215,7 @@ fn thread(facts: &Facts, link: &Link) -> Result<Option<Term>, Skip> {
     }
 }
 
-/// The time that a system management interrupt takes. `None` if none occurred.
+/// The minimum time that a system management interrupt takes. `None` if none was counted.
 fn smi(facts: &Facts) -> Result<Option<Term>, Skip> {
     // A counter that was not read is not an unknown part; the rule smi.count reports it.
     let Some(counts) = facts.interval.value().and_then(|interval| interval.change.smis.value()) else {

@@ -6,7 +6,7 @@ use host::Facts;
 
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, known};
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[SOURCE, tsc::RULES];
 
 /// Rules on the clock source.

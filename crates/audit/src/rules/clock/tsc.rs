@@ -15,7 +15,7 @@ const READING: Magnitude = Magnitude::slower(
     "general knowledge; the order of magnitude follows from an uncached device read",
 );
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "clk.tsc-flags",
@@ -192,7 +192,7 @@ fn stamping(facts: &Facts, context: &Context) -> Judged {
     }
 }
 
-/// Services that set the system's clock.
+/// Services that set the system clock.
 const SETTERS: [&str; 6] = ["chronyd", "chrony", "ntpd", "ntpsec", "systemd-timesyncd", "phc2sys"];
 
 fn services(facts: &Facts, context: &Context) -> Judged {

@@ -8,7 +8,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018), kernel command line";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.audit",

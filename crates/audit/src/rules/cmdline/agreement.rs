@@ -1,5 +1,4 @@
-//! Rules that check whether all settings agree on which CPUs are isolated, and whether this division of the CPUs is
-//! good.
+//! Rules that check whether all settings isolate the same CPUs, and whether the isolated set is well chosen.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -10,7 +9,7 @@ use crate::rules::{can_spare, free};
 use crate::wording::singular;
 use crate::{Applies, Cause, Context, Fix, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.sets-agree",
@@ -71,7 +70,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// A setting with its present value, and with the CPUs that it isolates.
+/// A setting, and the CPUs that its present value isolates.
 struct Side {
     name: &'static str,
     source: String,
@@ -79,7 +78,8 @@ struct Side {
 }
 
 impl Side {
-    /// Which work the mask allows on its CPUs. `None` if the setting is not a mask of the running host.
+    /// Describes the work that the setting allows on the CPUs of its mask. `None` if the setting is not a mask of the
+    /// running host.
     fn mask(&self) -> Option<&'static str> {
         match self.name {
             DEFAULT => Some("new interrupts may go to"),
@@ -88,7 +88,7 @@ impl Side {
         }
     }
 
-    /// Says which of these CPUs the setting isolates.
+    /// Says which CPUs the setting isolates or, if it is a mask, which CPUs it allows. `all` are the CPUs of the host.
     fn says(&self, all: &CpuSet) -> String {
         match self.mask() {
             Some(what) => format!("{what} {}", Subject::from(all.difference(&self.isolates))),
@@ -104,7 +104,7 @@ impl Side {
         }
     }
 
-    /// The cost of changing this setting. `None` if the rule's text already states it.
+    /// The cost of changing this setting. `None` if the cost of the rule already covers it.
     fn cost(&self) -> Option<&'static str> {
         match self.name {
             DEFAULT | "irqaffinity" => Some(QUEUES_STAY),
@@ -113,8 +113,8 @@ impl Side {
         }
     }
 
-    /// Whether the setting isolates the intended CPUs. The boot CPU does not count for nohz_full=, which cannot contain
-    /// it (kernel/time/tick-sched.c, tick_nohz_init).
+    /// Whether the setting isolates exactly the intended CPUs. For `nohz_full=`, the boot CPU is ignored, because
+    /// `nohz_full=` cannot contain it (kernel/time/tick-sched.c, tick_nohz_init).
     fn agrees(&self, wanted: &CpuSet, all: &CpuSet) -> bool {
         let (isolates, wanted) = (self.isolates.intersection(all), wanted.intersection(all));
         let boot = CpuSet::from([0]);
@@ -124,7 +124,7 @@ impl Side {
         }
     }
 
-    /// Adds a fix that makes the setting isolate the intended CPUs, either now or from the next boot on.
+    /// Adds a fix that makes the setting isolate the intended CPUs, on the running host or from the next boot on.
     fn mend(&self, judgement: Judgement, wanted: &CpuSet, all: &CpuSet) -> Judgement {
         let others = all.difference(wanted);
         if others.is_empty() {
@@ -144,7 +144,7 @@ impl Side {
     }
 }
 
-/// The cost of parameters for which there are separate rules.
+/// The cost of settings that have rules of their own.
 const COST: &str = "The CPUs that a setting newly covers bear the cost of that setting (see cmd.isolcpus, cmd.nohz-full and cmd.rcu-nocbs).";
 const DEFAULT: &str = "default interrupt affinity";
 const WORKQUEUES: &str = "workqueue cpumask";
@@ -215,7 +215,7 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
     sides.iter().fold(judgement, see).alone()
 }
 
-/// The alternative to isolating whole cores.
+/// Describes the alternative to isolating whole cores: leaving the sibling threads idle.
 fn kept_idle(isolated: &CpuSet, others: &CpuSet) -> String {
     let whose = if isolated.len() == 1 { "its" } else { "their" };
     let threads = if others.len() == 1 { "thread" } else { "threads" };
@@ -312,7 +312,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
     judgement.alone()
 }
 
-/// Names the source of the list of isolated CPUs.
+/// Names the source of the set of isolated CPUs.
 fn source_of(context: &Context) -> String {
     match &context.isolated.how {
         How::Inferred(from) => from.clone(),
@@ -320,12 +320,12 @@ fn source_of(context: &Context) -> String {
     }
 }
 
-/// Number of CPUs whose siblings are listed as evidence.
+/// Maximum number of CPUs whose siblings are listed as evidence.
 const NAMED: usize = 2;
 
-/// Whole cores of `split`, in their order: as many as do not need more CPUs than are isolated now, so that housekeeping
-/// keeps its number of CPUs. The result has at least one core, and never the core of the boot CPU. If `split` has no
-/// other core, the result is the first free core of the host.
+/// Whole cores to isolate instead of the single threads in `split`. The cores have at most as many CPUs as are isolated
+/// now, so that housekeeping keeps its share, but there is at least one core. The core of the boot CPU is excluded; if
+/// `split` has no other core, the result is the first free core of the host.
 fn cores(facts: &Facts, split: &[(u32, CpuSet)], context: &Context) -> CpuSet {
     let whole = split.iter().map(|(cpu, others)| others.union(&[*cpu].into()));
     let others = free(facts, context);

@@ -10,7 +10,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 const GIB: u64 = 1 << 30;
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.hugepages",
@@ -211,13 +211,14 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
     judgement.see_as(word, facts.cmdline.source()).alone()
 }
 
-/// Parses a number of pages: `16`, or by node `0:8,1:8` (kernel-parameters.txt, hugepages).
+/// Parses a number of pages, such as `16`. If there is one number per node, such as `0:8,1:8`, returns their sum
+/// (kernel-parameters.txt, hugepages).
 fn pages(value: &str) -> Option<u64> {
     let count = |part: &str| part.rsplit(':').next()?.parse::<u64>().ok();
     value.split(',').map(count).sum()
 }
 
-/// Number of 1 GB pages: the kernel's count for the host, otherwise the sum over all nodes.
+/// Number of 1 GB pages: the kernel's count for the host, otherwise the sum over all nodes. `None` if neither is known.
 fn gib_pages(facts: &Facts) -> Option<host::Fact<u64>> {
     let of = |pools: &[host::facts::HugePages]| pools.iter().find(|pool| pool.page_bytes == GIB)?.total.get();
     if let Some(pool) = facts.memory.huge_pages.iter().find(|pool| pool.page_bytes == GIB) {

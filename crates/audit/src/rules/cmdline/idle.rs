@@ -13,7 +13,7 @@ const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and l
 /// Source of the exit latencies of idle states, including those of Ice Lake.
 const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency; Linux drivers/idle/intel_idle.c, icx_cstates (C1 1 us, C6 170 us)";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.idle-poll",
@@ -138,7 +138,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// With at most this many CPUs that tick, ticks hardly ever compete for a lock.
+/// Up to this number of ticking CPUs, ticks hardly ever compete for a lock.
 const FEW: usize = 8;
 
 fn idle_poll(facts: &Facts, _: &Context) -> Judged {
@@ -199,21 +199,21 @@ fn processor(facts: &Facts, _: &Context) -> Judged {
     see_parameter(judgement, facts, "processor.max_cstate").see(driver).alone()
 }
 
-/// The CPU flags with which the kernel trusts the TSC without a watchdog (arch/x86/kernel/tsc.c).
+/// The CPU flags that let the kernel trust the TSC without a watchdog (arch/x86/kernel/tsc.c).
 const NEEDED: [&str; 3] = ["constant_tsc", "nonstop_tsc", "tsc_adjust"];
 
-/// What the kernel no longer detects with `tsc=reliable` (kernel-parameters.txt: "as well as the stability checks done
-/// at bootup"), and what it no longer detects with `tsc=nowatchdog`.
+/// The faults that the kernel no longer detects with `tsc=reliable` (kernel-parameters.txt: "as well as the stability
+/// checks done at bootup"), and those that it no longer detects with `tsc=nowatchdog`.
 const RELIABLE_COST: &str =
     "The kernel no longer notices if a TSC goes wrong after boot, or if the TSCs of two sockets differ at boot.";
 const UNWATCHED_COST: &str = "The kernel no longer notices if a TSC goes wrong after boot.";
 /// The first version in which `tsc=nowatchdog` affects both clock sources of the TSC (commit 63ec58b44fcc). Every
 /// kernel from this version on supports it.
 const NOWATCHDOG: KernelVersion = KernelVersion::new(5, 4);
-/// The first version that knows `tsc=watchdog` (commit 0051293c5330).
+/// The first version that supports `tsc=watchdog` (commit 0051293c5330).
 const WATCHDOG: KernelVersion = KernelVersion::new(6, 3);
-/// The first version in which the watchdog's timer stays on the boot CPU and sends an inter-processor interrupt to each
-/// other CPU (kernel/time/clocksource.c, "clocksource: Rewrite watchdog code completely").
+/// The first version in which the watchdog's timer always runs on the boot CPU, which sends an inter-processor
+/// interrupt to each other CPU (kernel/time/clocksource.c, "clocksource: Rewrite watchdog code completely").
 const PINNED: KernelVersion = KernelVersion::new(7, 1);
 
 fn tsc(facts: &Facts, context: &Context) -> Judged {
@@ -297,18 +297,19 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
     see_parameter(judgement, facts, "tsc").alone()
 }
 
-/// Whether a kernel trusts an invariant TSC with TSC_ADJUST without a watchdog.
+/// Whether the kernel trusts a TSC without a watchdog, if the TSC is invariant and has TSC_ADJUST.
 enum Trust {
-    /// The kernel trusts the TSC, and only checks TSC_ADJUST. The texts are the number of sockets or nodes, and its
-    /// source.
+    /// The kernel trusts the TSC, and only checks TSC_ADJUST. The strings are the number of sockets or nodes, and the
+    /// source of this number.
     Yes(String, String),
     /// The kernel does not trust the TSC, for this reason.
     No(String),
 }
 
-/// Whether the kernel contains commit b50db7095fe0. It is in Linux 5.16; in 5.15.7, 5.10.84 and 5.4.164 of the stable
-/// series; and in the distributions' kernels that are based on these. The commit exempts machines with up to two nodes;
-/// commit 233756a640be (6.3) raised this to four, and from 6.12 on sockets are counted instead of nodes.
+/// Whether the kernel trusts the TSC without a watchdog. It can do so since commit b50db7095fe0, which is in Linux
+/// 5.16; in 5.15.7, 5.10.84 and 5.4.164 of the stable series; and in the distribution kernels that are based on these
+/// versions. The commit exempts machines with up to two nodes from the watchdog. Commit 233756a640be (6.3) raised the
+/// limit to four nodes, and from 6.12 on, sockets are counted instead of nodes.
 fn trusts(facts: &Facts) -> Result<Trust, Skip> {
     let release = known(&facts.kernel.release)?;
     let version = *known(&facts.kernel.version)?;
@@ -341,8 +342,8 @@ fn trusts(facts: &Facts) -> Result<Trust, Skip> {
     })
 }
 
-/// Whether a kernel contains the commit, judged by its release and build. `None` for a kernel of a distribution that
-/// may contain it.
+/// Whether a kernel contains commit b50db7095fe0, according to its release and build. `None` for a distribution kernel
+/// that may contain it.
 fn has_trust(release: &str, version: KernelVersion, build: &str) -> Option<bool> {
     let mainline = |version: KernelVersion| match (version.major, version.minor) {
         (5, 15) => version.patch >= 7,
@@ -384,8 +385,8 @@ fn clocksource(facts: &Facts, _: &Context) -> Judged {
     see_parameter(judgement, facts, "clocksource").see(current).alone()
 }
 
-/// `skew_tick=1` shifts the tick of every CPU, also if some CPUs stop their tick (kernel/time/tick-sched.c,
-/// tick_setup_sched_timer).
+/// Judges `skew_tick=1`, which shifts the tick of every CPU, even if some CPUs stop their tick
+/// (kernel/time/tick-sched.c, tick_setup_sched_timer).
 fn skew_tick(facts: &Facts, _: &Context) -> Judged {
     let line = line(facts)?;
     any_cpu(facts)?;
@@ -424,9 +425,9 @@ fn skew_tick(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// CPUs that stop their tick while they are busy: as the kernel reports them, otherwise as the line names them. The
-/// kernel removes the boot CPU from the line's list (kernel/time/tick-sched.c, tick_nohz_init: "Clearing 0 from
-/// nohz_full range for timekeeping").
+/// CPUs that stop their tick while they are busy: those that the kernel reports, otherwise those that the line names,
+/// without the boot CPU. The kernel removes the boot CPU from the list on the line (kernel/time/tick-sched.c,
+/// tick_nohz_init: "Clearing 0 from nohz_full range for timekeeping").
 fn stopped(facts: &Facts, line: &CommandLine) -> CpuSet {
     let all = facts.cpus.all();
     let asked = || line.last("nohz_full")?.cpu_set(&all).ok().map(|asked| asked.difference(&CpuSet::from([0])));

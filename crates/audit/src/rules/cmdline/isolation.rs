@@ -10,7 +10,7 @@ use crate::rules::common::{
 };
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled};
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.isolcpus",

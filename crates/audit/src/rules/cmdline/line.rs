@@ -16,13 +16,13 @@ const SILENT: Magnitude = Magnitude::untimed(
     "as much as the parameter would save",
     "a finding about that parameter, if there is one, says how much",
 );
-/// The magnitude for names that the kernel does not know.
+/// The magnitude of findings about names that the kernel does not know.
 const UNKNOWN: Magnitude = Magnitude {
     source: "Linux Documentation/admin-guide/kernel-parameters.rst: what the kernel does not know goes to init",
     ..SILENT
 };
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.unknown-value",
@@ -110,14 +110,14 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The remarks on the command line that are of these kinds.
+/// The remarks of these kinds on the command line.
 fn remarks(facts: &Facts, context: &Context, kinds: &[Kind]) -> Result<Vec<Remark>, Skip> {
     let present = facts.cpus.all();
     let all = judge_on(line(facts)?, context, Some(&present).filter(|present| !present.is_empty()));
     Ok(all.into_iter().filter(|remark| kinds.contains(&remark.kind)).collect())
 }
 
-/// Makes one judgement per remark, or a pass with the text `well` if there are no remarks.
+/// Makes one judgement per remark. If there are no remarks, makes a pass with the text `well`.
 fn each(facts: &Facts, remarks: Vec<Remark>, well: &str, judgement: fn(Subject, String) -> Judgement) -> Judged {
     let source = facts.cmdline.source();
     if remarks.is_empty() {
@@ -265,8 +265,8 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
     Ok(judgements)
 }
 
-/// Number of CPUs that received non-maskable interrupts, if all CPUs received some, and as many as the performance
-/// counters raised. Then either the hard-lockup detector is on, or someone profiled every CPU.
+/// Number of CPUs, and a description of their interrupts, if performance counters raised all non-maskable interrupts
+/// and every CPU received some. If so, the hard-lockup detector is on, or every CPU was profiled.
 fn counter_interrupts(facts: &Facts) -> Option<(usize, String)> {
     let table = facts.counters.interrupts.value()?;
     let (all, counters) = (table.row("NMI")?, table.row("PMI")?);
@@ -276,7 +276,7 @@ fn counter_interrupts(facts: &Facts) -> Option<(usize, String)> {
     came.then(|| (table.cpus.len(), format!("NMI = PMI, {least} to {most} on each CPU")))
 }
 
-/// The root cause to which a missing parameter belongs. `None` if it has none of its own.
+/// The root cause of a missing parameter. `None` if the rule's root cause applies.
 fn cause_of(name: &str) -> Option<Cause> {
     Some(match name {
         "isolcpus" => Cause::SchedulerIsolation,

@@ -12,13 +12,13 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
 
-/// Time for which a frequency change stops a core of a 2nd generation Xeon Scalable processor: about 12 us (Intel
-/// P-state guide, section 4).
+/// How long a frequency change stops a core of a 2nd generation Xeon Scalable processor: about 12 us (Intel P-state
+/// guide, section 4).
 pub(crate) const STOP: Nanos = Nanos::from_micros(12);
 /// The source of [`STOP`].
 const STOP_SOURCE: &str = "Intel P-state guide 637284-001US, section 4";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.governor",
@@ -192,18 +192,19 @@ const FLOOR: &str = "Less power is saved at low load (idle states still save som
 const TURBO_STAYS: &str = "The minimum becomes the base frequency; turbo above it stays available.";
 const FIXED: &str =
     "Less power is saved at low load (idle states still save some). No turbo above the fixed frequency.";
-/// The cost of a lower limit without an upper limit.
+/// The cost of a lower frequency limit without an upper limit.
 const SPAN: &str = "Less power is saved at low load (idle states still save some). The lower bound becomes the base \
                     frequency. Turbo above it stays available, except where one fixed frequency is best.";
-/// The cost of an upper limit.
+/// The cost of an upper frequency limit.
 const NO_TURBO: &str = "No turbo above the fixed frequency.";
-/// acpi-cpufreq supports only the frequencies in the firmware's table. At the highest one, the processor boosts further
-/// if boost is on (Documentation/admin-guide/pm/cpufreq.rst, The File cpufreq/boost).
+/// A cost of an upper limit with acpi-cpufreq. This driver supports only the frequencies in the firmware's table; at
+/// the highest one, the processor still boosts if boost is on (Documentation/admin-guide/pm/cpufreq.rst, The File
+/// cpufreq/boost).
 const BOOSTED: &str =
     "Boost stays on: in its highest state the hardware exceeds the bound until boost is off (cpu.turbo).";
 
-/// The costs of a fix with `{bounds}` for this CPU: those of the lower limit and, if one fixed frequency is wanted,
-/// those of the upper limit.
+/// The costs of a fix with `{bounds}` for this CPU: the cost of the lower limit (`floor`) and, if one fixed frequency
+/// is wanted, the cost of the upper limit.
 pub(super) fn of_bounds(facts: &Facts, context: &Context, cpu: &Cpu, floor: &str) -> String {
     match one_frequency(facts, context) {
         false => floor.to_owned(),
@@ -212,7 +213,7 @@ pub(super) fn of_bounds(facts: &Facts, context: &Context, cpu: &Cpu, floor: &str
     }
 }
 
-/// If the fix is for whole cores, adds to its costs which other CPUs are changed.
+/// For fixes that apply to whole cores: mentions in the costs the other CPUs that change too.
 pub(super) fn of_whole_cores(facts: &Facts, judged: Judged, cost: &str) -> Judged {
     let named = |judgement: Judgement| {
         let Subject::Cpus(cpus) = &judgement.subject else { return judgement };
@@ -239,7 +240,7 @@ fn is_fixed(cpu: &Cpu) -> Option<bool> {
     Some(low == high)
 }
 
-/// Formats `; the clock may fall to 800 MHz`. Empty if the lower limit is not known.
+/// Formats the lower limit as `; the clock may fall to 800 MHz`. Empty if the limit is not known.
 fn may_fall(cpu: &Cpu) -> String {
     let low = cpu.frequency.scaling_min.get();
     low.map(|low| format!("; the clock may fall to {}", megahertz(low))).unwrap_or_default()
@@ -274,9 +275,9 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
     of_whole_cores(facts, judged, POWER)
 }
 
-/// The CPUs whose frequency must be fixed so that the given CPUs do not stop. If one fixed frequency is wanted, these
-/// are all threads of the cores, because a core runs at the highest request of its threads. For a lower limit alone,
-/// the request of the given CPUs is enough.
+/// The CPUs to which frequency limits must be applied so that the given CPUs keep their frequency. For one fixed
+/// frequency, these are all threads of the cores, because a core runs at the highest frequency that its threads
+/// request. For a lower limit alone, the given CPUs are enough.
 fn clocked(facts: &Facts, context: &Context, cpus: &CpuSet) -> CpuSet {
     if one_frequency(facts, context) { cores(facts, cpus) } else { cpus.clone() }
 }
@@ -331,9 +332,9 @@ fn span(facts: &Facts, context: &Context) -> Judged {
     of_whole_cores(facts, judged, SPAN)
 }
 
-/// Whether a frequency change stops the core for about 12 us. According to the guide (section 4 and its figures), the
-/// 2nd generation of Xeon Scalable has this stop, and the 3rd a shorter one. `None` for generations that the guide does
-/// not mention: the 1st (Skylake), although its core is like that of the 2nd, and all later ones.
+/// Whether a frequency change stops the core for about 12 us. According to the Intel P-state guide (section 4 and its
+/// figures), it does so on the 2nd generation of Xeon Scalable; on the 3rd, the stop is shorter. `None` for generations
+/// that the guide does not mention: the 1st (Skylake), although its core is like that of the 2nd, and all others.
 pub(crate) fn stops(generation: Generation) -> Option<bool> {
     use Generation::*;
     match generation {
@@ -345,7 +346,7 @@ pub(crate) fn stops(generation: Generation) -> Option<bool> {
     }
 }
 
-/// If frequency changes stop the core, adds to a judgement about them how long each change delays a packet.
+/// If frequency changes stop the core, adds the length of such a stop to a judgement about frequency changes.
 pub(super) fn at_each_change(facts: &Facts, judgement: Judgement) -> Judgement {
     let generation = &facts.cpus.generation;
     match generation.get().filter(|generation| stops(*generation) == Some(true)) {
@@ -357,8 +358,8 @@ pub(super) fn at_each_change(facts: &Facts, judgement: Judgement) -> Judgement {
     }
 }
 
-/// Whether a frequency change stops the core, and the source of this. Fails if the generation of the processor is
-/// unknown.
+/// Whether a frequency change stops the core, and the name of the processor's generation. Fails if the generation is
+/// unknown, or if the source does not mention it.
 fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
     let generation = &facts.cpus.generation;
     let value = *known(generation)?;
@@ -368,7 +369,7 @@ fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
     Ok((stops(value).ok_or_else(open)?, name))
 }
 
-/// Says that the source does not mention the generation. Used if [`stops`] returns `None`.
+/// Says that the Intel P-state guide does not mention a processor. Used if [`stops`] returns `None`.
 pub(crate) fn not_named(part: &str) -> String {
     format!(
         "the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not {part}"
@@ -500,7 +501,8 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
     judgement.see_if(moved.map(|cpu| &cpu.frequency.governor)).alone()
 }
 
-/// If a CPU is slower than its frequency by more than this, something limits it (mlnx_tune).
+/// Tolerance, in Hz: something limits a CPU that runs slower than its guaranteed frequency by more than this
+/// (mlnx_tune).
 const SLACK_HZ: u64 = 100_000_000;
 
 fn observed(facts: &Facts, context: &Context) -> Judged {

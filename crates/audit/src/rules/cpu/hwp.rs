@@ -1,4 +1,4 @@
-//! Rules on registers for frequency and power, which are decoded here.
+//! Rules on registers for frequency and power. This module decodes the registers.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const SDM: &str = "Intel SDM volume 4, model-specific registers";
 
 const INTEL: Applies = Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]);
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.hwp-request",
@@ -223,8 +223,8 @@ fn field(
 }
 
 fn efficient_turbo(facts: &Facts, context: &Context) -> Judged {
-    /// Model number of Kaby Lake and Coffee Lake desktops: drivers/cpufreq/intel_pstate.c,
-    /// `intel_pstate_cpu_ee_disable_ids`.
+    /// CPU model number of Kaby Lake and Coffee Lake desktops (drivers/cpufreq/intel_pstate.c,
+    /// `intel_pstate_cpu_ee_disable_ids`).
     const NAMED: u32 = 0x9E;
     let model = *known(&facts.cpus.model)?;
     if model != NAMED {
@@ -238,7 +238,7 @@ fn efficient_turbo(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Judges whether a register has the same value on all CPUs.
+/// Checks that a register has the same value on all CPUs.
 fn alike(facts: &Facts, address: u32, what: &str) -> Judged {
     let register = facts.msrs.register(address);
     let values = known(&register)?;
@@ -274,10 +274,10 @@ fn ddio(facts: &Facts, _: &Context) -> Judged {
     alike(facts, 0xC8B, "ways of the cache for devices")
 }
 
-/// Names of the package C-state limits, indexed by their code, and number of bits of the code:
-/// MSR_PKG_CST_CONFIG_CONTROL in the model's table of Intel SDM volume 4, as tools/power/x86/turbostat/turbostat.c
-/// (`probe_cst_limit`) and intel/pepc (PCStateConfigCtl.py) read it. An empty name is reserved. `None` for models whose
-/// table is not included here.
+/// Names of the package C-state limits, indexed by their code, and the number of bits of the code. `None` for models
+/// whose table is not included here. An empty name means that the code is reserved. Source: MSR_PKG_CST_CONFIG_CONTROL
+/// in the model's table of Intel SDM volume 4, as read by tools/power/x86/turbostat/turbostat.c (`probe_cst_limit`) and
+/// intel/pepc (PCStateConfigCtl.py).
 fn limits(model: u32) -> Option<(&'static [&'static str], u32)> {
     const CLIENT: &[&str] = &["C0/C1", "C2", "C3", "C6", "C7", "C7s", "C8", "C9", "C10"];
     const HASWELL: &[&str] = &["C0/C1", "C2", "C3", "C6", "", "", "", "no limit"];
@@ -296,7 +296,7 @@ fn limits(model: u32) -> Option<(&'static [&'static str], u32)> {
     })
 }
 
-/// Packages that cannot sleep, each with a CPU that keeps the package awake because it may enter no state deeper than
+/// Packages that cannot sleep, each with the number of a CPU that prevents it: this CPU may enter no state deeper than
 /// C1E.
 fn awake(facts: &Facts) -> BTreeMap<u32, u32> {
     let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
@@ -343,16 +343,16 @@ fn package(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Which state a request for C1E enters, depending on bit 1 of MSR 0x1FC.
+/// The state that a request for C1E enters, depending on bit 1 of MSR 0x1FC.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Promotion {
-    /// Always C1E, whether the bit is set or not (commit 9edf3c0ffef0, for the Xeons before Sapphire Rapids).
+    /// Always C1E, whether or not the bit is set (commit 9edf3c0ffef0, for the Xeons before Sapphire Rapids).
     OfC1,
-    /// C1E if the bit is set, C1 if it is clear: the two states cannot be enabled at the same time (intel_idle.c, above
+    /// C1E if the bit is set, C1 if it is clear. The two states cannot be enabled at the same time (intel_idle.c, above
     /// adl_cstates; commit eeae55e, intel_idle: Add Meteorlake support).
     OfBoth,
-    /// It is not known which of the two applies: on Sapphire Rapids, a firmware version changed it (commit
-    /// 1548fac47a11).
+    /// It is not known whether the bit decides between C1 and C1E or has no effect. On Sapphire Rapids, this depends on
+    /// the firmware version (commit 1548fac47a11).
     Unknown,
 }
 
@@ -367,7 +367,7 @@ impl Promotion {
         }
     }
 
-    /// The effect of promotion if the kernel's first state is C1E and C1 is not requested.
+    /// Describes the effect of C1E promotion if the kernel requests C1E as its first state, and never C1.
     fn of_c1e(self, exit: &str) -> String {
         match self {
             Self::OfC1 => format!("promotion of C1 to C1E is on, but the kernel requests C1E, not C1{exit}"),
@@ -433,8 +433,8 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Whether bit 16 of MSR 0xE2 is set on a model that has it: "if 1, the processor will convert HALT or MWAIT(C1) to
-/// MWAIT(C6)" (Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL). The models are those of turbostat
+/// Whether bit 16 of MSR 0xE2 makes the CPU enter C6 instead of C1: "if 1, the processor will convert HALT or MWAIT(C1)
+/// to MWAIT(C6)" (Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL). The models with this bit are those of turbostat
 /// (has_cst_auto_convension): Xeon D and E5 v4 (Broadwell), and Skylake, Cascade Lake and Cooper Lake, which share one
 /// model number.
 fn converts(facts: &Facts, cpu: &Cpu, value: u64) -> bool {
@@ -444,7 +444,7 @@ fn converts(facts: &Facts, cpu: &Cpu, value: u64) -> bool {
     has && !polls && bits(value, 16, 16) == 1
 }
 
-/// Adds the judgement of this bit to that of the other bits.
+/// Adds to the judgement of the other bits that automatic C-state conversion is on.
 fn converted(judgement: Judgement, cpu: &Cpu) -> Judgement {
     const WHAT: &str = "automatic C-state conversion is on: the hardware enters C6 where the kernel asks for C1";
     const SETTING: &str = "firmware setting Autonomous Core C-State (automatic C-state conversion): disabled";

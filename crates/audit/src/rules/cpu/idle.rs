@@ -8,7 +8,7 @@ use crate::rules::common::{PER_CPU, by_cpu};
 use crate::{Applies, Cause, Context, Effect, Fix, Judged, Judgement, Magnitude, Rule, Skip, known, spaced};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
-/// How long a wake-up takes; the numbers are those that the host reports.
+/// Describes how long a wake-up takes. The host reports the actual numbers.
 const EXIT: &str = "the exit latency that the host reports for its deepest state; the servers on which apus was tested \
     report 1 to 2 us for the shallowest state and 33 to 800 us for the deepest";
 const EXIT_SOURCE: &str = "cpuidle/state*/latency of the host; Linux Documentation/admin-guide/pm/cpuidle.rst";
@@ -17,8 +17,8 @@ const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 /// The cost of limiting idle states.
 const IDLE: &str = "The application's CPUs use more power when idle, which leaves less turbo for the other CPUs.";
 
-/// The cost of limiting idle states on these CPUs. The text differs if it is not known which CPUs are the
-/// application's.
+/// The cost of limiting the idle states of these CPUs. The text differs if it is not known which CPUs the application
+/// uses.
 fn cost(context: &Context, cpus: &CpuSet) -> String {
     match context.isolated.value.is_empty() {
         true => format!(
@@ -30,7 +30,7 @@ fn cost(context: &Context, cpus: &CpuSet) -> String {
     }
 }
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "idle.states",
@@ -109,8 +109,8 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The limit on the exit latency of a CPU's idle states, apart from disabled states: the lower of the CPU's own limit
-/// and the host's. `None` if there is no limit.
+/// The limit on the exit latency of a CPU's idle states: the CPU's own limit or that of the host, whichever is lower.
+/// `None` if there is no limit. Disabled states are not considered.
 fn limit(facts: &Facts, cpu: &Cpu) -> Option<Nanos> {
     let own = match cpu.resume_latency.get() {
         Some(ResumeLatency::Zero) => Some(Nanos::ZERO),
@@ -138,7 +138,7 @@ pub(crate) fn deepest<'a>(facts: &Facts, cpu: &'a Cpu) -> Result<Option<&'a Idle
     Ok(deepest.map(|(state, _)| state))
 }
 
-/// The name of a state in messages.
+/// The name of a state, for messages.
 pub(crate) fn name(state: &IdleState) -> String {
     state.name.value().cloned().unwrap_or_else(|| format!("state{}", state.index))
 }
@@ -179,11 +179,11 @@ fn states(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Sentence that is added for deep states if the application polls.
+/// Sentence that is added to findings about deep states if the application polls.
 const NOT_ENTERED: &str = ". This matters only if the polling thread pauses or sleeps: while it polls, its CPU enters \
     no idle state";
 
-/// Says what the wake-up time is compared with.
+/// Describes the limit with which wake-up times are compared.
 fn bound(context: &Context) -> String {
     match context.goal {
         Some(goal) => format!("the goal is {}", spaced(goal.latency)),
@@ -191,13 +191,13 @@ fn bound(context: &Context) -> String {
     }
 }
 
-/// The time for which a packet waits for a wake-up. No packet waits if the application's thread polls.
+/// The effect of a wake-up that takes `exit`. If the application's thread polls, no packet waits for a wake-up.
 fn wait(context: &Context, exit: Nanos) -> Effect {
     if context.only_polls() { Effect::Unsized } else { Effect::Late(exit) }
 }
 
-/// Among the states of all these CPUs, the one with the longest exit latency, and that latency. `None` if no CPU has a
-/// state.
+/// The state with the longest exit latency that any of these CPUs may enter, and this latency. `None` if no CPU may
+/// enter a state.
 fn longest<'a>(facts: &'a Facts, cpus: &CpuSet) -> Result<Option<(&'a IdleState, Nanos)>, Skip> {
     let mut longest: Option<(&IdleState, Nanos)> = None;
     for cpu in cpus.iter().filter_map(|id| facts.cpus.cpu(id)) {
@@ -210,7 +210,7 @@ fn longest<'a>(facts: &'a Facts, cpus: &CpuSet) -> Result<Option<(&'a IdleState,
     Ok(longest)
 }
 
-/// Lists a CPU's states, each with its exit latency: `POLL 0ns, C1 1us, C6 170us (disabled)`.
+/// Lists the states of a CPU, each with its exit latency: `POLL 0ns, C1 1us, C6 170us (disabled)`.
 fn all_states(cpu: &Cpu) -> String {
     let one = |state: &IdleState| {
         let off = if state.disabled.get() == Some(true) { " (disabled)" } else { "" };
@@ -346,7 +346,7 @@ fn per_cpu(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Judges a CPU without a limit of its own by the exit latency of its deepest state.
+/// Judges a CPU that has no exit-latency limit of its own, by the exit latency of its deepest state.
 fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
     let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
     if polls {

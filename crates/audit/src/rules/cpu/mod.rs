@@ -1,4 +1,4 @@
-//! CPU frequency, idle states, uncore, threads of a core, topology.
+//! CPU frequency, idle states, uncore, hardware threads, topology.
 
 pub(super) mod frequency;
 mod hwp;
@@ -9,7 +9,7 @@ mod uncore;
 
 use crate::Rule;
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] =
     &[frequency::RULES, hwp::RULES, limits::RULES, uncore::RULES, idle::RULES, topology::RULES];
 

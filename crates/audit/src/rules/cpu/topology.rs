@@ -1,4 +1,4 @@
-//! Rules on threads of a core, NUMA nodes and caches.
+//! Rules on hardware threads, NUMA nodes and caches.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::rules::common::enumerated;
 use crate::rules::{can_spare, cores};
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "smt.state",
@@ -117,13 +117,12 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
     judgement.see_whether(active, "active", "not active").see(&facts.cpus.smt_control).alone()
 }
 
-/// The cost if the application has one thread of each core, and the other thread stays idle or is given to the
-/// application too.
+/// The cost if the application uses only one thread of each core.
 const IDLE_COST: &str =
     "A core whose other thread stays idle does up to a third less work, if its threads share it well.";
 
-/// Adds a fix after which each core of the application has only one thread; the other threads of these cores go
-/// offline. Unlike nosmt, this takes no housekeeping CPU offline.
+/// Adds a fix that leaves each core of the application with only one thread, by taking the other threads of these cores
+/// offline. Unlike nosmt, the fix takes no housekeeping CPU offline.
 fn alone(facts: &Facts, context: &Context, judgement: Judgement) -> Judgement {
     let isolated = &context.isolated.value;
     let of_core = |cpu: u32| facts.cpus.cpu(cpu)?.siblings.value().map(|siblings| siblings.intersection(isolated));
@@ -218,8 +217,8 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     places.iter().fold(judgement, see).alone()
 }
 
-/// Judges the caches of the isolated CPUs. Several caches are a problem only if threads of one process, which pass
-/// packets to each other, are pinned to CPUs with different caches.
+/// Judges the caches of the isolated CPUs. Several caches are a problem only if threads of one process that pass
+/// packets to each other are pinned to CPUs with different caches.
 fn caches(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
     // Each cache, and the file that shows it.

@@ -17,7 +17,7 @@ const RAMP: Magnitude = Magnitude::slower(
     "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst names the mechanism; the figure is general knowledge",
 );
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "unc.sysfs-range",
@@ -71,11 +71,11 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Whether the host is a client computer. The uncore of a portable computer or of a hybrid processor shares a few tens
-/// of watts with the cores and the graphics: if its frequency is fixed at the maximum, the cores and graphics lose
-/// their turbo. Chassis types: SMBIOS specification, 7.4.1 (portable, laptop, notebook, hand held, sub notebook,
-/// tablet, convertible, detachable). Hybrid models: Linux arch/x86/include/asm/intel-family.h, "Hybrid Core/Atom
-/// Processors".
+/// Whether the host is a client computer: a portable computer, or one with a hybrid processor. The uncore of such a
+/// computer shares a few tens of watts with the cores and the graphics. If the uncore's frequency is fixed at the
+/// maximum, the cores and graphics lose their turbo. Chassis types: SMBIOS specification, 7.4.1 (portable, laptop,
+/// notebook, hand held, sub notebook, tablet, convertible, detachable). Hybrid models: Linux
+/// arch/x86/include/asm/intel-family.h, "Hybrid Core/Atom Processors".
 pub(super) fn is_client(facts: &Facts) -> bool {
     const PORTABLE: [&str; 8] = ["8", "9", "10", "11", "14", "30", "31", "32"];
     const HYBRID: [u32; 14] = [0x8A, 0x97, 0x9A, 0xB7, 0xBA, 0xBF, 0xAC, 0xAA, 0xBD, 0xC5, 0xC6, 0xB5, 0xCC, 0xD7];

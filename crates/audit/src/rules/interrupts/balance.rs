@@ -12,7 +12,7 @@ use crate::{Applies, Cause, Context, Fix, HitKind, Judged, Judgement, Rule, Skip
 
 const IRQBALANCE: &str = "irqbalance(1), section ENVIRONMENT VARIABLES";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.irqbalance-running",
@@ -62,7 +62,8 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Whether irqbalance runs, according to its systemd unit or, if the units are not known, to its process.
+/// Whether irqbalance runs, according to its systemd unit. If the units are not known, according to the list of
+/// processes.
 fn runs(facts: &Facts) -> Result<bool, Skip> {
     if facts.services.running.is(|units| units.contains("irqbalance.service")) == Some(true) {
         return Ok(true);
@@ -202,7 +203,7 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
     came.into_iter().take(NAMED).fold(judgement, |judgement, line| judgement.see_as(line, "/proc/interrupts")).alone()
 }
 
-/// The devices to which these queues belong, if their names show it: `nvme0` for `nvme0q3`, `virtio3` for
+/// The devices to which these interrupts belong, if their names show it: `nvme0` for `nvme0q3`, `virtio3` for
 /// `virtio3-req.5`, `megasas1` for `megasas1-msix8`.
 fn owners(irqs: &[&Irq]) -> Option<String> {
     let device = |irq: &&Irq| {
@@ -218,7 +219,7 @@ fn owners(irqs: &[&Irq]) -> Option<String> {
     (1..=MOST_OWNERS).contains(&devices.len()).then(|| enumerated(&devices))
 }
 
-/// Maximum number of devices that are listed: a longer list would not help.
+/// Maximum number of devices that are listed. A longer list would not help the reader.
 const MOST_OWNERS: usize = 8;
 
 #[cfg(test)]

@@ -14,14 +14,14 @@ use crate::rules::common::{ALL_TO_HOUSEKEEPING, QUEUES_STAY, enumerated, is_oper
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Verdict, known};
 use crate::{Hit, HitKind, hits};
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[WHERE, WHAT, rates::RULES, balance::RULES, queues::RULES];
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
 const AFFINITY: &str = "Linux Documentation/core-api/irq/irq-affinity.rst";
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
-/// The approximate time that one interrupt takes from the CPU.
+/// The approximate time for which one interrupt occupies the CPU.
 const ONE_INTERRUPT: Magnitude = Magnitude::late(
     Nanos::from_micros(5),
     "a few microseconds per interrupt, plus its softirqs; usually the main cause of outliers",
@@ -62,7 +62,7 @@ const WHERE: &[Rule] = &[
     },
 ];
 
-/// Rules on the interrupts that were counted.
+/// Rules on the interrupts that occurred.
 const WHAT: &[Rule] = &[
     Rule {
         id: "irq.hits-iso",
@@ -100,9 +100,9 @@ const WHAT: &[Rule] = &[
     },
 ];
 
-/// Number of the most frequent interrupts that a finding names.
+/// Maximum number of interrupts that a finding names, the most frequent first.
 const NAMED: usize = 5;
-/// Softirqs that a device causes, so they can be kept off CPUs (kernel-per-CPU-kthreads.rst has a remedy for each).
+/// Softirqs that devices cause. They can be kept off a CPU (kernel-per-CPU-kthreads.rst has a remedy for each).
 const OF_DEVICES: [&str; 4] = ["NET_RX", "NET_TX", "BLOCK", "IRQ_POLL"];
 
 fn on_isolated(facts: &Facts, context: &Context) -> Judged {
@@ -131,7 +131,7 @@ fn on_isolated(facts: &Facts, context: &Context) -> Judged {
     judgement.alone()
 }
 
-/// Says how many of the interrupts cannot be moved. Empty if all can be moved.
+/// Says how many of the interrupts cannot be moved, because their drivers manage them. Empty if all can be moved.
 fn of_drivers(managed: u64, all: u64) -> String {
     match managed {
         0 => String::new(),
@@ -140,12 +140,12 @@ fn of_drivers(managed: u64, all: u64) -> String {
     }
 }
 
-/// Formats `since boot`, or `in 5s`.
+/// Formats an interval as `in 5s`, or as `since boot` for `None`.
 fn span(during: Option<Nanos>) -> String {
     during.map_or("since boot".to_owned(), |during| format!("in {during}"))
 }
 
-/// Formats `ens1f0-TxRx-3 (IRQ 55): 12345 on these CPUs since boot`.
+/// Formats how often an interrupt occurred: `ens1f0-TxRx-3 (IRQ 55): 12345 on these CPUs since boot`.
 fn often(hit: &Hit, during: Option<Nanos>) -> String {
     let number = if hit.kind == HitKind::Device { format!(" (IRQ {})", hit.label) } else { String::new() };
     match during {
@@ -204,19 +204,19 @@ fn softirq_hits(facts: &Facts, context: &Context) -> Judged {
     judged.map(|judgements| judgements.into_iter().map(mend).collect())
 }
 
-/// An interrupt of a network device raises one NET_RX softirq. If there are at least this many times as many NET_RX
-/// softirqs, not all of them come from interrupts.
+/// If there are at least this many NET_RX softirqs per interrupt of a network device, other sources raised some of the
+/// softirqs: such an interrupt raises only one.
 const MORE: u64 = 2;
 
 const RPS: &str = "grep . /sys/class/net/*/queues/rx-*/rps_cpus";
-/// The remedy for packets that do not come from a device.
+/// The remedy for packets that virtual interfaces or RPS bring to these CPUs.
 const SENDERS: &str =
     "# keep threads that send to virtual interfaces (veth, bridges, lo) off these CPUs, and these CPUs out of rps_cpus";
 const PINNED: &str = "The scheduler moves no thread onto these CPUs, so the application must pin its own.";
 
-/// Explains NET_RX softirqs that outnumber the interrupts of network devices. A poll that uses up its budget raises the
-/// next softirq (net/core/dev.c, net_rx_action); [`without_device`] names the other sources. An interrupt that was
-/// freed is no longer counted (kernel/irq/irqdesc.c, free_desc), so the number of interrupts is a lower bound.
+/// Explains NET_RX softirqs that outnumber the interrupts of network devices. A poll that uses up its budget raises
+/// another softirq (net/core/dev.c, net_rx_action). [`without_device`] names the other sources. `interrupts` is a lower
+/// bound, because an interrupt that was freed is no longer counted (kernel/irq/irqdesc.c, free_desc).
 fn with_others(mut judgement: Judgement, interrupts: u64) -> Judgement {
     judgement.found.push_str(&format!(
         "; the present network devices raised {interrupts} interrupts here, so most NET_RX came from repeated polls, virtual \
@@ -230,9 +230,9 @@ fn with_others(mut judgement: Judgement, interrupts: u64) -> Judgement {
         .costs(format!("{QUEUES_STAY} {PINNED}"))
 }
 
-/// Explains NET_RX softirqs without interrupts of a network device. Moving interrupts does not move these softirqs:
-/// they are raised by threads that send to virtual interfaces (drivers/net/veth.c, veth_xmit; net/core/dev.c,
-/// netif_rx), or by other CPUs through RPS (networking/scaling.rst).
+/// Explains NET_RX softirqs on CPUs that received no interrupt of a network device. Moving interrupts does not move
+/// these softirqs. They are raised by threads that send to virtual interfaces (drivers/net/veth.c, veth_xmit;
+/// net/core/dev.c, netif_rx), or by other CPUs through RPS (networking/scaling.rst).
 fn without_device(mut judgement: Judgement) -> Judgement {
     judgement.found.push_str(
         "; the present network devices raised no interrupt here, so most NET_RX came from virtual interfaces or RPS",
@@ -246,8 +246,9 @@ fn without_device(mut judgement: Judgement) -> Judgement {
         .costs(PINNED)
 }
 
-/// Explains NET_TX softirqs if there are no others: a sender that uses up its quota, or whose queueing discipline
-/// waits, raises them on its own CPU (net/core/dev.c, __netif_reschedule; net/sched/sch_generic.c, __qdisc_run).
+/// Explains NET_TX softirqs on CPUs without NET_RX softirqs. A sender raises them on its own CPU if it uses up its
+/// quota, or if its queueing discipline waits (net/core/dev.c, __netif_reschedule; net/sched/sch_generic.c,
+/// __qdisc_run).
 fn sent_here(mut judgement: Judgement) -> Judgement {
     judgement.found.push_str("; there is no NET_RX, so the NET_TX are packets that were sent from these CPUs");
     judgement
@@ -259,7 +260,7 @@ fn sent_here(mut judgement: Judgement) -> Judgement {
 }
 
 /// Whether an interrupt belongs to a network device, according to the class of its PCI device. If the class is not
-/// known, the interrupt's users decide if they are known not to be network devices. `None` if neither shows it.
+/// known, false if all users of the interrupt are known not to be network devices. `None` if neither decides it.
 fn sends_packets(facts: &Facts, hit: &Hit) -> Option<bool> {
     const OTHERS: [&str; 12] =
         ["timer", "i8042", "rtc", "acpi", "ttyS", "dmar", "AMD-Vi", "i801_smbus", "nvme", "ahci", "megasas", "mpt3sas"];
@@ -315,13 +316,14 @@ pub(super) fn of_link<'a>(facts: &'a Facts, link: &'a Link) -> Vec<&'a Irq> {
     facts.irqs.iter().filter(|irq| irq.actions.is(|users| users.iter().any(its)) == Some(true)).collect()
 }
 
-/// Whether the interface's name is a word in the name of an interrupt's user, as `ens3f0` in `ice-ens3f0-TxRx-3`.
+/// Whether the name of an interrupt's user contains the interface's name as a word: `ice-ens3f0-TxRx-3` contains
+/// `ens3f0`.
 pub(super) fn carries_name(user: &str, interface: &str) -> bool {
     user.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == interface)
 }
 
-/// The interrupts that can occur, each with the CPUs to which it goes. An interrupt without a row in /proc/interrupts
-/// has no handler, and has never occurred (kernel/irq/proc.c, show_interrupts).
+/// The interrupts that can occur, each with the CPUs to which it is directed. An interrupt without a row in
+/// /proc/interrupts is left out: it has no handler, and has never occurred (kernel/irq/proc.c, show_interrupts).
 pub(super) fn placed(facts: &Facts) -> Result<Vec<(&Irq, &CpuSet)>, Skip> {
     known(&facts.irqs.list)?;
     let rows: Option<BTreeSet<u32>> =

@@ -12,7 +12,7 @@ use crate::{Applies, Cause, Context, Fix, How, Judged, Judgement, Magnitude, Rul
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017)";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.numa",
@@ -107,14 +107,15 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The interrupts of an interface that can occur, each with the CPUs that serve it.
+/// The interrupts of an interface that can occur, each with the CPUs to which it is directed.
 fn placed<'a>(facts: &'a Facts, link: &'a Link) -> Vec<(&'a Irq, &'a CpuSet)> {
     let its: BTreeSet<u32> = of_link(facts, link).into_iter().map(|irq| irq.number).collect();
     let all = super::placed(facts).unwrap_or_default();
     all.into_iter().filter(|(irq, _)| its.contains(&irq.number)).collect()
 }
 
-/// Makes the judgements of each interface. If no interface can be judged, the rule is skipped for the first reason.
+/// Makes the judgements of each interface. If no interface can be judged, the rule is skipped for the first one's
+/// reason.
 fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<Vec<Judgement>, Skip>) -> Judged {
     known(&facts.irqs.list)?;
     let links: Vec<&Link> = context.links(facts).collect();
@@ -210,7 +211,7 @@ fn collisions(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// What the interrupts of the receive and transmit half of one queue have in common: the queue's number, or the name
+/// A name that the receive and transmit interrupts of one queue share: the queue's number, or the interrupt's name
 /// without the direction (`virtio0-input.0` and `virtio0-output.0`, `eth0-rx-1` and `eth0-tx-1`).
 fn pair(link: &Link, irq: &Irq) -> String {
     if let Some(queue) = link.queue_irqs.iter().find(|queue| queue.irq == irq.number) {

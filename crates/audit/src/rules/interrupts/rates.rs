@@ -1,4 +1,4 @@
-//! Rules on interrupts that no device sends, such as timer and inter-processor interrupts: their rates and their costs.
+//! Rules on the rates and costs of interrupts that no device sends, such as timer and inter-processor interrupts.
 
 use host::Facts;
 use host::facts::{CountRow, CountTable, CpuSet};
@@ -8,7 +8,7 @@ use super::{GUIDE, ISOLATION, KTHREADS};
 use crate::rules::common::{full_ticks, messages, see_parameter};
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.rate-iso",
@@ -89,7 +89,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Classes of interrupts, each with the number per second and CPU that causes no finding yet, and a description.
+/// Classes of interrupts: label, highest rate per CPU (interrupts per second) that is not reported, and description.
 const CLASSES: [(&str, u64, &str); 13] = [
     ("LOC", 1, "timers and the tick"),
     ("RES", 10, "wake-ups from other CPUs"),
@@ -107,30 +107,30 @@ const CLASSES: [(&str, u64, &str); 13] = [
     ("HRE", 0, "reenlightenment by Hyper-V"),
     ("HVS", 1, "the timer of Hyper-V"),
 ];
-/// Softirqs that no device causes. The constant below is the number per second and CPU that causes no finding yet; it
-/// is an estimate.
+/// Softirqs that no device causes. `SOFTIRQS_A_SECOND` is the highest rate per CPU that is not reported; it is an
+/// estimate.
 const SOFTIRQS: [&str; 5] = ["TIMER", "HRTIMER", "RCU", "SCHED", "TASKLET"];
 const SOFTIRQS_A_SECOND: u64 = 10;
-/// Half of a CPU's time, in percent.
+/// Maximum share of a CPU's time, in percent, that interrupts and softirqs may take without a warning.
 const MOST_LOAD: u64 = 50;
 
-/// The highest count of a row on one of these CPUs, and that CPU. `None` if there is none.
+/// The highest count of a row among these CPUs, and the CPU that has it. `None` if none of the CPUs has a count.
 fn worst(table: &CountTable, row: &CountRow, cpus: &CpuSet) -> Option<(u64, u32)> {
     cpus.iter().filter_map(|cpu| Some((table.on(row, cpu)?, cpu))).max_by_key(|(count, _)| *count)
 }
 
-/// Events per second, in thousandths, so that one event in five minutes is not rounded to none.
+/// Thousandths of events per second. In whole events per second, one event in five minutes would be rounded to 0.
 fn milli_rate(count: u64, during: Nanos) -> u64 {
     u64::try_from(u128::from(count) * 1_000_000_000_000 / u128::from(during.as_nanos().max(1))).unwrap_or(u64::MAX)
 }
 
-/// Formats `12.5 a second`.
+/// Formats a rate, given in thousandths per second, as `12.5 a second`.
 fn a_second(milli: u64) -> String {
     format!("{}.{} a second", milli / 1000, milli % 1000 / 100)
 }
 
-/// The subject for a class of interrupts. Classes are judged separately, so each needs its own name in baselines and
-/// comparisons.
+/// The subject of a judgement on a class of interrupts. Each class needs its own name in baselines and comparisons,
+/// because classes are judged separately.
 fn of_class(label: &str, cpus: &CpuSet) -> Subject {
     Subject::Named(format!("{label} on CPUs {cpus}"))
 }
@@ -175,7 +175,7 @@ fn own(facts: &Facts, context: &Context) -> Judged {
     Ok(judgements)
 }
 
-/// Judges a single reading: whether the tick stopped on the isolated CPUs, compared with the other CPUs.
+/// Judges the tick by a single reading: compares the counts of the isolated CPUs with those of the other CPUs.
 fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     let table = known(&facts.counters.interrupts)?;
     let isolated = &context.isolated.value;

@@ -12,7 +12,7 @@ const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best perfor
 const TRANSPARENT: &str = "Linux Documentation/admin-guide/mm/transhuge.rst";
 const RESERVED: Applies = Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]);
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.hugepages-node",
@@ -109,24 +109,25 @@ pub const RULES: &[Rule] = &[
 
 /// Where to reserve huge pages, and how many.
 pub(in crate::rules) struct Proposal {
-    /// The NUMA node for which pages are reserved. `None` means any node: the host has only one, or no node is
+    /// The NUMA node on which to reserve the pages. `None` means any node: the host has only one, or no node is
     /// preferred.
     pub node: Option<u32>,
-    /// Pages of 1 GB; at least one, and at most a quarter of the node's memory, if that is known.
+    /// Number of 1 GB pages: a quarter of the node's memory, but at least 1 and at most [`MOST`]. [`UNKNOWN`] if the
+    /// amount of memory is not known.
     pub gib: u64,
-    /// A remark for people on the number of pages.
+    /// A human-readable remark on the number of pages.
     pub note: String,
-    /// The amount of memory in bytes, and the source of this number. `None` if it is not known.
+    /// The amount of memory in bytes, and its source. `None` if it is not known.
     pub memory: Option<(u64, Source)>,
 }
 
-/// Maximum number of pages that is proposed. It is also the proposal if the amount of memory is not known, because only
-/// the application knows how many it needs.
+/// `MOST` is the maximum number of pages that is proposed; `UNKNOWN` pages are proposed if the amount of memory is not
+/// known. Only the application knows how many pages it needs.
 const MOST: u64 = 16;
 const UNKNOWN: u64 = 4;
 
 impl Proposal {
-    /// The number of pages for an application on this node, or on any node.
+    /// Makes a proposal for an application on this node, or on any node.
     pub fn of(facts: &Facts, node: Option<u32>) -> Self {
         let several = facts.cpus.nodes.len() > 1;
         let node = node.filter(|_| several);
@@ -156,7 +157,7 @@ impl Proposal {
         Self { node, gib, note, memory }
     }
 
-    /// The proposal for the application's CPUs: on their node if they have only one.
+    /// Makes a proposal for the application's CPUs: on their node if they all have the same.
     pub fn of_cpus(facts: &Facts, context: &Context) -> Self {
         let isolated = &context.isolated.value;
         let nodes: std::collections::BTreeSet<Option<u32>> =
@@ -165,8 +166,8 @@ impl Proposal {
         Self::of(facts, one)
     }
 
-    /// Adds the commands that reserve the pages to the judgement: pages of 2 MB now, because a running host finds these
-    /// more easily, and pages of 1 GB at boot.
+    /// Adds to the judgement the commands that reserve the pages: 2 MB pages now, because they are easier to find on a
+    /// running host, and 1 GB pages at boot.
     pub fn fixes(&self, facts: &Facts, judgement: Judgement) -> Judgement {
         let judgement = match &self.memory {
             Some((bytes, source)) => judgement.see_as(format!("{} GB of memory", bytes >> 30), source),
@@ -222,8 +223,8 @@ impl Proposal {
     }
 }
 
-/// The first version that supports `hugepages=NODE:COUNT` (commit b5389086ad7b, hugetlbfs: extend the definition of
-/// hugepages parameter to support node allocation).
+/// The first kernel version that supports `hugepages=NODE:COUNT` (commit b5389086ad7b, hugetlbfs: extend the definition
+/// of hugepages parameter to support node allocation).
 const BY_NODE: KernelVersion = KernelVersion::new(5, 16);
 
 fn on_node(facts: &Facts, context: &Context) -> Judged {
@@ -315,7 +316,7 @@ fn mounted(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(text, facts.memory.mounts.source()).alone()
 }
 
-/// Formats a page size for a sentence and as a mount option: `2 MB` and `2M`.
+/// Formats a page size twice: for a sentence (`2 MB`) and as a mount option (`2M`).
 fn named(size: u64) -> (String, String) {
     match (size >> 30, size >> 20) {
         (0, 0) => (format!("{} kB", size >> 10), format!("{}K", size >> 10)),
@@ -324,7 +325,7 @@ fn named(size: u64) -> (String, String) {
     }
 }
 
-/// Parses a size in bytes such as `1024M`, as in /proc/self/mounts.
+/// Parses a size such as `1024M`, as in /proc/self/mounts, into bytes.
 pub(in crate::rules) fn bytes(size: &str) -> Option<u64> {
     let unit = match size.chars().last()? {
         'K' | 'k' => 10,

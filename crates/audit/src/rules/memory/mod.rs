@@ -8,7 +8,7 @@ use crate::Rule;
 
 pub(in crate::rules) use huge::{Proposal, bytes};
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[hardware::RULES, huge::RULES, paging::RULES];
 
 #[cfg(test)]

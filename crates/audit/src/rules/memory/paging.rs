@@ -1,4 +1,4 @@
-//! Rules on settings by which the kernel moves, merges, writes back or reclaims pages.
+//! Rules on settings that make the kernel move, merge, write back or reclaim pages.
 
 use host::Facts;
 use units::Nanos;
@@ -12,7 +12,7 @@ const FAULT: Magnitude = Magnitude::late(
     "general knowledge of disks' latency",
 );
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.numa-balancing",

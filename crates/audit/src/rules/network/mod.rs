@@ -6,7 +6,7 @@ mod stack;
 
 use crate::Rule;
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[napi::RULES, stack::RULES, sockets::RULES];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Rules on NAPI: when the kernel polls a card's rings.
+//! Rules on NAPI, which decides when the kernel polls the rings of a network card.
 
 use host::Facts;
 use host::facts::{Link, Napi, Task};
@@ -9,7 +9,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 
 const NAPI: &str = "Linux Documentation/networking/napi.rst";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.busy-poll",
@@ -87,7 +87,7 @@ fn busy_poll(facts: &Facts, _: &Context) -> Judged {
     judgement.see(&read).see(&poll).alone()
 }
 
-/// The settings of the interface, or of its NAPI instances if these have their own.
+/// The deferral settings of the interface, or those of its NAPI instances if they have their own.
 fn settings(link: &Link) -> Result<(u32, u64), Skip> {
     let instances = link.napi.value().into_iter().flatten();
     let own = |get: fn(&Napi) -> Option<u64>| instances.clone().filter_map(get).max();
@@ -118,7 +118,7 @@ fn deferred(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The threads that poll an interface: those that the kernel reports, or those named like `napi/eth0-8193`.
+/// The threads that poll an interface: those that the kernel reports, or those with a name such as `napi/eth0-8193`.
 fn threads<'a>(facts: &'a Facts, link: &'a Link) -> impl Iterator<Item = &'a Task> {
     let named: Vec<u32> = link.napi.value().into_iter().flatten().filter_map(|napi| napi.pid).collect();
     let prefix = format!("napi/{}-", link.name);

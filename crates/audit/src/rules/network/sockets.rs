@@ -1,4 +1,4 @@
-//! Rules on sockets: buffers of UDP, and settings of TCP.
+//! Rules on sockets: UDP buffers and TCP settings.
 
 use host::Facts;
 use units::Nanos;
@@ -8,7 +8,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 
 const IP: &str = "Linux Documentation/networking/ip-sysctl.rst";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.udp-drops",

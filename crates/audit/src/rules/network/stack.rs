@@ -1,5 +1,5 @@
-//! Rules on the network stack between card and sockets: budgets, connection tracking, and drivers that are loaded
-//! together with the card's.
+//! Rules on the network stack between network card and sockets: budgets, connection tracking, and drivers that are
+//! loaded together with the card's driver.
 
 use host::facts::{Irq, Softnet};
 use host::{Fact, Facts};
@@ -8,7 +8,7 @@ use units::Nanos;
 use crate::rules::interfaces::span;
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Workload, known, settled};
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.softnet-drops",
@@ -97,10 +97,10 @@ pub const RULES: &[Rule] = &[
 /// Maximum number of CPUs that a finding names.
 const NAMED: usize = 4;
 
-/// Counts by CPU, and the time over which they were counted (`None`: since boot).
+/// Counts by CPU, and the length of the interval in which they were counted. `None` if they were counted since boot.
 type ByCpu = (Vec<(u32, u64)>, Option<Nanos>);
 
-/// A counter of the backlog by CPU, during the interval or since boot. The largest count comes first.
+/// One backlog counter of each CPU on which it is above 0, the largest first.
 fn backlog(facts: &Facts, get: fn(&Softnet) -> u64) -> Result<ByCpu, Skip> {
     let interval = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
     let table = interval.map_or(&facts.counters.softnet, |interval| &interval.change.softnet);
@@ -117,8 +117,8 @@ fn named(judgement: Judgement, found: &[(u32, u64)], facts: &Facts) -> Judgement
     found.iter().take(NAMED).fold(judgement, one)
 }
 
-/// Assignments that double the known values of some settings, because a fixed number could be less than the present
-/// value. `None` if no value is known.
+/// A command that doubles the known values of some settings. A fixed number could be less than the present value.
+/// `None` if no value is known.
 fn twice(settings: &[(&str, &Fact<i64>)]) -> Option<String> {
     let double = |(name, fact): &(&str, &Fact<i64>)| {
         let now = fact.get().filter(|now| *now > 0)?;
@@ -190,8 +190,8 @@ fn tracking(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(text, facts.kernel.modules.source()).see(&count).alone()
 }
 
-/// Whether an interrupt is for RDMA, by the names that the driver uses: `irdma-...`, and in earlier versions `CEQ` and
-/// `AEQCEQ` for completions (drivers/infiniband/hw/irdma/hw.c, irdma_cfg_ceq_vector).
+/// Whether an interrupt is for RDMA, according to the names that the driver uses: `irdma-...`, and in earlier versions
+/// `CEQ` and `AEQCEQ` for completions (drivers/infiniband/hw/irdma/hw.c, irdma_cfg_ceq_vector).
 fn is_rdma(irq: &&Irq) -> bool {
     let is_own = |action: &String| action.starts_with("irdma") || action == "CEQ" || action == "AEQCEQ";
     irq.actions.is(|actions| actions.iter().any(is_own)) == Some(true)

@@ -17,7 +17,7 @@ const PAUSE: Magnitude = Magnitude::late(
     "IEEE 802.3, Annex 31B",
 );
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.pause",
@@ -105,11 +105,13 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The kernel's counters of frames that were lost for lack of space (Documentation/networking/statistics.rst).
+/// The kernel's counters of frames that were lost because a ring or buffer was full
+/// (Documentation/networking/statistics.rst).
 const LOST: [&str; 4] = ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "tx_fifo_errors"];
-/// Parts of the names of drivers' counters for the same.
+/// Substrings of the names of drivers' counters for frames that were lost because a ring or buffer was full.
 const LOST_TOO: [&str; 6] = ["out_of_buffer", "no_buffer", "no_buf", "no_dma", "rx_missed", "rx_discards_phy"];
-/// The longest pause, in octets on the wire: 65,535 quanta of 512 bits (IEEE 802.3, Annex 31B).
+/// The longest pause that one pause frame can request, in octets on the wire: 65,535 quanta of 512 bits (IEEE 802.3,
+/// Annex 31B).
 const LONGEST_PAUSE: u64 = 65_535 * 64;
 /// Maximum number of counters that a finding names.
 const NAMED: usize = 5;
@@ -138,7 +140,7 @@ fn pause(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The counters that are not 0, largest first.
+/// The counters that `wanted` selects and that are not 0, largest first.
 fn nonzero(counts: &BTreeMap<String, u64>, wanted: impl Fn(&str) -> bool) -> Vec<(&str, u64)> {
     let mut found: Vec<(&str, u64)> =
         counts.iter().filter(|(name, n)| **n > 0 && wanted(name)).map(|(name, n)| (name.as_str(), *n)).collect();

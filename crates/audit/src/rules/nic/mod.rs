@@ -8,7 +8,7 @@ mod wire;
 
 use crate::Rule;
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[moderation::RULES, queues::RULES, offloads::RULES, flow::RULES, wire::RULES];
 
 #[cfg(test)]

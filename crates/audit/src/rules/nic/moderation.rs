@@ -12,7 +12,7 @@ const GUIDE: &str = "Intel Ethernet 700 Series Linux performance tuning guide (3
 const DIM: &str = "Linux Documentation/networking/net_dim.rst";
 const ETHTOOL: &str = "ethtool(8), -C";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.adaptive",
@@ -151,8 +151,8 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Drivers that interpret certain numbers of microseconds as modes, with these numbers (drivers/net/ethernet/intel, the
-/// function behind each driver's `set_coalesce`).
+/// Values of rx-usecs that stand for a mode rather than a time, by driver (drivers/net/ethernet/intel, the function
+/// behind each driver's `set_coalesce`).
 const MODES: [(&str, &[u32]); 6] = [
     ("e1000e", &[1, 3, 4]),
     ("igb", &[1, 3]),
@@ -186,8 +186,7 @@ fn adaptive(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The longest receive moderation of the interface and its queues, in microseconds. `None` if the setting is a mode and
-/// not a time.
+/// The longest receive moderation of the interface and its queues, in microseconds. `None` if no setting is a time.
 fn longest(link: &Link, said: &Coalescing) -> Option<u32> {
     let of_queues = link.queue_coalesce.values().filter_map(|fact| fact.value()?.rx_usecs);
     of_queues.chain(said.rx_usecs).filter(|usecs| !is_mode(link, *usecs)).max()
@@ -297,10 +296,10 @@ fn by_queue(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Below this share of the allowed interrupt rate, in percent, there is too little traffic for a judgement.
+/// Share of the allowed interrupt rate, in percent, below which there is too little traffic for a verdict.
 const BUSY: u64 = 50;
-/// Above this share, in percent, more interrupts occur than the moderation allows. It is above 100 because the counters
-/// are not all read at the same instant.
+/// Share of the allowed interrupt rate, in percent, above which the moderation evidently does not take effect. It is
+/// more than 100 because the counters are not all read at the same instant.
 const TOO_MANY: u64 = 110;
 
 fn effective(facts: &Facts, context: &Context) -> Judged {

@@ -11,7 +11,7 @@ const SEGMENTATION: &str = "Linux Documentation/networking/segmentation-offloads
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
 const ETHTOOL: &str = "ethtool(8), -K";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.lro",
@@ -88,11 +88,11 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The largest segment that TCP passes down unless gso_max_size says otherwise (`GSO_LEGACY_MAX_SIZE`), in bytes.
+/// Size in bytes of the largest segment that TCP passes down, unless gso_max_size allows more (`GSO_LEGACY_MAX_SIZE`).
 const LARGEST_SEGMENT: u64 = 65_536;
 
-/// Whether a feature is on. Unknown if the list of features is unknown; not applicable if the driver does not have the
-/// feature.
+/// Whether a feature is on. The error is [`Skip::Unknown`] if the list of features is unknown, and
+/// [`Skip::NotApplicable`] if the driver does not have the feature.
 fn on(link: &Link, name: &str) -> Result<bool, Skip> {
     let all = offered(&link.features)?;
     let feature = all.get(name).ok_or_else(|| Skip::not_applicable(format!("the kernel has no feature {name}")))?;

@@ -12,14 +12,14 @@ const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel
 const SCALING: &str = "Linux Documentation/networking/scaling.rst";
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
 
-/// The cost of an inter-processor interrupt, and of the idle exit of the CPU that it wakes.
+/// The cost of an inter-processor interrupt, including the time that the target CPU takes to leave an idle state.
 const IPI: Magnitude = Magnitude::late(
     Nanos::from_micros(3),
     "one to a few microseconds for the interrupt to the other CPU, and that CPU's exit from idle",
     "Linux Documentation/networking/scaling.rst names the interrupt; the figure is general knowledge",
 );
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.queues",
@@ -136,8 +136,8 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The shortest ring that is recommended (FreeBSD thread), and the longest that is still small enough for the cache
-/// (DPDK's guides recommend up to 2048; twice that is allowed here).
+/// The shortest recommended ring (FreeBSD thread), and the longest ring that still fits in the cache, in slots. DPDK's
+/// guides recommend up to 2048; twice as many are allowed here.
 const SHORTEST: u32 = 256;
 const LONGEST: u32 = 4096;
 
@@ -187,7 +187,7 @@ fn ring(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The speed of the link as text.
+/// The speed of the link as text, for evidence.
 fn speed_of(link: &Link) -> host::Fact<String> {
     link.speed.clone().map(|speed| crate::rules::interfaces::gigabits(speed.as_bps()))
 }

@@ -6,7 +6,7 @@ use crate::rules::interfaces::{by_link, frame_time, gigabits};
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Verdict, known};
 use units::Nanos;
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.mtu",
@@ -51,7 +51,7 @@ pub const RULES: &[Rule] = &[
 /// The largest payload of a standard Ethernet frame (IEEE 802.3, 3.2.7).
 const STANDARD: u32 = 1500;
 
-/// Queueing disciplines that delay packets, or that share a rate among classes.
+/// Queueing disciplines that delay packets or divide a rate among classes.
 const SHAPERS: [&str; 7] = ["cake", "cbq", "drr", "hfsc", "htb", "tbf", "hhf"];
 /// Queueing disciplines that send immediately, in order or fairly.
 const PLAIN: [&str; 9] = ["noqueue", "mq", "mqprio", "pfifo_fast", "pfifo", "bfifo", "fq", "fq_codel", "multiq"];

@@ -12,7 +12,7 @@ const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best perfor
 const DRIVERS: &str = "DPDK guide Getting Started for Linux, Linux Drivers";
 const TUNE: &str = "Mellanox mlnx-tools, mlnx_tune";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.numa-node",
@@ -108,12 +108,12 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Messages of drivers that do not match the firmware's version (i40e_main.c, ice_main.c, ixgbe; firmware errors of
-/// mlx5 and bnxt).
+/// Substrings of drivers' messages about a firmware version that does not match the driver, or about firmware errors
+/// (i40e_main.c, ice_main.c, ixgbe; mlx5 and bnxt).
 const COMPLAINTS: [&str; 4] = ["nvm image", "ddp package file was not found", "entering safe mode", "recovery mode"];
-/// Time since boot, in seconds, within which the kernel prints the first messages that the rules look for.
+/// If the first kernel message is later than this many seconds after boot, the messages of the boot are missing.
 const BOOT_SECONDS: u64 = 10;
-/// Messages of the kernel if there is no address space for virtual functions (drivers/pci/iov.c).
+/// Substrings of kernel messages about missing address space for virtual functions (drivers/pci/iov.c).
 const NO_ROOM: [&str; 2] = ["not enough mmio resources for sr-iov", "can't enable sr-iov"];
 
 fn node(facts: &Facts, context: &Context) -> Judged {
@@ -195,7 +195,7 @@ fn functions(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Whether the messages go back to the boot, when drivers start. Each message begins with `[seconds.micros]`.
+/// Whether the kernel messages begin at boot, when drivers start. Each message begins with `[seconds.micros]`.
 fn from_boot(messages: &[String]) -> bool {
     let seconds = |line: &String| {
         let stamp = line.trim_start().strip_prefix('[')?.split(['.', ']']).next()?;

@@ -12,7 +12,7 @@ const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best perfor
 const TUNE: &str = "Mellanox mlnx-tools, mlnx_tune";
 const SPEC: &str = "PCI Express Base Specification 5.0";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.link",
@@ -104,10 +104,10 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Share of the raw rate, in percent, that is available for frames; headers and flow control take the rest. This is an
-/// estimate, on which the guides of DPDK and of NIC makers agree for packets of 256 octets.
+/// Share of the link's data rate, in percent, that is available for frames; headers and flow control take the rest.
+/// This is an estimate, on which the guides of DPDK and of NIC vendors agree for packets of 256 octets.
 const LEFT_FOR_FRAMES: u64 = 90;
-/// Read requests below this size, in octets, are small (PCI Express: 512 is the value after reset).
+/// Read request size, in octets, below which requests are small. It is the value after a reset (PCI Express).
 const READ_REQUEST: u32 = 512;
 /// The read request size, in octets, that DPDK's guides for mlx4 and mlx5 recommend.
 const READ_REQUEST_OF_MLX: u32 = 1024;
@@ -146,7 +146,7 @@ fn link(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The address of a device's card: the device's address without the function.
+/// The PCI address of the card to which a device belongs: the device's address without the function number.
 fn card(device: &PciDevice) -> &str {
     device.address.rsplit_once('.').map_or(device.address.as_str(), |(card, _)| card)
 }

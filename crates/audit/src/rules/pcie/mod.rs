@@ -7,7 +7,7 @@ mod power;
 
 use crate::Rule;
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[link::RULES, power::RULES, card::RULES, port::RULES];
 
 #[cfg(test)]

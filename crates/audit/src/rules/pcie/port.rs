@@ -6,7 +6,7 @@ use units::{BitRate, Nanos};
 use crate::rules::interfaces::{by_link, gigabits, offered};
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known};
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.carrier",
@@ -63,10 +63,10 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Maximum number of carrier changes of a port that was set up and trained once or twice; a higher number means that
-/// the link flaps. This is an estimate.
+/// Number of carrier changes that setting up a port and training its link once or twice can cause. A higher number
+/// means that the link flaps. This is an estimate.
 const FEW_CHANGES: u64 = 20;
-/// Up to this speed, short copper cables work without Reed-Solomon error correction (IEEE 802.3by).
+/// Highest speed at which short copper cables work without Reed-Solomon error correction (IEEE 802.3by).
 const WITHOUT_RS: BitRate = BitRate::new(25_000_000_000);
 
 fn carrier(facts: &Facts, context: &Context) -> Judged {

@@ -9,7 +9,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 
 const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.aspm",

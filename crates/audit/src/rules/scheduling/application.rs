@@ -15,7 +15,7 @@ const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 /// Maximum number of threads that a finding names.
 const NAMED: usize = 5;
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "usr.threads-on-iso",
@@ -149,7 +149,7 @@ fn others(facts: &Facts, context: &Context) -> Judged {
     judgement.see_as(seen, source).see(&facts.services.systemd_cpu_affinity).alone()
 }
 
-/// The application's threads. An error if there are none.
+/// The application's threads. Fails if none are known.
 fn own<'a>(facts: &'a Facts, context: &'a Context) -> Result<Vec<&'a Task>, Skip> {
     known(&facts.tasks)?;
     if facts.tasks().all(|task| !task.affinity.is_known()) {

@@ -9,7 +9,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 
 const CGROUP: &str = "Linux Documentation/admin-guide/cgroup-v2.rst";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "usr.cpuset-partition",
@@ -97,7 +97,7 @@ pub(crate) fn is_of_kubernetes(group: &Cgroup) -> bool {
     group.path.contains("kubepods")
 }
 
-/// How long a quota stops a control group in each period, if the group wants to run all the time.
+/// How long a quota stops a control group in each period if the group never idles.
 pub(crate) fn stop(quota_us: u64, period_us: u64) -> Nanos {
     Nanos::from_micros(period_us.saturating_sub(quota_us))
 }
@@ -106,7 +106,7 @@ fn quotas(facts: &Facts, context: &Context) -> Judged {
     judge_quotas(facts, context, |group| !is_of_kubernetes(group))
 }
 
-/// Judges the quotas of control groups that have threads of the application, or that were stopped by their quota.
+/// Judges the quotas of those control groups that contain threads of the application, or that their quota has stopped.
 pub(crate) fn judge_quotas(facts: &Facts, context: &Context, wanted: impl Fn(&Cgroup) -> bool) -> Judged {
     let groups: Vec<&Cgroup> = known(&facts.cgroups.groups)?.iter().filter(|group| wanted(group)).collect();
     if groups.is_empty() {

@@ -14,7 +14,7 @@ const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
 /// Maximum number of threads that a finding names.
 const NAMED: usize = 5;
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "kthr.unbound-on-iso",

@@ -14,7 +14,7 @@ use crate::{Context, Rule};
 
 pub(super) use groups::{is_of_kubernetes, judge_quotas};
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] =
     &[workqueues::RULES, kernel_threads::RULES, application::RULES, groups::RULES, scheduler::RULES, tracing::RULES];
 
@@ -26,12 +26,12 @@ pub(super) fn application<'a>(facts: &'a Facts, context: &'a Context) -> impl It
     })
 }
 
-/// Formats `l1app (4711)`.
+/// Formats a thread as its name and identifier: `l1app (4711)`.
 pub(super) fn named(task: &Task) -> String {
     format!("{} ({})", task.comm, task.tid)
 }
 
-/// Number of times that a thread was switched out, because it waited or because another thread ran.
+/// Number of times that a thread was switched out, either to wait or because another thread ran.
 fn switches(counts: &TaskCounts) -> u64 {
     counts.voluntary_switches.unwrap_or(0) + counts.involuntary_switches.unwrap_or(0)
 }

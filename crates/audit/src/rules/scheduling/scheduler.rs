@@ -10,7 +10,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 const RT_GROUP: &str = "Linux Documentation/scheduler/sched-rt-group.rst";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "sched.rt-throttle",
@@ -104,7 +104,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Real-time user threads. Deadline threads are left out, because they have a budget of their own.
+/// Real-time user threads. Deadline threads are left out, because each has its own time budget.
 fn realtime(facts: &Facts) -> Result<Vec<&Task>, Skip> {
     known(&facts.tasks)?;
     Ok(facts.tasks().filter(|task| !task.kernel && task.class.is_realtime()).collect())

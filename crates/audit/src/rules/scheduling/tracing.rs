@@ -6,13 +6,13 @@ use units::Nanos;
 use crate::{Applies, Cause, Context, Fix, HitKind, Judged, Judgement, Magnitude, Rule, Skip, hits, known};
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
-/// Interrupts from other CPUs, sent because a memory map or code was changed.
+/// Labels of interrupts that other CPUs send because a memory map or code was changed.
 const FROM_OTHERS: [&str; 2] = ["CAL", "TLB"];
-/// More such interrupts per second than this, on all isolated CPUs together, are no coincidence. This is an estimate:
-/// loading one module interrupts all CPUs about ten times.
+/// More `FROM_OTHERS` interrupts per second than this, summed over all isolated CPUs, are no coincidence. This is an
+/// estimate: loading one module interrupts all CPUs about ten times.
 const MANY_A_SECOND: u64 = 10;
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "trace.active",

@@ -1,4 +1,4 @@
-//! Rules on what a guest can see of its hypervisor and its physical host.
+//! Rules on what a guest can see of its hypervisor and of the physical host.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -13,7 +13,7 @@ pub(in crate::rules) const MIGRATION: &str = "The guest can no longer migrate to
 
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.steal",
@@ -89,7 +89,8 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Drivers of emulated devices. QEMU's IDE, AHCI, network cards and floppy use the drivers of real devices.
+/// Drivers of devices that a hypervisor emulates. QEMU emulates real IDE and AHCI controllers, network cards and floppy
+/// drives, so guests use the drivers of the real devices.
 const EMULATED: [&str; 8] = ["ata_piix", "pata_acpi", "floppy", "e1000", "8139cp", "8139too", "ne2k-pci", "pcnet32"];
 
 fn steal(facts: &Facts, context: &Context) -> Judged {

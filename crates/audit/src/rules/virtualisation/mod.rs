@@ -8,7 +8,7 @@ use crate::Rule;
 
 pub(super) use guest::{INVTSC, MIGRATION};
 
-/// The rules of this group as tables, in the order in which the report lists them.
+/// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[threads::RULES, module::RULES, guest::RULES];
 
 #[cfg(test)]

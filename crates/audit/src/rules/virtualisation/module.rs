@@ -11,7 +11,7 @@ const HOST: Applies = Applies::LINUX.to(&[Workload::KvmHost]);
 const REALTIME_HOST: &str = "tuned profile realtime-virtual-host";
 const HALT: &str = "Linux Documentation/virt/kvm/halt-polling.rst";
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.nx-huge-pages",

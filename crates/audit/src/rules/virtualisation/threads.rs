@@ -1,4 +1,4 @@
-//! Rules on the threads and memory of guests, as seen from their host.
+//! Rules on the threads and memory of guests, as seen from the host.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
 const HOST: Applies = Applies::LINUX.to(&[Workload::KvmHost]);
 
-/// The rules of this module, in the order in which the report lists them.
+/// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.vcpu-pin",
@@ -95,7 +95,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// From this real-time priority on, a virtual CPU delays kernel threads: interrupt threads have 50
+/// A virtual CPU with at least this real-time priority delays kernel threads: interrupt threads have priority 50
 /// (kernel/irq/manage.c, `sched_set_fifo`).
 const TOO_HIGH: u32 = 50;
 /// Maximum number of threads that a finding names.
@@ -117,8 +117,8 @@ fn thread(facts: &Facts, tid: u32) -> Result<&Task, Skip> {
     facts.tasks().find(|task| task.tid == tid).ok_or_else(|| Skip::unknown(format!("thread {tid} was not recorded")))
 }
 
-/// The CPU of each virtual CPU whose thread is pinned to a single CPU, and the virtual CPUs whose threads may run on
-/// several.
+/// The virtual CPUs of a guest: those whose thread is pinned to a single physical CPU, with this CPU, and those whose
+/// thread may run on several.
 fn placed(facts: &Facts, guest: &Guest) -> Result<(BTreeMap<u32, u32>, Vec<u32>), Skip> {
     let (mut own, mut loose) = (BTreeMap::new(), Vec::new());
     for (vcpu, tid) in &guest.vcpus {
@@ -133,7 +133,7 @@ fn placed(facts: &Facts, guest: &Guest) -> Result<(BTreeMap<u32, u32>, Vec<u32>)
     Ok((own, loose))
 }
 
-/// Whether each virtual CPU of all guests has a physical CPU that no other virtual CPU uses.
+/// Whether each virtual CPU of each guest is pinned to a physical CPU to which no other virtual CPU is pinned.
 pub(super) fn is_dedicated(facts: &Facts) -> Result<bool, Skip> {
     let mut taken = CpuSet::new();
     let mut all = true;

@@ -11,10 +11,10 @@ use crate::args::values::{one_of, span_with_hours};
 /// Arguments of `apus power learn`.
 #[derive(Args, Debug)]
 pub struct Learn {
-    /// What the program does meanwhile: idle (it polls empty queues) or load (packets arrive).
+    /// What the program does during the recording: idle (it polls empty queues) or load (packets arrive).
     #[arg(value_parser = one_of::<Phase>())]
     pub phase: Phase,
-    /// File to which the counts are added, one line of JSON for each 10 ms.
+    /// File to which to append the counts, one line of JSON for each 10 ms.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// CPU on which the program polls.

@@ -1,4 +1,4 @@
-//! `apus power`: one file for each of its commands.
+//! `apus power`: one module for each of its commands.
 
 pub mod learn;
 pub mod request;
@@ -20,8 +20,8 @@ pub enum Power {
     /// For polling processes, whose CPU time does not show their load: instances of Apus, and others. If Apus cannot
     /// tell how busy a core is, it requests the highest frequency and reports why. Restores the original settings at
     /// the end, even after a crash. Runs until Ctrl-C, or until --duration has passed. Exit status 1 if a goal was
-    /// missed, or if Apus had to stop controlling the frequency or idle states of a CPU; 3 if the host offers no control
-    /// of frequencies.
+    /// missed, or if Apus had to stop controlling the frequency or idle states of a CPU; 3 if the host offers no
+    /// control of frequencies.
     Steer(Box<steer::PowerSteer>),
     /// Records the branch counts of a CPU on which a program polls. Run it twice: without traffic, and under load.
     ///
@@ -40,7 +40,7 @@ pub enum Power {
     /// Guests send requests with DPDK's librte_power or with `apus power request`. Restores the original settings at
     /// the end, even after a crash. Runs until Ctrl-C, or until --duration has passed.
     Serve(serve::Serve),
-    /// In a virtual machine: asks the host for a frequency, a latency goal or an idle-state limit for a vCPU.
+    /// In a virtual machine: asks the host for a frequency, a latency goal or an idle-state limit for one vCPU.
     ///
     /// The host must run `apus power serve`. Exit status 1 if the host does not grant the request.
     Request(request::Request),

@@ -14,7 +14,7 @@ pub struct Request {
     /// withdraw a goal or an idle-state limit.
     #[arg(required = true, num_args = 1..=2, value_name = "ASK")]
     pub ask: Vec<String>,
-    /// vCPU that the request is about, by its number in the guest's kernel.
+    /// vCPU for which to send the request, by its number in the guest's kernel.
     #[arg(long, value_name = "N")]
     pub vcpu: u16,
     /// Port to the host: a virtio-serial port or a UNIX socket [default: /dev/virtio-ports/apus.power if it exists,

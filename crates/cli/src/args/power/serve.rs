@@ -16,7 +16,7 @@ pub const ROOT: &str = "/run/apus/serve";
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Serve {
-    /// What to do instead of serving.
+    /// A subcommand that does something other than serve requests.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Folder with the manifests: DIR/NAME.toml is the manifest of the guest NAME. On SIGHUP, Apus reads the manifests

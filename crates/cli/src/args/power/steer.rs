@@ -21,7 +21,7 @@ pub const ROOT: &str = "/run/apus/steer";
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct PowerSteer {
-    /// What to do instead of steering.
+    /// A subcommand that does something other than steer.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Control the CPUs of this running instance of Apus. Its telemetry shows how busy its workers are and how late
@@ -30,7 +30,7 @@ pub struct PowerSteer {
     pub instance: Option<String>,
     /// Control the CPUs of a polling process that is not an instance of Apus, by the packet rate of the network
     /// interface (eth0) or receive queue (eth0:3) that it polls. Give the option once for each CPU, in the order of
-    /// --cpus. If it is given only once, each CPU is controlled as if it received all the packets.
+    /// --cpus. If the option is given only once, each CPU is controlled as if it received all the packets.
     #[arg(long, value_name = "INTERFACE[:QUEUE]", requires = "cpus", value_parser = watch)]
     pub watch: Vec<Watch>,
     /// Steer the CPU of a polling process by its branch counters: FILE is a record that `apus power learn` wrote.
@@ -55,7 +55,8 @@ pub struct PowerSteer {
     /// one; else busy=80%].
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
-    /// Which setting to use [default: setspeed if the driver offers the governor userspace, else limits].
+    /// Kernel setting through which to set the frequency [default: setspeed if the driver offers the governor
+    /// userspace, else limits].
     #[arg(long, value_parser = one_of::<Way>())]
     pub via: Option<Way>,
     /// In a virtual machine: let the host set the frequencies. The command sends each request through PORT, a
@@ -73,8 +74,8 @@ pub struct PowerSteer {
     #[arg(long, conflicts_with = "through_host")]
     pub turbo: bool,
     /// Also lower the frequency of the uncore (memory controller and last-level cache) of all packages to its lowest
-    /// value once all controlled CPUs have been idle for at least 10s. It is restored within 1s after one has work.
-    /// Until then, other CPUs have slower memory too.
+    /// value once all controlled CPUs have been idle for at least 10s. The frequency is restored within 1s after a
+    /// controlled CPU has work. Until then, memory is slower for other CPUs too.
     #[arg(long, conflicts_with = "through_host")]
     pub uncore: bool,
     /// Longest time from a frequency request to the new frequency; `apus probe frequency` measures it.
@@ -122,21 +123,21 @@ pub struct Show {
     pub steering: Steering,
 }
 
-/// The packets by which a core's load is estimated.
+/// The interface or queue whose packet rate shows how busy a core is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Watch {
     /// The network interface.
     pub interface: String,
-    /// One of its receive queues; `None` for all of them.
+    /// A receive queue of the interface. `None` for all of its queues.
     pub queue: Option<u32>,
 }
 
-/// By what branch counters are judged.
+/// How branch counters show whether a program has work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Branches {
-    /// DPDK's test: this share of mispredicted branches, in millionths, is load.
+    /// DPDK's test: the program has work if at least this share of its branches, in millionths, is mispredicted.
     Share(u32),
-    /// A file of what was learned.
+    /// A record that `apus power learn` wrote.
     Learned(PathBuf),
 }
 
@@ -154,9 +155,9 @@ impl FromStr for Branches {
 /// The goal of the policy `goal`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Goal {
-    /// How late packets may be; only an instance of Apus reports this.
+    /// A limit on how late packets may be. Only instances of Apus report their lateness.
     Latency(Latency),
-    /// Highest share of the time that a core spends on useful work, in ppm.
+    /// Maximum share of time in which a core does useful work, in ppm.
     Busy(u32),
 }
 
@@ -184,23 +185,23 @@ impl fmt::Display for Goal {
     }
 }
 
-/// How the frequency is chosen.
+/// How to choose the frequency.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// The lowest frequency that meets the goal.
     Goal,
-    /// One of two frequencies, as DPDK's power library chooses.
+    /// One of two frequencies, chosen as in DPDK's power library.
     TwoLevel,
-    /// As DPDK's example l3fwd-power chooses.
+    /// A frequency chosen as in DPDK's example l3fwd-power.
     L3fwdPower,
     /// Always this frequency.
     Fixed(Hertz),
-    /// By the time of day, in UTC.
+    /// A frequency for each time of day, in UTC.
     Clock(Vec<Slot>),
 }
 
 impl Policy {
-    /// Whether the policy needs the load of the cores.
+    /// Whether the policy needs to know the load of the cores.
     pub fn looks(&self) -> bool {
         matches!(self, Self::Goal | Self::TwoLevel | Self::L3fwdPower)
     }
@@ -263,7 +264,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Parses `eth0` or `eth0:3`.
+/// Parses an interface and an optional queue: `eth0` or `eth0:3`.
 fn watch(text: &str) -> Result<Watch, String> {
     let (name, queue) = match text.split_once(':') {
         None => (text, None),

@@ -47,7 +47,8 @@ pub struct Sweep {
     pub output: Option<PathBuf>,
 }
 
-/// Parses `--period`: not shorter than the slowest change and its effect.
+/// Parses `--period`, which must be at least `SHORTEST_PERIOD`: most of each period should come after the frequency
+/// change.
 fn period(text: &str) -> Result<Nanos, String> {
     let period = span(text)?;
     let shortest = probe::frequency::SHORTEST_PERIOD;

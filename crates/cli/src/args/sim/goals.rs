@@ -18,7 +18,7 @@ pub struct Goals {
     /// Simulate and judge only N cases, drawn at random from the grid [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub sample: Option<u32>,
-    /// Random seed of that draw: the same seed draws the same cases.
+    /// Random seed of --sample: the same seed draws the same cases.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "sample")]
     pub sample_seed: u64,
     /// Machine: a name or FILE.toml. If the machine has no network controller, add one after a +, such as
@@ -96,7 +96,7 @@ pub struct Goals {
 pub struct Machine {
     /// Name of a known machine, or FILE.toml.
     pub processor: String,
-    /// Name of a known machine whose network controller to use, or FILE.toml; None if the processor's own is meant.
+    /// Known machine, or FILE.toml, whose network controller to use. `None` to use that of `processor`.
     pub nic: Option<String>,
 }
 
