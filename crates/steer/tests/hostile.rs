@@ -178,8 +178,8 @@ fn hostile_guests_reach_nothing_and_stop_nobody() {
         machine.changes, machine.records
     );
     assert!(machine.changes > 0 && machine.changes <= most);
-    // Requests within the rate, and at each tick a number for what was above it.
+    // Requests within the rate, as many queries, and at each tick a number for what was above it.
     let ticks = polite * HOSTILE as u64;
-    assert!(machine.records <= (seconds + 1) * u64::from(RATE) * HOSTILE as u64 + polite + ticks + 100);
+    assert!(machine.records <= 2 * (seconds + 1) * u64::from(RATE) * HOSTILE as u64 + polite + ticks + 100);
     assert!(grown < 1 << 20, "memory grew by {grown} bytes");
 }
