@@ -152,7 +152,7 @@ impl<W: Write> Clean<W> {
     }
 }
 
-/// Whether these bytes are the incomplete start of a character.
+/// Whether `bytes` end with an incomplete UTF-8 character, without an invalid byte before it.
 fn begins_a_character(bytes: &[u8]) -> bool {
     matches!(std::str::from_utf8(bytes), Err(error) if error.error_len().is_none())
 }
@@ -190,12 +190,12 @@ impl Style {
     }
 }
 
-/// Prints a JSON document to standard output, as every `--json` does.
+/// Prints `document` to standard output as indented JSON.
 pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     print_json_to(&mut out(), document)
 }
 
-/// Prints a JSON document to an output that is already locked.
+/// Prints `document` as indented JSON to `out`, for callers that have already locked the output.
 pub(crate) fn print_json_to(out: &mut impl Write, document: &impl Serialize) -> anyhow::Result<()> {
     serde_json::to_writer_pretty(&mut *out, document)?;
     writeln!(out)?;

@@ -42,7 +42,7 @@ const MOST_SUSPECTS: usize = 20;
 pub struct PossibleCause {
     /// Identifier in kebab case, such as `slow-app`.
     pub id: &'static str,
-    /// How the cause makes packets slow, late or lost, in full sentences.
+    /// Explanation, in full sentences, of how the cause makes packets slow, late or lost.
     pub why: &'static str,
     /// Title of the document that describes the cause.
     pub reference: &'static str,

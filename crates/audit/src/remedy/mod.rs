@@ -37,7 +37,7 @@ pub(crate) use setting::{quoted, words};
 pub struct Remedy {
     /// Commands that show more details. They change nothing, and `apus audit --fix` leaves them out.
     pub look: Vec<String>,
-    /// Steps that fix the running host, until the next boot.
+    /// Steps that fix the running host. Their effect lasts until the next boot.
     pub runtime: Vec<Step>,
     /// Steps that fix the problem permanently.
     pub persistent: Vec<Step>,
@@ -64,9 +64,9 @@ units::named! {
         Set(Vec<Setting>) = "set",
         /// A change to the kernel command line.
         Arguments {
-            /// Words to add. Each replaces the words on the line that have the same name.
+            /// Parameters to add. Each one replaces the parameters on the command line that have the same name.
             add: Vec<Parameter>,
-            /// Words to remove. A word without a value is removed whatever its value on the line is.
+            /// Parameters to remove. One without a value removes the parameter, whatever its current value is.
             remove: Vec<Parameter>,
         } = "arguments",
         /// A command that a person must run, because `apus tune` could not roll it back, or because it needs a
@@ -82,7 +82,7 @@ units::named! {
 }
 
 impl Remedy {
-    /// The fix of a judgement: the judgement's own lines or, if it has none, those of the rule.
+    /// Builds the fix for a judgement from the judgement's own lines or, if it has none, from those of the rule.
     pub(crate) fn new(rule: &Rule, judgement: &Judgement, values: &Values<'_>) -> Self {
         let fix = &rule.fix;
         // `apus tune` supports only Linux.
@@ -140,7 +140,7 @@ impl Remedy {
         })
     }
 
-    /// The words that the fix adds to the kernel command line.
+    /// The parameters that the fix adds to the kernel command line.
     pub fn adds(&self) -> impl Iterator<Item = &Parameter> {
         self.persistent.iter().flat_map(|step| match &step.action {
             Action::Arguments { add, .. } => add.as_slice(),
@@ -148,7 +148,7 @@ impl Remedy {
         })
     }
 
-    /// The words that the fix removes from the kernel command line.
+    /// The parameters that the fix removes from the kernel command line.
     pub fn removes(&self) -> impl Iterator<Item = &Parameter> {
         self.persistent.iter().flat_map(|step| match &step.action {
             Action::Arguments { remove, .. } => remove.as_slice(),
@@ -187,7 +187,7 @@ impl Step {
 }
 
 impl Step {
-    /// Whether the step has nothing to do on this host.
+    /// Whether nothing needs to be done for this step on this host.
     pub fn is_nothing(&self) -> bool {
         matches!(&self.action, Action::Advise(text) if text.starts_with("nothing"))
     }
@@ -197,14 +197,14 @@ impl Step {
         Self { action: Action::Advise(text.into()), note: String::new(), risks: BTreeSet::new() }
     }
 
-    /// Turns the settings into a command for people, although `apus tune` could apply them.
+    /// Turns the step into a command that a person must run, even if `apus tune` could apply it.
     fn leave(&mut self) {
         self.action = Action::Run(Self { note: String::new(), ..self.clone() }.to_string());
     }
 }
 
 impl fmt::Display for Step {
-    /// Formats the command or the instruction, followed by the note as a comment.
+    /// Writes the command or the instruction. If there is a note, appends it as a comment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = |list: &[Parameter]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         match &self.action {
@@ -278,7 +278,7 @@ const COMMANDS: &[&str] = &[
     "x86_energy_perf_policy",
 ];
 
-/// Whether a shell can run the line.
+/// Whether the line is a command for a shell: it begins with one of [`COMMANDS`] and is not prose.
 pub(crate) fn is_command(line: &str) -> bool {
     let first = line.split_whitespace().next().unwrap_or_default();
     let line = line.split(" # ").next().unwrap_or_default();

@@ -69,7 +69,7 @@ pub(crate) fn no_full_ticks(facts: &host::Facts) -> bool {
 }
 
 /// The CPUs to which fixes move interrupts and threads: the housekeeping CPUs that the command line does not isolate.
-/// If the line isolates all of them, all housekeeping CPUs.
+/// If the command line isolates all housekeeping CPUs, returns all of them.
 pub(crate) fn free(facts: &host::Facts, context: &crate::Context) -> host::facts::CpuSet {
     let housekeeping = context.housekeeping(facts);
     match facts.cmdline.value() {
@@ -86,16 +86,16 @@ pub(crate) fn one_frequency(facts: &host::Facts, context: &crate::Context) -> bo
     context.is(crate::Workload::Rt) || facts.cpus.generation.get().and_then(cpu::frequency::stops) == Some(true)
 }
 
-/// These CPUs and the online hardware threads that share their cores. A core runs at the highest frequency that one of
-/// its threads requests.
+/// Returns `cpus` and the online hardware threads that share their cores. A core runs at the highest frequency that one
+/// of its threads requests.
 pub(crate) fn cores(facts: &host::Facts, cpus: &host::facts::CpuSet) -> host::facts::CpuSet {
     let online = facts.cpus.all();
     let siblings = |cpu: u32| facts.cpus.cpu(cpu).and_then(|cpu| cpu.siblings.value());
     cpus.iter().filter_map(siblings).fold(cpus.clone(), |all, threads| all.union(&threads.intersection(&online)))
 }
 
-/// Whether these CPUs, which share cores with the application's CPUs, can stay idle or be given to the application too.
-/// This is impossible for the boot CPU, or if no other CPU would be left for housekeeping.
+/// Whether `siblings`, which share cores with the application's CPUs, can stay idle or be given to the application too.
+/// False if they include the boot CPU, or if no other CPU would be left for housekeeping.
 pub(crate) fn can_spare(facts: &host::Facts, context: &crate::Context, siblings: &host::facts::CpuSet) -> bool {
     !siblings.contains(0) && !free(facts, context).is_subset(siblings)
 }

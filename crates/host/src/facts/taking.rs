@@ -87,13 +87,13 @@ pub(crate) fn away_from_isolated() -> Housekeeping {
     Housekeeping::enter(&isolated_cpus(&Root::live()))
 }
 
-/// Names of the sysctls that readers need.
+/// Names of the sysctls that the fact readers use.
 #[cfg(test)]
 pub(crate) fn sysctls() -> impl Iterator<Item = &'static str> {
     read::SYSCTLS.into_iter()
 }
 
-/// Names of the module parameters that readers need.
+/// Names of the module parameters that the fact readers use.
 #[cfg(test)]
 pub(crate) fn parameters() -> impl Iterator<Item = &'static str> {
     read::PARAMETERS.into_iter()

@@ -592,7 +592,7 @@ pub(crate) struct Change {
 
 #[cfg(test)]
 impl<S: Setting> Knob<S> {
-    /// Changes one setting as a transaction does, but without a journal.
+    /// Checks and changes one setting, as a transaction does, but without a journal.
     pub(crate) fn set(&self, access: &Access, wanted: &Value) -> Result<Change, Error> {
         let before = self.read(access)?.ok_or_else(|| self.absent())?;
         self.0.check(access, wanted)?;
@@ -606,13 +606,13 @@ fn line_file(setting: &(impl Setting + ?Sized)) -> Result<String, Error> {
     setting.line_file().ok_or_else(|| Error::invalid(setting.label(), why))
 }
 
-/// Whether an absolute path has neither empty components nor `.` or `..`.
+/// Whether `path` is absolute and has no empty, `.` or `..` components.
 fn is_plain(path: &str) -> bool {
     path.starts_with('/') && path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."))
 }
 
-/// Whether a file of sysfs or procfs shows the calling thread's network namespace (sysfs(5), "/sys/class/net";
-/// proc_sys(5), "/proc/sys/net").
+/// Whether the content of a file in sysfs or procfs depends on the calling thread's network namespace (sysfs(5),
+/// "/sys/class/net"; proc_sys(5), "/proc/sys/net").
 fn is_file_of_network(path: &str) -> bool {
     ["/sys/class/net/", "/proc/sys/net/", "/proc/net/"].iter().any(|folder| path.starts_with(folder))
         || path.starts_with("/sys/devices/") && path.contains("/net/")

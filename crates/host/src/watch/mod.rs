@@ -51,7 +51,7 @@ use units::Nanos;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/watch.bpf.o");
 
-/// The programs, and the tracepoint of each (Linux, include/trace/events).
+/// Names of the BPF programs, each with its tracepoint (Linux, include/trace/events).
 const PROGRAMS: [(&str, &str); 7] = [
     ("on_poll", "napi_poll"),
     ("on_gro_receive", "napi_gro_receive_entry"),
@@ -61,19 +61,19 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("on_deliver", "netif_receive_skb"),
     ("on_read", "skb_copy_datagram_iovec"),
 ];
-/// The programs that measure UDP datagrams, and their tracepoints. Linux has both from 6.3 on.
+/// Names of the BPF programs that measure UDP datagrams, each with its tracepoint. Both tracepoints need Linux 6.3.
 const DATAGRAMS: [(&str, &str); 2] = [("on_queued", "sk_data_ready"), ("on_recv", "sock_recv_length")];
-/// Largest number of instances in one watch (`SLOTS` of the program).
+/// Maximum number of NAPI instances in one watch (`SLOTS` in the BPF program).
 const SLOTS: usize = 256;
-/// No instance has this ID (Linux, net/core/dev.h, `napi_id_valid`).
+/// An ID that no NAPI instance has (Linux, net/core/dev.h, `napi_id_valid`).
 const NONE: u32 = 0;
-/// Number of buckets of delays, `BUCKETS` of the program.
+/// Number of buckets in each distribution of times (`BUCKETS` in the BPF program).
 pub const BUCKETS: usize = 200;
-/// Number of counters before the buckets, in the order of `struct seen`: four, and four unused ones.
+/// Number of counters before the buckets in the BPF program's `struct seen`: four used and four unused ones.
 const COUNTERS: usize = 8;
-/// Number of 64-bit values per instance.
+/// Number of 64-bit values that the BPF program stores per instance.
 const NUMBERS: usize = COUNTERS + 2 * BUCKETS;
-/// Number of 64-bit values of all instances.
+/// Number of 64-bit values that the BPF program stores for all instances.
 const ALL: NonZeroUsize = NonZeroUsize::new(SLOTS * NUMBERS).expect("it is positive");
 
 /// Counters of a NAPI instance since the watch began.
@@ -83,9 +83,9 @@ pub struct NapiCounters {
     pub packets: u64,
     /// Bytes received, without the Ethernet headers.
     pub bytes: u64,
-    /// Number of polls of the instance by the kernel, after an interrupt or the deferral's timer.
+    /// Number of times that the kernel polled the instance, after an interrupt or after the deferral timer expired.
     pub polls: u64,
-    /// Number of NAPI polls that used up their budget, which means that more packets were waiting.
+    /// Number of polls that used up their budget, usually because more packets were waiting.
     pub full_polls: u64,
 }
 
@@ -96,19 +96,19 @@ pub struct NapiCounts {
     pub packets: u64,
     /// Bytes received, without the Ethernet headers.
     pub bytes: u64,
-    /// Number of polls of the instance by the kernel, after an interrupt or the deferral's timer.
+    /// Number of times that the kernel polled the instance, after an interrupt or after the deferral timer expired.
     pub polls: u64,
-    /// Number of NAPI polls that used up their budget, which means that more packets were waiting.
+    /// Number of polls that used up their budget, usually because more packets were waiting.
     pub full_polls: u64,
-    /// Number of packets per bucket of delay: the time from the beginning of the poll that took the packet to the
-    /// application's read, without the time for which GRO held the packet. [`bounds`] returns the range of each bucket.
+    /// Number of packets per bucket of delay. The delay starts with the poll that took the packet, ends when the
+    /// application reads it, and excludes the time for which GRO held it. [`bounds`] returns the range of each bucket.
     pub delays: [u64; BUCKETS],
-    /// Number of packets per bucket of time for which GRO held the packet after the poll that took it. Packets that GRO
-    /// delivered in the same poll are not counted here. Of merged segments, only the first counts.
+    /// Number of packets per bucket of hold time: the time for which GRO held the packet after the poll that took it.
+    /// Packets that GRO delivered in the same poll are not counted here. Of merged segments, only the first counts.
     pub held: [u64; BUCKETS],
 }
 
-/// The shortest and the longest time of a bucket. The last bucket contains all times above 16 s (15 * 2^30 ns); its
+/// Returns the lower and the upper bound of a bucket. The last bucket contains all times above 16 s (15 * 2^30 ns); its
 /// upper bound is [`Nanos::MAX`].
 pub fn bounds(bucket: usize) -> (Nanos, Nanos) {
     let lower = |bucket: u64| if bucket < 8 { bucket << 7 } else { (8 + bucket % 8) << (bucket / 8 + 6) };
@@ -117,7 +117,7 @@ pub fn bounds(bucket: usize) -> (Nanos, Nanos) {
     (from, to)
 }
 
-/// Observes NAPI instances as long as it exists.
+/// Observes NAPI instances until it is dropped.
 pub struct NapiWatch {
     seen: sys::Mapped,
     watched: Mutex<Watched>,
@@ -126,11 +126,11 @@ pub struct NapiWatch {
     _programs: Ebpf,
 }
 
-/// Which instance the program counts in each slot.
+/// The NAPI instance that the BPF program counts in each slot.
 struct Watched {
-    /// The program's map: for each instance's ID, its slot and the data that the program stores for it.
+    /// A map of the BPF program: from an instance's ID to its slot and to data that the program stores for it.
     slots: HashMap<MapData, u32, [u64; 4]>,
-    /// The instance's ID at each index of the list.
+    /// The ID of the instance at each index, or [`NONE`]. The index is also the slot.
     napis: Vec<u32>,
 }
 
@@ -169,8 +169,8 @@ impl NapiWatch {
         Ok(Self { seen, watched: Mutex::new(watched), datagrams, _programs: programs })
     }
 
-    /// Whether UDP datagrams are measured. The error says why not: Linux before 6.3 lacks the tracepoints. Other
-    /// protocols are always measured.
+    /// Returns `Ok` if UDP datagrams are measured; the error says why not. Linux before 6.3 lacks the tracepoints.
+    /// Other protocols are always measured.
     pub fn measures_datagrams(&self) -> Result<(), &Error> {
         self.datagrams.as_ref().map(drop)
     }
@@ -201,15 +201,15 @@ impl NapiWatch {
         watched.release(old)
     }
 
-    /// The counters of the instance at index `place` since the watch began, without the times. Cheaper than
-    /// [`NapiWatch::read`].
+    /// The counters of the instance at index `place` since the watch began, without the
+    /// distributions of times. Cheaper than [`NapiWatch::read`].
     pub fn counters(&self, place: usize) -> Result<NapiCounters, Error> {
         let [packets, bytes, polls, full_polls] = self.seen.read(self.slot(place)? * NUMBERS);
         Ok(NapiCounters { packets, bytes, polls, full_polls })
     }
 
-    /// The counters of the instance at index `place` since the watch began. A poll and its packets are counted when the
-    /// poll has ended.
+    /// The counters and distributions of the instance at index `place` since the watch began. A poll and its packets
+    /// are counted when the poll has ended.
     pub fn read(&self, place: usize) -> Result<NapiCounts, Error> {
         let NapiCounters { packets, bytes, polls, full_polls } = self.counters(place)?;
         let first = self.slot(place)? * NUMBERS + COUNTERS;
@@ -217,7 +217,7 @@ impl NapiWatch {
         Ok(NapiCounts { packets, bytes, polls, full_polls, delays, held })
     }
 
-    /// Converts an index to a slot. Both have the same number; an unused index is an error.
+    /// Converts an index to the slot with the same number. An unused index is an error.
     fn slot(&self, place: usize) -> Result<usize, Error> {
         let watched = self.watched().napis.len();
         if place < watched {
@@ -232,7 +232,7 @@ impl NapiWatch {
 }
 
 impl Watched {
-    /// Stops counting an instance, unless another index has its ID.
+    /// Stops counting instance `napi`, unless it is still listed at some index.
     fn release(&mut self, napi: u32) -> Result<(), Error> {
         if napi == NONE || self.napis.contains(&napi) {
             return Ok(());
@@ -252,13 +252,13 @@ impl Watched {
     }
 }
 
-/// The error if the program lacks a map or a function.
+/// Creates the error for a map or a function (`part`) that the BPF program lacks.
 fn damaged(part: &str) -> Error {
     let why = format!("the program has no {part}: this build of Apus is damaged");
     Error::System { what: "watch NAPI instances".into(), why }
 }
 
-/// The error of a BPF operation, with its causes and what to do.
+/// Creates the error for a failed BPF operation: its causes, and what to do about it.
 fn failed(what: &str, error: &(dyn std::error::Error + 'static)) -> Error {
     let mut why = error.to_string();
     let mut cause = Some(error);

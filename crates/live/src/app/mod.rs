@@ -24,7 +24,7 @@ use crate::telemetry::DropReason;
 pub trait App: Send {
     /// Handles one frame that arrived on port `port` (its number on the command line, from 0).
     ///
-    /// The frame may have any content, even truncated, malformed or hostile. This function must not panic.
+    /// The frame can be truncated, malformed or hostile. This function must not panic.
     fn handle(&mut self, port: usize, frame: &mut [u8]) -> Verdict;
 }
 

@@ -319,9 +319,9 @@ impl Pool {
         self.area.slice_mut(frame.addr as usize - 4, 4).copy_from_slice(&stamp.to_ne_bytes());
     }
 
-    /// Sets the length of the data. Bytes after the old length have whatever values were in the slot.
+    /// Sets the length of the frame's data. Does not clear added bytes: they keep the slot's old contents.
     ///
-    /// Returns whether the slot has enough room.
+    /// Returns false, and changes nothing, if the slot has too little room.
     pub fn set_len(&self, frame: &mut Frame, len: usize) -> bool {
         let offset = frame.addr & u64::from(self.frame_size - 1);
         let fits = offset + len as u64 <= u64::from(self.frame_size);
@@ -331,7 +331,7 @@ impl Pool {
         fits
     }
 
-    /// Length of the longest frame that fits into a slot after the headroom, in bytes.
+    /// Maximum frame length in bytes: the size of a slot without its headroom.
     pub fn longest_frame(&self) -> usize {
         self.frame_size as usize - HEADROOM
     }
@@ -339,7 +339,7 @@ impl Pool {
     pub fn frame_size(&self) -> u32 {
         self.frame_size
     }
-    /// Number of slots, free or not.
+    /// Number of slots in the pool, whether free or in use.
     pub fn frames(&self) -> u32 {
         self.frames
     }

@@ -62,10 +62,10 @@ pub trait Measurer {
     fn stopped(&self) -> bool;
 }
 
-/// A part of a trial with a constant rate.
+/// A part of a trial in which the rate is constant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Phase {
-    /// Frames per second and direction.
+    /// Rate in frames per second, in each direction.
     pub rate_pps: u64,
     /// Length of the phase.
     pub duration: Nanos,
@@ -76,24 +76,24 @@ pub struct Phase {
 pub struct Offer {
     /// Sizes of the frames.
     pub sizes: Sizes,
-    /// The phases, one after the other.
+    /// The phases, in the order in which they are sent.
     pub phases: Vec<Phase>,
-    /// Time to wait for frames after the last one was sent. RFC 2544, 23 d.
+    /// Time to wait for late frames after the last frame was sent (RFC 2544, 23 d).
     pub residue: Nanos,
-    /// Time from the start of the trial after which latencies count. Earlier frames count only for losses.
+    /// Time after the start of the trial from which latencies are recorded. Earlier frames count only for losses.
     pub latency_from: Nanos,
-    /// Whether to reset the device after a quarter of the trial.
+    /// Whether to reset the device under test after a quarter of the trial.
     pub reset: bool,
 }
 
 impl Offer {
-    /// A trial of one phase at a constant rate. Latencies count from its start, and the device is not reset.
+    /// Creates a trial with a single phase. Latencies are recorded from its start, and the device is not reset.
     pub fn constant(sizes: &Sizes, rate_pps: u64, duration: Nanos, residue: Nanos) -> Self {
         let phases = vec![Phase { rate_pps, duration }];
         Self { sizes: sizes.clone(), phases, residue, latency_from: Nanos::ZERO, reset: false }
     }
 
-    /// Length of all phases.
+    /// Total length of the phases.
     pub fn span(&self) -> Nanos {
         self.phases.iter().fold(Nanos::ZERO, |sum, phase| sum + phase.duration)
     }
@@ -102,7 +102,7 @@ impl Offer {
 /// Anomalous frames, by kind: duplicate, corrupted, reordered and so on. None of them counts as forwarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Anomalies {
-    /// Arrivals of frames that had already arrived.
+    /// Number of repeated arrivals: the frame had already arrived before.
     pub duplicates: u64,
     /// Frames that arrived after a later one of the same flow (RFC 4737, 3.3).
     pub reordered: u64,
@@ -125,22 +125,22 @@ impl Anomalies {
     }
 }
 
-/// How well the tester itself worked in a trial.
+/// Measurements of the tester itself in a trial. They show whether it was fast enough.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct TesterSide {
-    /// Actual minus intended departure of each frame sent.
+    /// For each frame sent, how much later than intended it departed.
     pub pacing: Histogram,
-    /// Time in which the loops built, sent, received or recorded.
+    /// Time that the tester's loops spent building, sending, receiving or recording frames.
     pub busy: Nanos,
     /// Number of frames sent during `busy`.
     pub sent: u64,
-    /// Time of the loop passes without work. `idle` / `idle_rounds` is the mean time of an idle pass, by which the
-    /// receive stamp of a frame can be late.
+    /// Total time of the loop passes that found no work. `idle` / `idle_rounds` is the mean time of such a pass. The
+    /// receive timestamp of a frame can be late by this time.
     pub idle: Nanos,
-    /// Number of loop passes without work.
+    /// Number of loop passes that found no work.
     pub idle_rounds: u64,
-    /// Frames that came back, but that the tester's own ports lost. They count as `unsent`, not as `lost`, in
-    /// [`Observed::outcome`].
+    /// Number of frames that came back but were dropped by the tester's own ports. In [`Observed::outcome`], they count
+    /// as `unsent`, not as `lost`.
     pub own_losses: u64,
     /// Number of times that the tester found a link down.
     pub link_down_seen: u64,
@@ -154,17 +154,17 @@ pub struct Observed {
     /// Frames that came back damaged, out of order, more than once or to the sending port, and frames that do not
     /// belong to the trial.
     pub anomalies: Anomalies,
-    /// Latencies of the frames due from [`Offer::latency_from`] on.
+    /// Latencies of the frames that were due at or after [`Offer::latency_from`].
     pub latency: Histogram,
-    /// Latency of the first frame due from [`Offer::latency_from`] on: the tagged frame of RFC 2544, 26.2. `None` if
-    /// that frame was lost.
+    /// Latency of the first frame that was due at or after [`Offer::latency_from`]: the tagged frame of RFC 2544, 26.2.
+    /// `None` if that frame was lost or not sent.
     pub tagged: Option<Nanos>,
-    /// Due time of the last frame that was sent and did not come back, from the start of the trial.
+    /// When the last lost frame was due, measured from the start of the trial. `None` if no frame was lost.
     pub last_loss: Option<Nanos>,
-    /// The longest time in which no frame was forwarded, as the due times of the last frame before it and of the first
-    /// frame after it, from the start of the trial. `None` if no frame was lost, or if frames were lost up to the end.
+    /// The longest outage, in which one direction forwarded no frame: when the last frame before it and the first frame
+    /// after it were due, measured from the start of the trial. `None` if no outage ended within the trial.
     pub outage: Option<(Nanos, Nanos)>,
-    /// Quality of the tester's own work.
+    /// Measurements of the tester itself.
     pub tester: TesterSide,
     /// Whether the user asked to stop during the trial.
     pub interrupted: bool,

@@ -45,28 +45,28 @@ pub trait Search {
 /// The next trial of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// Frames per second to send.
+    /// Rate to send, in frames per second.
     pub load_pps: u64,
     /// Duration of the trial.
     pub duration: Nanos,
-    /// Whether the trial confirms a bound; otherwise it narrows the search.
+    /// Whether the trial confirms a bound. If false, it narrows the search.
     pub confirms: bool,
 }
 
 /// The result of a trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// Frames that the device accepted.
+    /// Number of frames that the tester sent.
     pub sent: u64,
     /// Number of sent frames that did not come back intact.
     pub lost: u64,
-    /// Frames that the tester failed to send.
+    /// Number of frames that the tester failed to send in time, or that its own ports lost on return.
     pub unsent: u64,
 }
 
 impl Outcome {
-    /// Share of the due frames that were lost or not sent, from 0 to 1; 0 if no frame was due. Unsent frames count as
-    /// lost, because a result must not claim a load that the tester did not send (RFC 9971, 4.5.3).
+    /// Share of the due frames that were lost or not sent, from 0 to 1. If no frame was due, it is 0. Unsent frames
+    /// count as lost, because a result must not claim a load that the tester did not send (RFC 9971, 4.5.3).
     pub fn loss_ratio(&self) -> f64 {
         let due = self.sent + self.unsent;
         if due == 0 { 0.0 } else { (self.lost + self.unsent) as f64 / due as f64 }
@@ -86,7 +86,7 @@ units::named! {
     }
 }
 
-/// Whether `part` is more than `tolerance` ppm of `whole`.
+/// Whether `part` is more than `tolerance_ppm` of `whole`.
 fn exceeds(part: u64, whole: u64, tolerance_ppm: u32) -> bool {
     u128::from(part) * 1_000_000 > u128::from(whole) * u128::from(tolerance_ppm)
 }

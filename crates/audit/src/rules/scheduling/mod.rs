@@ -46,7 +46,7 @@ pub(crate) const CASES: &[&[crate::testing::Case]] = &[
     tracing::tests::CASES,
 ];
 
-/// Threads for the cases of this group and of others.
+/// Sample threads for the test cases of this group and of other groups.
 #[cfg(test)]
 pub(crate) mod samples {
     use host::Fact;

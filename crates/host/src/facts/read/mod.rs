@@ -136,7 +136,7 @@ impl Facts {
         facts.noted(housekeeping)
     }
 
-    /// Adds a note if the calling thread could not be moved to the housekeeping CPUs.
+    /// Adds the note of `housekeeping`, if any: the calling thread could not be moved to the housekeeping CPUs.
     fn noted(mut self, housekeeping: Option<Housekeeping>) -> Self {
         self.origin.notes.extend(housekeeping.and_then(|mut place| place.note.take()));
         self

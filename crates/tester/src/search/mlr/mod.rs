@@ -28,19 +28,19 @@ pub use goal::{Goal, Preset};
 use grid::{Grid, Load, Width};
 use select::{Candidate, Selector, within};
 
-/// Number of coarser targets before the final target; the default of the reference controller.
+/// Number of coarser targets that precede the final target of a goal. The reference controller has the same default.
 const PRECEDING: i32 = 2;
 
-/// What to search for.
+/// Configuration of a search: its range, goals and time limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MlrConfig {
     /// Lowest rate to try, in frames per second.
     pub min_pps: u64,
     /// Highest rate to try, in frames per second: the line rate, or the highest rate at which the tester can send.
     pub max_pps: u64,
-    /// The goals, at least one.
+    /// The goals. There must be at least one.
     pub goals: Vec<Goal>,
-    /// The search gives up when the total duration of its trials reaches this time.
+    /// Time limit: the search gives up when the total duration of its trials reaches this value.
     pub longest: Nanos,
 }
 
@@ -53,10 +53,10 @@ pub struct GoalResult {
     pub lower_pps: Option<f64>,
     /// Relevant Upper Bound in frames per second; `None` if even the highest rate is a lower bound.
     pub upper_pps: Option<f64>,
-    /// Conditional Throughput in frames per second: the rate forwarded at the relevant lower bound, at the quantile
-    /// that the goal's exceed ratio sets. `None` without a lower bound.
+    /// Conditional Throughput in frames per second: the rate that the device forwarded at the relevant lower bound. The
+    /// goal's exceed ratio selects the quantile of the trials. `None` if there is no lower bound.
     pub throughput_pps: Option<f64>,
-    /// Whether the search for this goal is complete: the bounds are as close as the goal's width, or the result lies at
+    /// Whether the whole search is complete. If so, the bounds are as close as the goal's width, or the result lies at
     /// an end of the range (an irregular result, RFC 9971, 4.8.1).
     pub reached: bool,
     /// Number of trials at the relevant lower bound.
@@ -76,18 +76,18 @@ pub struct MlrTrial {
 enum State {
     /// The first trial, at the highest load, is next.
     First,
-    /// The second trial is next, at the rate that the device forwarded in the first.
+    /// The second trial is next, near the rate that the device forwarded in the first one.
     Second(Load),
-    /// The third trial is next, near the load of the second, so that the main search starts with two loads.
+    /// The third trial is next, near the load of the second one, so that the main search starts with two loads.
     Third(Load, Load),
     /// The main search, in which the goals nominate trials. `chosen` is the next trial and the index of the goal that
     /// nominated it.
     Main { selectors: Vec<Selector>, global: Width, chosen: Option<(Candidate, usize)> },
-    /// The trials took longer than allowed.
+    /// The search ended early, because the trials reached the time limit ([`MlrConfig::longest`]).
     GaveUp,
 }
 
-/// A search for several goals.
+/// A multiple loss ratio search (MLRsearch, RFC 9971) for one or more goals.
 #[derive(Clone, Debug)]
 pub struct MlrSearch {
     config: MlrConfig,
@@ -100,7 +100,7 @@ pub struct MlrSearch {
 }
 
 impl MlrSearch {
-    /// Starts a search; returns an error for an invalid configuration.
+    /// Starts a search. Returns an error if `config` is invalid.
     pub fn new(config: MlrConfig) -> Result<Self, Error> {
         let MlrConfig { min_pps, max_pps, goals, .. } = &config;
         if *min_pps == 0 || min_pps >= max_pps {
@@ -130,7 +130,7 @@ impl MlrSearch {
         &self.log
     }
 
-    /// Whether the search gave up because its trials took longer than allowed.
+    /// Whether the search gave up because its trials reached the time limit ([`MlrConfig::longest`]).
     pub fn gave_up(&self) -> bool {
         matches!(self.state, State::GaveUp)
     }
@@ -153,7 +153,7 @@ impl MlrSearch {
         }
     }
 
-    /// The load and duration of the next trial.
+    /// The load and the duration in seconds of the next trial. `None` if the search has ended.
     fn wanted(&self) -> Option<(Load, f64)> {
         match &self.state {
             State::First => Some((self.grid.last(), self.initial().1)),
@@ -163,7 +163,8 @@ impl MlrSearch {
         }
     }
 
-    /// Smallest loss ratio, longest trial duration and largest width of the coarsest targets of all goals.
+    /// Takes the coarsest target of each goal. Returns their minimum loss ratio, maximum trial duration in seconds and
+    /// maximum width.
     fn initial(&self) -> (f64, f64, Width) {
         let first = self.targets.iter().filter_map(|targets| targets.first());
         first.fold((f64::INFINITY, 0.0, 0), |(loss, trial, width), target| {
@@ -171,8 +172,8 @@ impl MlrSearch {
         })
     }
 
-    /// Estimates the highest load that meets the smallest loss ratio, from the rate that a trial at `load` forwarded.
-    /// Assumes that the device loses all frames above that rate.
+    /// Estimates the highest load that meets the goals' minimum loss ratio. The estimate assumes that the device always
+    /// forwards the rate that it forwarded in a trial at `load`, and loses all frames above that rate.
     fn forwarded(&self, load: Load, loss_ratio: f64) -> Load {
         let rate = self.grid.rate(load) * (1.0 - loss_ratio);
         self.grid.load(rate * (1.0 / (1.0 - self.initial().0)))
@@ -236,8 +237,8 @@ impl Search for MlrSearch {
         Some(Step { load_pps, duration: Nanos::from_nanos((seconds * 1e9).round() as u64), confirms: false })
     }
 
-    /// Returns the verdict on this single trial by the smallest loss ratio of the goals. The goals themselves judge
-    /// loads by all their trials.
+    /// Returns the verdict on this single trial, judged by the strictest loss ratio of the goals. The goals themselves
+    /// judge a load by all trials at that load.
     fn record(&mut self, step: Step, outcome: Outcome) -> Verdict {
         let strictest = self.config.goals.iter().map(|goal| ratio(goal.loss_ratio_ppm)).fold(1.0, f64::min);
         let loss_ratio = outcome.loss_ratio();
@@ -261,8 +262,8 @@ impl Search for MlrSearch {
 }
 
 impl MlrSearch {
-    /// Classification, by the trials so far, of the highest load that is at most `pps`, for goal number `goal`. `None`
-    /// if there is no such goal.
+    /// Classifies a load for the goal with index `goal`, by the trials so far. The load is the highest one on the grid
+    /// that is at most `pps`. `None` if there is no such goal.
     pub fn class_at(&self, goal: usize, pps: f64) -> Option<Class> {
         let target = self.targets.get(goal)?.last()?;
         Some(target.classify(self.trials.at(self.grid.load(pps))))
@@ -277,8 +278,8 @@ fn seconds(span: Nanos) -> f64 {
     span.as_nanos() as f64 / 1e9
 }
 
-/// The targets of a goal, from coarse to final. From each target to the next, the width is halved, and the duration sum
-/// grows by the same factor.
+/// The targets of a goal, from coarse to final. Each target has half the width of the previous one. Its duration sum is
+/// longer by a constant factor.
 fn targets(goal: &Goal, grid: &Grid) -> Vec<Target> {
     let (first, last, sum) = (seconds(goal.initial_trial), seconds(goal.final_trial), seconds(goal.duration_sum));
     let shrink = (first / sum).powf(1.0 / f64::from(PRECEDING));
