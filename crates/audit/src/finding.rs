@@ -57,7 +57,7 @@ impl Finding {
         }
     }
 
-    /// Whether the fix of the finding trades power, safety or a feature for latency.
+    /// Whether the fix for the finding gives up power, safety or a feature for a lower latency.
     pub fn trades(&self) -> bool {
         self.rule.fix.trade || self.cause().trades()
     }

@@ -71,7 +71,7 @@ units::named! {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Counter {
-    /// The two events between which a sample is measured, and the clock, in words.
+    /// Describes in words which two events a sample spans, and which clock measures it.
     pub counts: String,
     /// Resolution of a sample in nanoseconds.
     pub resolution_ns: u64,

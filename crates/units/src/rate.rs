@@ -25,8 +25,7 @@ impl PacketRate {
     }
     /// The time in which `packets` packets arrive at this rate, rounded down. [`Nanos::MAX`] at rate 0.
     ///
-    /// This time also tells when a ring overflows: an empty ring of N descriptors is full when the time N / rate has
-    /// passed after its reader stopped.
+    /// It also tells when a ring fills up: an empty ring of N descriptors is full N / rate after its reader stops.
     pub const fn time_for(self, packets: u64) -> Nanos {
         Nanos::from_nanos(packets).scale(1_000_000_000, self.0)
     }

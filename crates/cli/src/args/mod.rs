@@ -122,7 +122,7 @@ pub enum Command {
     /// record both at the same time with `apus snapshot --watch`, and pass the recordings with --from and --peer. Exit
     /// status 0 if no cause was found; 1 if one was found; 3 if there was no traffic to observe.
     Diagnose(Box<diagnose::Diagnose>),
-    /// Shows which interrupts and softirqs hit a CPU, per second and by source.
+    /// Shows how many interrupts and softirqs hit a CPU per second, by source.
     Irqs(audit::Irqs),
     /// Writes shell completions and manual pages, for packages; `make install` runs it.
     #[command(subcommand, hide = true)]

@@ -48,7 +48,7 @@ pub struct Cpu {
     /// `spent_ns` divided by `least_ns`; `null` if one of the two is unknown. It is below 1 only if the run missed the
     /// goal.
     pub multiple: Option<f64>,
-    /// CPU time of one sleep or blocking wait in ns: the median of the cheaper kind; `null` if unknown.
+    /// CPU time of one sleep or one blocking wait in ns, whichever has the lower median; `null` if unknown.
     pub wake_ns: Option<u64>,
     /// CPU time per frame in ns, at the batch size where it is lowest; `null` if unknown.
     pub frame_ns: Option<u64>,

@@ -43,7 +43,7 @@ impl Value {
         }
     }
 
-    /// This value without the fields that `other` does not have.
+    /// This value, reduced to the fields that `other` has as well.
     #[must_use]
     pub fn fields_of(&self, other: &Self) -> Self {
         match (self, other) {

@@ -541,8 +541,7 @@ fn unknown(id: u32) -> Error {
     KnobError::invalid(format!("transaction {id}"), "there is no such transaction; apus tune status lists them").into()
 }
 
-/// Returns an error if a later transaction changed the same setting: a rollback would leave the value of neither
-/// transaction.
+/// Returns an error if a later transaction changed the same setting: the rollback would undo the later change as well.
 fn not_below_another<'a>(one: &Transaction, known: impl Iterator<Item = &'a Transaction>) -> Result<(), Error> {
     for later in known.filter(|other| other.id > one.id) {
         let shared = later.open_entries().find(|entry| one.open_entries().any(|ours| same(one, ours, later, entry)));

@@ -40,10 +40,11 @@ const SLEPT: Nanos = Nanos::from_millis(25);
 ///   each 100 ms:   slept 25 ms or more  ────────────────► a step down
 ///                  or less than 32 frames an iteration ─► a step down
 /// ```
-/// These quirks are reproduced too. A queue's hint stays until its next frame. Time blocked in `epoll_wait` does not
-/// count as slept, because the loop skips the statement that adds it. The poll after such a block does not count as an
-/// iteration and does not check the timer. The second condition for a step down holds unless *every* poll returned a
-/// full burst; so, with one queue, the frequency falls whenever the core is not saturated.
+/// Quirks that the diagram does not show are reproduced as well. A queue's hint stays until its next frame. Time
+/// blocked in `epoll_wait` does not count as slept, because the loop skips the statement that adds it. The poll after
+/// such a block does not count as an iteration and does not check the timer. The second condition for a step down holds
+/// unless *every* poll returned a full burst; so, with one queue, the frequency falls whenever the core is not
+/// saturated.
 ///
 /// A queue's count is what `rte_eth_rx_queue_count` returns after the burst: the ring's fill minus the frames received.
 /// Time slept is the sum of the 1 us spins ([`Wait::Pause`]) that [`Hybrid300`](crate::wait::Hybrid300) requests.

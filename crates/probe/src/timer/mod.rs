@@ -71,8 +71,8 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Creates a probe for `cpu` that waits with clock_nanosleep: normal scheduling class, 1 ns of timer slack, an
-    /// interval of 1 ms, for 10 s.
+    /// Creates a probe for `cpu` with these defaults: clock_nanosleep, normal scheduling class, 1 ns of timer slack, 1
+    /// ms interval, 10 s duration.
     pub fn new(cpu: usize) -> Self {
         Self {
             cpus: vec![cpu],

@@ -215,8 +215,8 @@ impl Case {
         Some(self.ours.power(self.ours.runs.len()) / bound.as_microwatts() as f64)
     }
 
-    /// Apus's share of late packets in the first second, as a multiple of the allowed share. One value per seed that
-    /// had packets.
+    /// The share of packets that were late in the first second under Apus, as a multiple of the allowed share. One
+    /// value per seed that had packets.
     pub fn first_second_multiples(&self) -> Vec<f64> {
         let allowed = f64::from(self.goal.quantile.above_ppm()) / 1e6;
         let runs = self.first_second.iter().flat_map(|first| &first.runs).filter(|run| run.packets > 0);

@@ -30,7 +30,7 @@ impl Simulated {
         100.0 * (effect + drift + disturbed + 0.03 * self.normal()).exp()
     }
 
-    /// A random number of the standard normal distribution (Box-Muller method).
+    /// A random number from the standard normal distribution (Box-Muller method).
     fn normal(&mut self) -> f64 {
         (-2.0 * self.random.unit().ln()).sqrt() * (std::f64::consts::TAU * self.random.unit()).cos()
     }

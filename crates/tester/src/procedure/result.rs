@@ -265,7 +265,7 @@ pub struct TesterQuality {
 pub struct TrialRow {
     /// The test to which the trial belongs.
     pub test: Name<Test>,
-    /// Load in the first phase of the trial, in frames per second and direction.
+    /// Load in the first phase of the trial, in frames per second in each direction.
     pub load_pps: u64,
     /// Duration of the trial, over all its phases.
     pub duration_ns: u64,

@@ -153,7 +153,7 @@ pub(crate) fn sizes<G: Numbers>(text: &str) -> Option<G> {
     Some(all)
 }
 
-/// Parses the output of `ethtool -k`. Returns the features by the kernel's names.
+/// Parses the output of `ethtool -k`. Returns the features, keyed by the kernel's names for them.
 pub(crate) fn features(text: &str) -> Option<BTreeMap<String, Feature>> {
     let feature = |line: &str| {
         let (name, value) = line.trim().split_once(':')?;

@@ -90,7 +90,7 @@ impl MemoryDevice {
         Ok((port(names[0], &back, &forth), port(names[1], &forth, &back)))
     }
 
-    /// A port, and a handle for a test to the other end of its link.
+    /// Creates a port, and a handle with which a test drives the other end of its link.
     pub fn scripted(name: &str, config: LinkConfig) -> Result<(Self, MemoryHandle), Error> {
         let incoming = Direction::all(name, config)?;
         let outgoing = Direction::all(name, config)?;

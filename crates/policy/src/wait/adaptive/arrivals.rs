@@ -18,7 +18,8 @@ const MEMORY: u64 = 2048 * UNIT;
 const RENEW: u32 = 64;
 /// The mean is recomputed after this many gaps, or at once after a gap that is much longer than the mean.
 const MEAN_EACH: u32 = 8;
-/// The longest residual time, in nanoseconds. The loop polls its devices at least this often anyway.
+/// The maximum of the expected time until the next packet, in nanoseconds. The loop polls its devices at least this
+/// often anyway.
 const LONGEST: u64 = 100_000_000;
 
 /// The recent gaps between packets.

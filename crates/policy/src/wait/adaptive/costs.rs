@@ -46,7 +46,7 @@ impl Lateness {
 pub struct TimedCost {
     /// The requested length of the waits.
     pub length: Nanos,
-    /// How much later than requested such waits end.
+    /// How much later than requested the waits of this kind and length end.
     pub lateness: Lateness,
 }
 
