@@ -16,7 +16,7 @@ pub(crate) const ALONE: [Alone; 2] = [("modes::in_a_guest", in_a_guest), ("modes
 
 /// A packet each 350 us.
 const RATE: PacketRate = PacketRate::new(2_857);
-const MODES: [&str; 3] = ["poll", "interrupt", "adaptive --goal p99=1ms"];
+const MODES: [&str; 3] = ["poll", "interrupt", "adaptive --goal p99=200us"];
 /// The guest's own p99 is some milliseconds. The peak rate lets `adaptive` sleep for longer than a ring of the card takes
 /// to overflow at 14.88 Mpps.
 const GUEST_MODES: [&str; 3] = ["poll", "interrupt", "adaptive --goal p99=20ms --peak-rate 10kpps"];
