@@ -27,15 +27,16 @@ pub struct Audit {
     /// Write a report, one self-contained HTML file, to FILE.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Write to FILE a profile for `apus tune`, with the settings that fix warnings and failures; `-` prints it. The
-    /// host is not changed.
+    /// Write to FILE a profile, for `apus tune apply`, with the settings that fix warnings and failures; `-` prints it.
+    /// --fix itself changes nothing on the host.
     #[arg(long, value_name = "FILE", conflicts_with = "explain")]
     pub fix: Option<PathBuf>,
-    /// Explain the rule ID, and show its verdict on the host.
+    /// Explain the rule ID, and show its verdict for the host. `apus audit rules` lists the IDs.
     #[arg(long, value_name = "ID")]
     pub explain: Option<String>,
-    /// Show findings of this level and above. From low to high: all, unknown (could not be judged), choice (good
-    /// sources disagree; the choice is yours), warn, fail [default: warn; all with --json].
+    /// Show findings of this level and above. From low to high: all (also checks that passed), unknown (could not be
+    /// judged), choice (good sources disagree; the choice is yours), warn, fail [default: warn; all with --json or
+    /// --sarif].
     #[arg(long, value_name = "LEVEL")]
     pub min_level: Option<Level>,
     /// Check only these rules or groups (comma-separated; see `apus audit rules`).
@@ -44,10 +45,10 @@ pub struct Audit {
     /// Skip these rules or groups (comma-separated).
     #[arg(long, value_name = "ID|GROUP", value_delimiter = ',')]
     pub skip: Vec<Selector>,
-    /// Accept the findings listed in FILE: report only findings that it does not list.
+    /// Report only findings that FILE does not list. --write-baseline writes such a FILE.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
-    /// Write the findings of this audit to FILE, to be accepted later with --baseline.
+    /// Write the findings of this audit to FILE, for --baseline in later audits.
     #[arg(long, value_name = "FILE")]
     pub write_baseline: Option<PathBuf>,
 }
@@ -55,7 +56,8 @@ pub struct Audit {
 /// The host to audit, and its purpose.
 #[derive(Args, Debug)]
 pub struct Host {
-    /// Judge a recorded host: a folder or an archive (apus snapshot, sosreport, must-gather).
+    /// Judge a recorded host instead of this one: a folder or an archive made by apus snapshot, sosreport or
+    /// must-gather.
     #[arg(long, value_name = "FILE-OR-FOLDER", conflicts_with_all = ["msr", "interval"])]
     pub from: Option<PathBuf>,
     /// CPUs reserved for the application, such as 2-5 [default: inferred].
@@ -64,19 +66,21 @@ pub struct Host {
     /// Network interfaces that carry the application's packets (comma-separated) [default: inferred].
     #[arg(long, value_name = "INTERFACE", value_delimiter = ',')]
     pub nic: Vec<String>,
-    /// What the host is used for (comma-separated): poll (applications poll the interface), interrupt (the kernel's
-    /// network stack, or applications that sleep until an interrupt), rt (real-time kernel), kvm-host (runs KVM
-    /// guests), guest (is a virtual machine) [default: inferred].
+    /// What the host is used for (comma-separated): poll (applications poll the interface), interrupt (applications
+    /// sleep until an interrupt arrives, or use the kernel's network stack), rt (the host has a real-time kernel),
+    /// kvm-host (the host runs KVM guests), guest (the host is a virtual machine) [default: inferred].
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
-    /// How late a packet may be, such as p99.9=50us. With a goal, findings are sorted by the delay that each can add,
-    /// largest first. The report marks each finding whose delay alone exceeds the goal.
+    /// Latency goal: p99.9=50us means that 99.9 % of the packets must leave within 50 us of their arrival. The report
+    /// then sorts findings by the delay that each can add, largest first, and marks those whose delay alone exceeds the
+    /// goal [default: no goal].
     #[arg(long, value_name = "QUANTILE=DURATION")]
     pub goal: Option<Goal>,
-    /// Also read model-specific registers. Each read interrupts the CPU that it reads from, even an isolated one.
+    /// Also read model-specific registers of the CPUs. Reading a register interrupts its CPU, even an isolated one.
     #[arg(long)]
     pub msr: bool,
-    /// Read the counters twice, DURATION apart (10ms to 600s), and judge rates instead of totals since boot.
+    /// Read the counters twice, DURATION apart (10ms to 600s), and judge their rates [default: judge the totals since
+    /// boot].
     #[arg(long, value_name = "DURATION", value_parser = apart)]
     pub interval: Option<Nanos>,
 }
@@ -84,15 +88,15 @@ pub struct Host {
 /// What `apus audit` can do besides auditing one host.
 #[derive(Subcommand, Debug)]
 pub enum Special {
-    /// Compares two audits: of two recordings, or of one host before and after a change.
+    /// Audits two hosts, or one host before and after a change, and compares the findings.
     ///
-    /// Exit status 1 if the second audit has findings that the first does not have.
+    /// Exit status 1 if the second audit has a finding that the first does not have, or a more severe one.
     Diff(Diff),
-    /// Judges only a kernel command line, or suggests one.
+    /// Judges a kernel command line without auditing the rest of the host, or suggests one.
     Cmdline(Cmdline),
-    /// Lists the rules.
+    /// Lists the rules that `apus audit` checks.
     Rules {
-        /// Print the rules as Markdown: the text of docs/rules.md.
+        /// Print the rules as Markdown; docs/rules.md is this output.
         #[arg(long)]
         markdown: bool,
     },
@@ -101,9 +105,9 @@ pub enum Special {
 /// Arguments of `apus audit diff`.
 #[derive(Args, Debug)]
 pub struct Diff {
-    /// First host: a folder or an archive; `/` is this host.
+    /// Recording of the first host: a folder or an archive. `/` is this host as it is now.
     pub before: PathBuf,
-    /// Second host: a folder or an archive; `/` is this host.
+    /// Recording of the second host: a folder or an archive. `/` is this host as it is now.
     pub after: PathBuf,
     /// CPUs reserved for the application on both hosts [default: inferred separately for each host].
     #[arg(long, value_name = "CPUS")]
@@ -130,16 +134,16 @@ pub struct Cmdline {
     /// Suggest a command line that isolates the CPUs given by --isolated.
     #[arg(long, requires = "isolated")]
     pub suggest: bool,
-    /// CPUs reserved for the application [default: those that the command line isolates].
+    /// CPUs reserved for the application, such as 2-5 [default: those that the command line isolates].
     #[arg(long, value_name = "CPUS")]
     pub isolated: Option<CpuSet>,
     /// Number of CPUs of the host [default: the number on this host; unknown if COMMAND-LINE is given].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(host::facts::MAX_CPUS)))]
     pub cpus: Option<u32>,
-    /// What the host is used for (comma-separated): poll (applications poll the interface), interrupt (the kernel's
-    /// network stack, or applications that sleep until an interrupt), rt (real-time kernel), kvm-host (runs KVM
-    /// guests), guest (is a virtual machine). Parameters of the kernel command line are also judged by what these uses
-    /// need.
+    /// What the host is used for (comma-separated): poll (applications poll the interface), interrupt (applications
+    /// sleep until an interrupt arrives, or use the kernel's network stack), rt (the host has a real-time kernel),
+    /// kvm-host (the host runs KVM guests), guest (the host is a virtual machine). Apus then also judges or suggests
+    /// parameters that these uses need [default: no particular use].
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
     /// Print one JSON document (schema apus.cmdline/1).
@@ -156,7 +160,7 @@ pub struct Irqs {
     /// Read a recorded host instead of this one: a folder or an archive.
     #[arg(long, value_name = "FILE-OR-FOLDER", conflicts_with_all = ["watch", "interval"])]
     pub from: Option<PathBuf>,
-    /// Print a new table after each interval, until Ctrl-C.
+    /// Print a new table after each --interval, until Ctrl-C [default: print one table].
     #[arg(long)]
     pub watch: bool,
     /// Time between two readings of the counters, from 10ms to 600s.

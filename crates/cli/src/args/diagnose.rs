@@ -16,7 +16,7 @@ use super::values::span_with_hours;
     apus snapshot --watch -o a.tar          # on each host, while the load runs\n  \
     apus diagnose --from a.tar --peer b.tar --symptom drops")]
 pub struct Diagnose {
-    /// What you noticed: slow (low throughput), late, drops, or any.
+    /// What you noticed: slow (low throughput), late (high latency), drops (lost packets), or any.
     #[arg(long, value_name = "KIND", default_value = "any")]
     pub symptom: SymptomKind,
     /// Throughput that you measured, such as 3.4Gbps.
@@ -31,10 +31,12 @@ pub struct Diagnose {
     /// Round-trip time that you expected, such as 17us.
     #[arg(long, value_name = "DURATION")]
     pub expected_ping: Option<Nanos>,
-    /// Where the expected figures were measured: same-host (on this host, with another NIC or path) or elsewhere.
+    /// Where --expected and --expected-ping were measured: same-host (on this host, with another NIC or path) or
+    /// elsewhere.
     #[arg(long, value_name = "WHERE", default_value = "elsewhere")]
     pub reference: Reference,
-    /// Latency goal, such as p99=50us. Findings of `apus audit` that may explain the symptom are judged against it.
+    /// Latency goal, such as p99=50us. The diagnosis also audits each end, and judges it by this goal, as `apus audit
+    /// --goal` does [default: no goal].
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// How long to watch while the load runs, from 1s to 600s.
@@ -46,7 +48,7 @@ pub struct Diagnose {
     /// Interface to examine on the other end [default: the one with the most packets].
     #[arg(long, value_name = "INTERFACE")]
     pub peer_nic: Option<String>,
-    /// Watch the network namespace NAME instead of this one (`ip netns list`).
+    /// Watch the network namespace NAME instead of the current one; `ip netns list` shows the names.
     #[arg(long, value_name = "NAME", conflicts_with = "from")]
     pub netns: Option<String>,
     /// Also watch the network namespace NAME as the other end.
@@ -55,19 +57,20 @@ pub struct Diagnose {
     /// Diagnose a recording (made by `apus snapshot --watch`) instead of this host.
     #[arg(long, value_name = "FILE-OR-FOLDER")]
     pub from: Option<PathBuf>,
-    /// Recording of the other end, made at the same time.
+    /// Recording of the other end, made at the same time as the recording of this end.
     #[arg(long, value_name = "FILE-OR-FOLDER")]
     pub peer: Option<PathBuf>,
-    /// Save the recordings of both ends to PREFIX.here.tar and PREFIX.peer.tar.
+    /// Save the recording of this end to PREFIX.here.tar and, with --peer-netns, that of the other end to
+    /// PREFIX.peer.tar.
     #[arg(long, value_name = "PREFIX", conflicts_with = "from")]
     pub keep: Option<PathBuf>,
-    /// Prove a cause by experiment (see `apus experiment`): take the most likely cause that a setting can remove,
-    /// measure with and without that setting in alternating runs, and roll the setting back. COMMAND is the
-    /// measurement: all words after --try. Its last line of output must be a number. COMMAND always runs on this host
-    /// (in the namespace of --netns if given), even if the setting is at the other end.
+    /// Test the most likely cause that Apus can remove by changing a setting. Apus runs COMMAND several times,
+    /// alternately with and without the change, compares the results, and rolls the change back (see `apus
+    /// experiment`). All words after --try belong to COMMAND, which must print a number on its last line. COMMAND runs
+    /// at this end (in the namespace of --netns, if given), even if the setting is at the other end.
     #[arg(long = "try", value_name = "COMMAND", conflicts_with = "from", num_args = 1.., allow_hyphen_values = true)]
     pub attempt: Option<Vec<String>>,
-    /// With --try: a larger number is better [default: a smaller one is].
+    /// With --try: a larger number is better [default: a smaller number is better].
     #[arg(long, requires = "attempt")]
     pub more_is_better: bool,
     /// With --try: maximum time for the experiment.

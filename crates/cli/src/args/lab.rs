@@ -12,11 +12,12 @@ use tester::lab::Preset;
 pub enum Lab {
     /// Creates a lab; an existing lab of the same name is removed first.
     ///
-    /// Preset pair, for measurements: interface tx0 in namespace tx, joined to dut0 in namespace dut. Preset wire, for
-    /// l2fwd: namespace dut has the interfaces dutl and dutr; dutl is joined to left0 in namespace left, dutr to right0
-    /// in namespace right. Preset routed, for l3fwd: the same interfaces, in two subnets.
+    /// The preset `pair`, for most measurements, has two namespaces, tx and dut: interface tx0 in tx is joined to dut0
+    /// in dut. The preset `wire`, for `apus run l2fwd`, has three namespaces, left, dut and right: left0 in left is
+    /// joined to dutl in dut, and dutr in dut to right0 in right. The preset `routed`, for `apus run l3fwd`, is like
+    /// `wire`, but left and right are in different subnets.
     Up(Up),
-    /// Removes a lab; succeeds even if there is none.
+    /// Removes a lab; succeeds even if there is no such lab.
     Down {
         /// Name of the lab.
         #[arg(default_value = "demo")]
@@ -32,7 +33,7 @@ pub enum Lab {
     Exec {
         /// Name of the lab.
         name: String,
-        /// Role of the namespace: tx, dut, left or right.
+        /// Namespace of the lab: tx, dut, left or right.
         role: String,
         /// Command to run, with its arguments.
         #[arg(required = true, last = true, value_name = "COMMAND")]
@@ -46,7 +47,7 @@ pub struct Up {
     /// Layout of the lab: pair, wire or routed.
     #[arg(default_value = "pair", value_name = "PRESET")]
     pub preset: Preset,
-    /// Name of the lab; its namespaces are called apus-NAME-ROLE.
+    /// Name of the lab. Its namespaces are called apus-NAME-tx, apus-NAME-dut and so on.
     #[arg(long, default_value = "demo")]
     pub name: String,
     /// Number of queues of each interface [default: 1].

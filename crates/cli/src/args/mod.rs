@@ -66,20 +66,20 @@ pub enum Command {
     /// Feeds recorded samples to an exact copy of Linux's dynamic interrupt moderation (DIM).
     #[command(subcommand)]
     Dim(dim::Dim),
-    /// Shows the packet rates, lateness and CPU time of running instances of Apus, and how they wait.
+    /// Shows the packet rates, lateness and CPU time of running instances of Apus, and how they wait for packets.
     Top(Top),
     /// Exports the counters of running instances of Apus to Prometheus.
     ///
-    /// Each counter has the label `instance`, the name of the Apus instance. Prometheus renames this label to
-    /// `exported_instance` unless the scrape configuration sets `honor_labels: true`.
+    /// Each counter has the label `instance`, which holds the name of the Apus instance. Prometheus renames this label
+    /// to `exported_instance` unless the scrape configuration sets `honor_labels: true`.
     Metrics(Metrics),
-    /// Records this host's state in one archive, to audit it on another machine.
+    /// Records this host's state in an archive, so that `apus audit` can judge the host on another machine.
     ///
     /// The archive holds what `apus audit` reads, with two readings of every counter. Kernel command lines, environment
-    /// files and service settings may hold secrets: everything in them that is not known to be harmless is replaced
-    /// with MASKED. The only log lines in the archive are the kernel messages that the audit uses. MAC addresses, UUIDs
-    /// and serial numbers are masked. Only the user who runs the command can read the archive. Taking a snapshot
-    /// interrupts isolated CPUs only if --msrs is given.
+    /// files and service settings may hold secrets, so Apus replaces everything in them that is not known to be
+    /// harmless with MASKED. It also masks MAC addresses, UUIDs and serial numbers. The only log lines in the archive
+    /// are the kernel messages that the audit uses. Only the user who runs the command can read the archive. Taking a
+    /// snapshot interrupts isolated CPUs only if --msrs is given.
     ///
     /// On a host without Apus, the script tools/apus-snapshot.sh does the same; it needs only a shell and tar.
     Snapshot(snapshot::Snapshot),
@@ -91,15 +91,17 @@ pub enum Command {
     /// Simulates packet processing on modelled hosts; measures nothing on this host.
     #[command(subcommand)]
     Sim(sim::Sim),
-    /// Applies profiles of settings to the host, and rolls the changes back, even after a crash or a reboot.
+    /// Applies profiles of settings to the host, and can roll the changes back, even after a crash or a reboot.
     #[command(subcommand)]
     Tune(tune::Tune),
-    /// Adapts the interrupt moderation of NICs that the kernel drives: as few interrupts as the latency goal allows.
+    /// Adapts the interrupt moderation of network interfaces to their traffic: as few interrupts as the latency goal
+    /// allows.
     ///
-    /// For applications that use the kernel's network stack; the applications need no changes. Adjusts the timer of
-    /// each receive queue separately, as its traffic changes. Restores the original settings at the end, even after a
-    /// crash. Runs until Ctrl-C, or until --duration has passed. Exit status 1 if a queue missed its goal, or if Apus
-    /// had to stop adjusting it.
+    /// For applications that use the kernel's network stack; they need no changes. For each receive queue, adjusts the
+    /// timer: how long an interrupt is delayed after a packet arrives. Runs until Ctrl-C, or until --duration has
+    /// passed, and then restores the original settings. If the command is killed, `apus tune rollback --abandoned` or
+    /// the next `apus moderate` restores them. Exit status 1 if a queue missed its goal (with the policy `goal`), if
+    /// Apus had to stop adjusting a queue, or if a setting could not be restored.
     Moderate(moderate::Moderate),
     /// Finds out which settings help: tries them in alternating runs, and separates their effects from noise.
     ///
@@ -109,20 +111,22 @@ pub enum Command {
     /// Shows power and frequencies, sets frequencies, and adapts them to the load or to requests from virtual machines.
     #[command(subcommand)]
     Power(power::Power),
-    /// Finds what makes packets late on this host (or on another one, from a snapshot), why, and how to fix it.
+    /// Finds what makes packets late on a host, explains why, and shows how to fix it.
     ///
-    /// Reads and judges the host's state; changes nothing. Apus infers what the host is used for, unless you state it
-    /// with --isolated, --nic, --workload and --goal. Exit status 1 if there are findings at --min-level or above.
+    /// Reads the state of this host, or with --from that of a recorded host, and checks it against a list of rules.
+    /// Changes nothing. Apus infers what the host is used for, unless you state it with --isolated, --nic and
+    /// --workload. Exit status 1 if a finding has the level --min-level or above; without --min-level, warn or above.
+    /// Findings that could not be judged never count.
     Audit(Box<audit::Audit>),
-    /// Ranks the likely causes of low throughput, high latency or drops, each with evidence and an experiment that
-    /// confirms it.
+    /// Ranks the likely causes of low throughput, high latency or drops, each with its evidence and an experiment that
+    /// can confirm it.
     ///
     /// Watches one or both ends of a connection while your load runs: sockets, queues, rings, interrupt moderation, CPU
     /// time of threads. Changes nothing, except with --try, which rolls back its changes. If the ends are two hosts,
-    /// record both at the same time with `apus snapshot --watch`, and pass the recordings with --from and --peer. Exit
-    /// status 0 if no cause was found; 1 if one was found; 3 if there was no traffic to observe.
+    /// record both at the same time with `apus snapshot --watch`, and name the two recordings with --from and --peer.
+    /// Exit status 0 if no cause was found; 1 if one was found; 3 if there was no traffic to observe.
     Diagnose(Box<diagnose::Diagnose>),
-    /// Shows how many interrupts and softirqs hit a CPU per second, by source.
+    /// Shows how many interrupts and softirqs per second each CPU handles, by source.
     Irqs(audit::Irqs),
     /// Writes shell completions and manual pages, for packages; `make install` runs it.
     #[command(subcommand, hide = true)]
@@ -140,8 +144,8 @@ pub struct Run {
 /// Which running instances to read.
 #[derive(Arguments, Clone, Debug)]
 pub struct Telemetry {
-    /// Read the telemetry of running instances from DIR. With the default, Apus also reads the folders of other users
-    /// (/dev/shm/apus-UID); with any other DIR, only that folder.
+    /// Folder in which running instances of Apus publish their telemetry. With the default folder, Apus also reads
+    /// those of other users (/dev/shm/apus-UID); with any other DIR, only DIR.
     #[arg(long = "telemetry", value_name = "DIR", default_value = live::telemetry::ROOT)]
     pub root: PathBuf,
 }
@@ -165,7 +169,7 @@ pub struct Steering {
 /// Arguments of `apus top`.
 #[derive(Arguments, Debug)]
 pub struct Top {
-    /// Show only the instance of this name.
+    /// Show only the instance with this name [default: all instances].
     pub instance: Option<String>,
     /// Take two samples, print one table, and exit.
     #[arg(long)]
@@ -190,7 +194,8 @@ pub struct Top {
 /// Arguments of `apus metrics`.
 #[derive(Arguments, Debug)]
 pub struct Metrics {
-    /// Serve on this address. Anyone who can connect can read the counters. Port 0 picks a free port.
+    /// Serve the counters over HTTP at this address, under the path /metrics. Anyone who can connect can read them.
+    /// Port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9469")]
     pub listen: SocketAddr,
     /// Which running instances to read.

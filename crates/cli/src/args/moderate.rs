@@ -25,12 +25,12 @@ pub struct Moderate {
     /// A subcommand that does something other than adjust queues.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Network interfaces whose receive queues to adjust. If an interface has the name of a subcommand, put `--` before
-    /// it.
+    /// Network interfaces whose receive queues Apus adjusts. If an interface has the name of a subcommand, put `--`
+    /// before it.
     #[arg(required_unless_present = "config", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
-    /// Adjust the interfaces that a configuration file lists, each with its own goals. Without FILE, the file is
-    /// /etc/apus/moderate.toml.
+    /// Adjust the interfaces that FILE, a configuration file, lists, each with its own goals [default FILE:
+    /// /etc/apus/moderate.toml].
     #[arg(
         long,
         value_name = "FILE",
@@ -39,32 +39,31 @@ pub struct Moderate {
         conflicts_with_all = ["interfaces", "goal", "queue_goals", "policy", "place", "peak_rate"]
     )]
     pub config: Option<PathBuf>,
-    /// Latency goal from a packet's arrival to the application's read, such as p99=100us or p99.9=1ms.
+    /// Latency goal: p99=100us means that the application reads 99 % of the packets within 100 us of their arrival.
     #[arg(long, default_value = GOAL)]
     pub goal: Goal,
-    /// Latency goal of one queue of each INTERFACE, such as 3:p99=50us; may be given several times.
+    /// Latency goal of the queue with the number QUEUE of each INTERFACE, instead of --goal, such as 3:p99=50us; may be
+    /// given several times. Needs --policy goal.
     #[arg(long = "queue-goal", value_name = "QUEUE:GOAL", value_parser = queue_goal)]
     pub queue_goals: Vec<(u32, Goal)>,
-    /// How to choose the timer, which is the time for which the interrupt is delayed after a packet: goal (the longest
+    /// How to choose the timer, the time by which an interrupt is delayed after a packet arrives: goal (the longest
     /// time that meets --goal), net-dim (the time that Linux's dynamic interrupt moderation would choose), or
-    /// static:TIME (always the same), such as static:50us.
+    /// static:TIME (always the same, such as static:50us).
     #[arg(long, default_value = "goal", value_parser = policy)]
     pub policy: Policy,
-    /// Where to set the timer: napi (NAPI deferral; each queue separately, with every driver), epoll (as napi; in
-    /// addition, an application that busy-polls with epoll can keep interrupts suspended for this time), or nic (the
-    /// NIC's coalescing, rx-usecs: each queue separately if the driver supports it; otherwise all queues get the
-    /// shortest time that one of them needs).
+    /// Which setting to use as the timer. If queues share one timer, it is the shortest that one of them needs.
     #[arg(long, value_enum, default_value = "napi")]
     pub place: Place,
-    /// Highest packet rate to expect on one queue. The timer is at most half of the time that the receive ring takes to
-    /// fill at this rate [default: the rate of 64-byte frames at the line rate; no limit if the driver does not report
-    /// its ring size or its line rate].
+    /// With --policy goal: highest packet rate to expect on one queue. The timer is at most half of the time in which
+    /// the receive ring fills at this rate [default: the rate of 64-byte frames at the line rate; no limit if the
+    /// driver does not report its ring size or its line rate].
     #[arg(long, value_name = "RATE")]
     pub peak_rate: Option<PacketRate>,
-    /// End after this time, from 1s to 24h.
+    /// End after DURATION, such as 90s, 10m or 2h [default: run until Ctrl-C].
     #[arg(long, value_name = "DURATION", value_parser = span_with_hours)]
     pub duration: Option<Nanos>,
-    /// With --policy net-dim: write each call of DIM to DIR/INTERFACE-QUEUE.csv, a file that apus dim replay reads.
+    /// With --policy net-dim: record the input and the result of each call of DIM (Linux's dynamic interrupt
+    /// moderation) in DIR/INTERFACE-QUEUE.csv, for `apus dim replay`.
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
     /// Change nothing: only watch the queues, and print the settings that the policy would choose.
@@ -78,21 +77,21 @@ pub struct Moderate {
 /// What `apus moderate` does instead of adjusting queues.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Checks a configuration file, and prints the queues and goals that it configures. Exit status 2 if the file is
-    /// invalid.
+    /// Checks a configuration file, and prints its interfaces, queues and goals. Exit status 2 if the file is invalid.
     ///
-    /// Changes nothing and needs no privilege. Also reports interfaces in the file that do not exist at present.
+    /// Changes nothing and needs no privilege. Also reports interfaces in the file that this host does not have at
+    /// present.
     Check(Check),
-    /// Shows the queues that running instances of `apus moderate` adjust.
+    /// Shows the queues that running `apus moderate` commands adjust.
     ///
-    /// Exit status 1 if a queue has missed its goal, or if Apus had to stop adjusting it.
+    /// Exit status 1 if a queue has missed its goal (with the policy `goal`), or if Apus had to stop adjusting a queue.
     Status(Show),
 }
 
 /// Arguments of `apus moderate check`.
 #[derive(Args, Debug)]
 pub struct Check {
-    /// Configuration file.
+    /// Configuration file to check.
     #[arg(default_value = CONFIG)]
     pub file: PathBuf,
 }
@@ -108,7 +107,7 @@ pub struct Show {
     pub moderation: Moderation,
 }
 
-/// How to choose the timer, which is the time for which an interrupt is delayed after a packet.
+/// How to choose the timer, the time by which an interrupt is delayed after a packet arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// The longest time that meets the goal.
@@ -132,12 +131,14 @@ impl fmt::Display for Policy {
 /// Where to set the timer.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum, Debug)]
 pub enum Place {
-    /// NAPI deferral: gro-flush-timeout and defer-hard-irqs.
+    /// NAPI deferral (gro-flush-timeout and defer-hard-irqs). Works with every driver. Before Linux 6.13, all queues of
+    /// an interface share one timer.
     Napi,
-    /// NAPI deferral, as with napi. Also sets irq-suspend-timeout to the same time, for applications that busy-poll
-    /// with epoll.
+    /// As napi, and also sets irq-suspend-timeout to the same time. An application that busy-polls with epoll then gets
+    /// no interrupts while it is busy, and no packet waits longer than this time. Needs Linux 6.13.
     Epoll,
-    /// The NIC's coalescing: rx-usecs.
+    /// The NIC's interrupt coalescing (rx-usecs). Needs a driver that offers rx-usecs. If the driver cannot set it for
+    /// each queue, all queues share one timer.
     Nic,
 }
 

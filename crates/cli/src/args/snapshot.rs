@@ -17,13 +17,14 @@ pub struct Snapshot {
     /// Keep MAC addresses, UUIDs and serial numbers. Secrets are still masked.
     #[arg(long)]
     pub unmask: bool,
-    /// Also record model-specific registers. Reading them interrupts every CPU, even isolated ones. Needs root and
-    /// the kernel module msr.
+    /// Also record model-specific registers. Reading them interrupts all CPUs, even isolated ones. Needs root and the
+    /// kernel module msr.
     #[arg(long)]
     pub msrs: bool,
-    /// Between the two readings, also sample sockets, queueing disciplines and NAPI instances every 10 ms, for `apus
-    /// diagnose --from FILE`. Records TCP and UDP ports and process IDs, but no IP addresses. NAPI polls are counted
-    /// only if the command runs as root, or with CAP_BPF and CAP_PERFMON.
+    /// Also record what `apus diagnose --from FILE` needs: between the two readings, sample sockets, queueing
+    /// disciplines and NAPI instances every 10 ms. The archive then holds TCP and UDP ports and process IDs, but no IP
+    /// addresses. Counting NAPI polls needs root, or CAP_BPF and CAP_PERFMON; without them, the archive has no such
+    /// counts.
     #[arg(long)]
     pub watch: bool,
     /// Make a masked snapshot of a recorded host (a folder or an archive) instead of this host.

@@ -14,10 +14,10 @@ use super::values::span_with_hours;
 pub enum Tune {
     /// Lists the profiles, or shows what a profile would change on this host; changes nothing.
     Plan(PlanArgs),
-    /// Applies a profile to the host, so that it can be rolled back later.
+    /// Applies a profile to the host; `apus tune rollback` undoes the changes.
     ///
-    /// Writes each change to a journal (/var/lib/apus/tune) before making it, and reads the setting back afterwards.
-    /// If the kernel refuses one change, all changes are rolled back, unless --keep-going is given.
+    /// Writes each change to a journal (/var/lib/apus/tune) before making it, and reads the setting afterwards to check
+    /// it. If the kernel refuses one change, all changes are rolled back, unless --keep-going is given.
     Apply(Apply),
     /// Rolls back all applied changes, or those of one transaction.
     ///
@@ -26,16 +26,16 @@ pub enum Tune {
     Rollback(Rollback),
     /// Shows the applied profiles, and the current value of each setting that they changed.
     Status(Show),
-    /// Compares the host's present settings with those that were applied, or with a profile. Exit status 1 if a setting
-    /// differs.
+    /// Checks whether the host still has the settings that were applied, or those of a profile. Exit status 1 if a
+    /// setting differs.
     ///
-    /// The comparison with a profile needs no root privilege, and works whether or not the profile is applied.
+    /// Comparing with a profile needs no root privilege, and the profile need not be applied.
     Verify(Verify),
-    /// Recommends the profile that suits this host, with the reasons.
+    /// Recommends the profile that suits this host, and gives the reasons.
     Recommend(RecommendArgs),
-    /// Applies a profile and keeps running, so that devices and threads that appear later get its settings too.
+    /// Applies a profile, and keeps running to apply it to devices and threads that appear later.
     ///
-    /// Ctrl-C or SIGTERM rolls everything back.
+    /// Ctrl-C or SIGTERM ends the command, and rolls back everything that it applied.
     Follow(Follow),
     /// Shows each changed setting with its value before the change and its value now.
     Diff(Show),
@@ -44,25 +44,23 @@ pub enum Tune {
     /// Installs a systemd unit that applies a profile at each boot, and prints the unit. Does not apply the profile
     /// now.
     ///
-    /// Most settings are lost at a reboot, and the unit applies them again. Kernel arguments and irqbalance's
-    /// configuration survive a reboot.
+    /// Most settings are lost at a reboot; the unit applies them again. Kernel arguments and irqbalance's configuration
+    /// survive a reboot anyway.
     Enable(Enable),
     /// Removes what `apus tune enable` installed. Applied settings stay applied until `apus tune rollback`.
     Disable {
-        /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of
-        /// another file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then
-        /// uses only the files below this folder, and leaves out settings that have no file (ethtool, netlink,
-        /// threads).
+        /// Folder that holds the host's root file system. `/` is the running host. With any other folder, such as an
+        /// unpacked snapshot or a host's file system mounted in a container, Apus uses only files below that folder,
+        /// and skips settings that are not files (ethtool, netlink, threads).
         #[arg(long, value_name = "DIR", default_value = "/")]
         root: PathBuf,
     },
     /// Keeps a request for an exit latency open until it is killed; `apus tune apply` starts this command.
     #[command(hide = true)]
     Hold {
-        /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of
-        /// another file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then
-        /// uses only the files below this folder, and leaves out settings that have no file (ethtool, netlink,
-        /// threads).
+        /// Folder that holds the host's root file system. `/` is the running host. With any other folder, such as an
+        /// unpacked snapshot or a host's file system mounted in a container, Apus uses only files below that folder,
+        /// and skips settings that are not files (ethtool, netlink, threads).
         #[arg(long, value_name = "DIR", default_value = "/")]
         root: PathBuf,
         /// Exit latency to request, in us.
@@ -76,19 +74,19 @@ pub enum Tune {
 /// The host to change, and its CPUs and interfaces.
 #[derive(Args, Clone, Debug)]
 pub struct Target {
-    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of another
-    /// file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then uses only
-    /// the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
+    /// Folder that holds the host's root file system. `/` is the running host. With any other folder, such as an
+    /// unpacked snapshot or a host's file system mounted in a container, Apus uses only files below that folder, and
+    /// skips settings that are not files (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// CPUs for the application, such as 2-5 [default: the CPUs that the kernel has isolated].
     #[arg(long, value_name = "CPUS")]
     pub isolated: Option<CpuSet>,
-    /// Interface to which the settings under `[network."*"]` in the profile apply; may be given several times [default:
-    /// all interfaces backed by a hardware device].
+    /// Interface to which the section `[network."*"]` of the profile applies; may be given several times [default: all
+    /// interfaces backed by a hardware device].
     #[arg(long = "interface", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
-    /// Set a variable of the profile; may be given several times.
+    /// Set the profile's variable NAME to VALUE; may be given several times.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub variables: Vec<String>,
 }
@@ -96,7 +94,7 @@ pub struct Target {
 /// Arguments of `apus tune plan`.
 #[derive(Args, Debug)]
 pub struct PlanArgs {
-    /// Profile: a name or a file, such as poll or ./mine.toml [default: list the profiles].
+    /// Name or file of the profile, such as poll or ./mine.toml [default: list the profiles].
     pub profile: Option<String>,
     /// The host, and its CPUs and interfaces.
     #[command(flatten)]
@@ -109,15 +107,15 @@ pub struct PlanArgs {
 /// Arguments of `apus tune apply`.
 #[derive(Args, Debug)]
 pub struct Apply {
-    /// Profile: a name or a file, such as poll or ./mine.toml.
+    /// Name or file of the profile, such as poll or ./mine.toml.
     pub profile: String,
     /// The host, and its CPUs and interfaces.
     #[command(flatten)]
     pub target: Target,
-    /// Apply without asking.
+    /// Apply without asking for confirmation.
     #[arg(short, long)]
     pub yes: bool,
-    /// Roll back automatically after DURATION, such as 90s, 10m or 2h.
+    /// Roll back automatically after DURATION, such as 90s, 10m or 2h [default: stay applied].
     #[arg(long = "for", value_name = "DURATION", value_parser = span_with_hours, conflicts_with = "while_pid")]
     pub duration: Option<Nanos>,
     /// Roll back automatically when the process PID ends.
@@ -137,7 +135,7 @@ pub struct Apply {
 /// Arguments of `apus tune enable`.
 #[derive(Args, Debug)]
 pub struct Enable {
-    /// Profile: a name or a file, such as poll or ./mine.toml.
+    /// Name or file of the profile, such as poll or ./mine.toml.
     pub profile: String,
     /// The host, and its CPUs and interfaces.
     #[command(flatten)]
@@ -155,7 +153,8 @@ pub struct Manner {
     /// up.
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     pub wait: Nanos,
-    /// Print each operation that changes something before it is carried out.
+    /// Print each operation that changes a setting or the journal, such as a write to a file, on standard error just
+    /// before Apus carries it out.
     #[arg(long)]
     pub trace: bool,
 }
@@ -165,26 +164,26 @@ pub struct Manner {
 pub struct Rollback {
     /// Number of the transaction, as `apus tune status` shows it [default: all, the newest first].
     pub transaction: Option<u32>,
-    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of another
-    /// file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then uses only
-    /// the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
+    /// Folder that holds the host's root file system. `/` is the running host. With any other folder, such as an
+    /// unpacked snapshot or a host's file system mounted in a container, Apus uses only files below that folder, and
+    /// skips settings that are not files (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Roll back only abandoned transactions: those whose `apply` was interrupted, and those whose owner ended without
-    /// rolling them back. The owner is `apus tune follow`, or the background process of `apus tune apply --for` or
-    /// `--while-pid`.
+    /// Roll back only abandoned transactions. A transaction is abandoned if applying it was interrupted, or if the
+    /// process that would have rolled it back died: for example, `apus tune follow`, `apus moderate`, or the background
+    /// process of `apus tune apply --for`.
     #[arg(long, conflicts_with = "transaction")]
     pub abandoned: bool,
     /// Also roll back settings that someone else has changed since Apus set them.
     #[arg(long, conflicts_with = "keep")]
     pub overwrite: bool,
-    /// Without asking, keep the values of settings that someone else has changed since Apus set them.
+    /// Keep, without asking, the values of settings that someone else has changed since Apus set them.
     #[arg(long)]
     pub keep: bool,
-    /// If the journal is damaged, roll back what its intact lines record.
+    /// Roll back even transactions whose journal is damaged, as far as the intact lines of the journal allow.
     #[arg(long)]
     pub damaged: bool,
-    /// Remove from the journal the changes that cannot be rolled back.
+    /// Give up on changes that cannot be rolled back: remove them from the journal.
     #[arg(long)]
     pub forget: bool,
     /// How to make the changes.
@@ -198,7 +197,7 @@ pub struct Rollback {
 /// Arguments of `apus tune verify`.
 #[derive(Args, Debug)]
 pub struct Verify {
-    /// Profile: a name or a file, such as poll or ./mine.toml [default: compare with what is applied].
+    /// Name or file of the profile, such as poll or ./mine.toml [default: compare with the applied settings].
     pub profile: Option<String>,
     /// The host, and its CPUs and interfaces.
     #[command(flatten)]
@@ -206,7 +205,8 @@ pub struct Verify {
     /// Print one JSON document (schema apus.tune-status/1, or apus.tune-plan/1 if a profile is given).
     #[arg(long)]
     pub json: bool,
-    /// Also watch the effects for DURATION: idle states entered, frequencies, interrupts.
+    /// Also observe for DURATION whether the settings take effect: which idle states the CPUs enter, their frequencies
+    /// and their interrupts.
     #[arg(long, value_name = "DURATION", value_parser = span_with_hours, conflicts_with = "profile")]
     pub watch: Option<Nanos>,
 }
@@ -214,7 +214,7 @@ pub struct Verify {
 /// Arguments of `apus tune follow`.
 #[derive(Args, Debug)]
 pub struct Follow {
-    /// Profile: a name or a file, such as poll or ./mine.toml.
+    /// Name or file of the profile, such as poll or ./mine.toml.
     pub profile: String,
     /// The host, and its CPUs and interfaces.
     #[command(flatten)]
@@ -234,9 +234,9 @@ pub struct Follow {
 /// Arguments of `apus tune status` and `diff`.
 #[derive(Args, Debug)]
 pub struct Show {
-    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of another
-    /// file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then uses only
-    /// the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
+    /// Folder that holds the host's root file system. `/` is the running host. With any other folder, such as an
+    /// unpacked snapshot or a host's file system mounted in a container, Apus uses only files below that folder, and
+    /// skips settings that are not files (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print one JSON document (schema apus.tune-status/1).
@@ -247,9 +247,9 @@ pub struct Show {
 /// Arguments of `apus tune recommend`.
 #[derive(Args, Debug)]
 pub struct RecommendArgs {
-    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of another
-    /// file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then uses only
-    /// the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
+    /// Folder that holds the host's root file system. `/` is the running host. With any other folder, such as an
+    /// unpacked snapshot or a host's file system mounted in a container, Apus uses only files below that folder, and
+    /// skips settings that are not files (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print one JSON document (schema apus.tune-recommend/1).
@@ -260,7 +260,7 @@ pub struct RecommendArgs {
 /// Arguments of `apus tune export`.
 #[derive(Args, Debug)]
 pub struct Export {
-    /// Profile: a name or a file, such as poll or ./mine.toml.
+    /// Name or file of the profile, such as poll or ./mine.toml.
     pub profile: String,
     /// The host, and its CPUs and interfaces.
     #[command(flatten)]
@@ -269,7 +269,7 @@ pub struct Export {
     /// PerformanceProfile), openshift-tuned (a Tuned object) or ansible (a playbook).
     #[arg(long, value_name = "ENGINE")]
     pub format: Format,
-    /// Write the files to the folder DIR [default: print them].
+    /// Write the converted files to the folder DIR [default: print them].
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 }
@@ -277,9 +277,9 @@ pub struct Export {
 /// Arguments of `apus tune guard`, a hidden command.
 #[derive(Args, Debug)]
 pub struct Guard {
-    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of another
-    /// file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then uses only
-    /// the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
+    /// Folder that holds the host's root file system. `/` is the running host. With any other folder, such as an
+    /// unpacked snapshot or a host's file system mounted in a container, Apus uses only files below that folder, and
+    /// skips settings that are not files (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Roll back after DURATION.

@@ -26,10 +26,10 @@ units::named! {
     /// The interface through which a frequency is fixed.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Via {
-        /// Model-specific registers: the HWP request (0x774) of each core, and the uncore ratio limit (0x620) of each
+        /// Model-specific registers: the HWP request (0x774) of each CPU, and the uncore ratio limit (0x620) of each
         /// die.
         Hwp = "hwp",
-        /// The kernel's files: the limits of the frequency policies and of the uncore domains.
+        /// The kernel's files in /sys: the limits of the cpufreq policies and of the uncore domains.
         Cpufreq = "cpufreq",
     }
 }

@@ -21,13 +21,14 @@ units::named! {
     /// Which kernel setting controls the frequency of a domain.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Way {
-        /// `scaling_setspeed`: the target frequency of the governor `userspace`.
+        /// `scaling_setspeed`: the frequency that the governor `userspace` requests.
         Setspeed = "setspeed",
         /// `scaling_min_freq` and `scaling_max_freq` of the cpufreq policy, both set to the requested frequency.
         Limits = "limits",
         /// The HWP request of each CPU (MSR 0x774).
         Hwp = "hwp",
-        /// The energy-performance preference of the cpufreq policy, 0 (performance) to 255 (power saving).
+        /// The energy-performance preference of the cpufreq policy, from 0 (performance) to 255 (power saving): the
+        /// processor then chooses the frequency.
         Epp = "epp",
     }
 }

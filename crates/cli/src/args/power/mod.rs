@@ -13,42 +13,46 @@ use clap::Subcommand;
 /// What to do with frequencies and power.
 #[derive(Subcommand, Debug)]
 pub enum Power {
-    /// Fixes the frequency of cores and of the uncore; `apus tune rollback` undoes the change.
+    /// Sets cores, the uncore or both to a fixed frequency; `apus tune rollback` undoes the change.
     Set(set::PowerSet),
     /// Runs each core at the lowest frequency that meets a goal, and adapts it as the load changes.
     ///
-    /// For polling processes, whose CPU time does not show their load: instances of Apus, and others. If Apus cannot
-    /// tell how busy a core is, it requests the highest frequency and reports why. Restores the original settings at
-    /// the end, even after a crash. Runs until Ctrl-C, or until --duration has passed. Exit status 1 if a goal was
-    /// missed, or if Apus had to stop controlling the frequency or idle states of a CPU; 3 if the host offers no
-    /// control of frequencies.
+    /// For processes that poll (instances of Apus, and others): their CPU time does not show how busy they are. If Apus
+    /// cannot tell how busy a core is, it requests the highest frequency and reports why. Runs until Ctrl-C, or until
+    /// --duration has passed, and then restores the original settings. If the command is killed, `apus tune rollback
+    /// --abandoned` or the next `apus power steer` restores them. Exit status 1 if a goal was missed, or if Apus had to
+    /// stop controlling a frequency or the idle states of a CPU; 3 if frequencies cannot be controlled on this host.
     Steer(Box<steer::PowerSteer>),
     /// Records the branch counts of a CPU on which a program polls. Run it twice: without traffic, and under load.
     ///
-    /// With this record, `apus power steer --branches FILE` tells from the counters alone whether the program has work.
-    /// Needs a processor with branch counters, and root or CAP_PERFMON. Exit status 1 if the two phases look alike.
+    /// With both records in FILE, `apus power steer --branches FILE` can tell from the branch counters alone whether
+    /// the program has work. Needs a processor with branch counters, and root or CAP_PERFMON. Exit status 1 if the
+    /// counts with and without traffic are too similar to tell apart.
     Learn(learn::Learn),
     /// Shows power, frequencies and idle states, and what limits them.
     ///
-    /// Reads the power meters of this machine (RAPL, ACPI, hwmon), and states which components each meter covers. If it
-    /// finds no meter, it lists where it looked, and why each meter is missing. Changes nothing. Needs root only for
-    /// meters that only root may read.
+    /// Reads the power meters of this machine (RAPL, ACPI, hwmon), and states which components each meter covers. If
+    /// Apus finds no meter, it lists where it looked and why each meter is missing. Changes nothing. Works without
+    /// root, but some meters can be read only by root.
     Watch(watch::Watch),
     /// Lets virtual machines request frequencies, latency goals and idle-state limits for the cores of their vCPUs.
     ///
-    /// Runs on the host. Each guest has a manifest, which states what it may request; docs/guests.md has examples.
-    /// Guests send requests with DPDK's librte_power or with `apus power request`. Restores the original settings at
-    /// the end, even after a crash. Runs until Ctrl-C, or until --duration has passed.
+    /// Runs on the host. Each guest has a manifest, a file that states what the guest may request; docs/guests.md has
+    /// examples. Guests send requests with DPDK's librte_power or with `apus power request`. Runs until Ctrl-C, or
+    /// until --duration has passed, and then restores the original settings. If the command is killed, `apus tune
+    /// rollback --abandoned` or the next `apus power serve` restores them.
     Serve(serve::Serve),
     /// In a virtual machine: asks the host for a frequency, a latency goal or an idle-state limit for one vCPU.
     ///
     /// The host must run `apus power serve`. Exit status 1 if the host does not grant the request.
     Request(request::Request),
-    /// Measures what a frequency change costs a forwarding core, and the CPU time and power at each frequency.
+    /// Measures how much frequency changes delay the frames that a core forwards, and the CPU time and power at each
+    /// frequency.
     ///
-    /// First forwards frames with and then without frequency changes, and compares the two by the longest latency in
-    /// each second. Then forwards frames at each fixed frequency, and measures CPU time and, with an energy meter,
-    /// power. Creates a lab of two network namespaces for this. Restores the frequency limits at the end, even after
-    /// Ctrl-C or a kill. Needs root, two CPUs and a cpufreq driver.
+    /// First forwards frames while the frequency of the forwarding core changes, and for the same time while it does
+    /// not change, and shows the longest latency of each. Then forwards frames at each fixed frequency, and measures
+    /// CPU time and, if the machine has an energy meter, power. Creates a lab of two network namespaces for this, and
+    /// removes it afterwards. Restores the frequency limits at the end, also after Ctrl-C; after a kill, `apus tune
+    /// rollback --abandoned` restores them. Needs root, two CPUs and a cpufreq driver.
     Sweep(Box<sweep::Sweep>),
 }

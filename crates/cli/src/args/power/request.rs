@@ -14,11 +14,11 @@ pub struct Request {
     /// withdraw a goal or an idle-state limit.
     #[arg(required = true, num_args = 1..=2, value_name = "ASK")]
     pub ask: Vec<String>,
-    /// vCPU for which to send the request, by its number in the guest's kernel.
+    /// Number of the vCPU that the request is for: its CPU number in this virtual machine.
     #[arg(long, value_name = "N")]
     pub vcpu: u16,
     /// Port to the host: a virtio-serial port or a UNIX socket [default: /dev/virtio-ports/apus.power if it exists,
-    /// else /dev/virtio-ports/virtio.serial.port.poweragent.N].
+    /// else /dev/virtio-ports/virtio.serial.port.poweragent.N, where N is the vCPU].
     #[arg(long, value_name = "PATH")]
     pub port: Option<PathBuf>,
     /// Maximum time to wait for the answer, from 10ms to 1h.

@@ -27,11 +27,11 @@ pub struct Serve {
     /// Apus reopens FILE.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// End after this time, from 1s to 24h.
+    /// End after DURATION, such as 90s, 10m or 2h [default: run until Ctrl-C].
     #[arg(long, value_name = "DURATION", value_parser = span_with_hours)]
     pub duration: Option<Nanos>,
-    /// Folder that holds the host's root file system: `/` is the running host. With any other folder, Apus uses the
-    /// /sys, /proc and libvirt files below it; sockets and manifests are always those of the running host.
+    /// Folder that holds the host's root file system. `/` is the running host. With any other folder, Apus uses the
+    /// /sys, /proc and libvirt files below it; sockets and manifests are still those of the running host.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print only one JSON document, at the end (schema apus.power-serve/1).
@@ -46,9 +46,10 @@ pub enum Command {
     ///
     /// Changes nothing, opens no socket and needs no privilege.
     Check(Check),
-    /// Shows the guests of running instances of `apus power serve`, and what they have requested.
+    /// Shows the guests that running `apus power serve` commands serve, and what each guest has requested.
     ///
-    /// Exit status 1 if a request is not in force, or if a guest cannot be reached.
+    /// Exit status 1 if a request of a guest is not in force, if Apus cannot reach a guest, or if it cannot find out on
+    /// which CPUs the guest's vCPUs run.
     Status(Show),
 }
 
@@ -66,7 +67,7 @@ pub struct Show {
     /// Print one JSON document (schema apus.power-serve-status/1).
     #[arg(long)]
     pub json: bool,
-    /// Folder in which running instances publish the state of their guests.
+    /// Folder in which running `apus power serve` commands publish the state of their guests.
     #[arg(long, value_name = "DIR", default_value = ROOT)]
     pub folder: PathBuf,
 }

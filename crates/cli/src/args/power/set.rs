@@ -14,21 +14,21 @@ use crate::args::values::one_of;
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["frequency", "uncore"]))]
 pub struct PowerSet {
-    /// Cores whose frequency to fix, such as 21 or 2-5.
+    /// CPUs to set to --frequency, such as 21 or 2-5.
     #[arg(long, value_name = "CPUS", required_unless_present = "uncore")]
     pub cpu: Option<CpuSet>,
-    /// Frequency of these cores, such as 800MHz or 2.1GHz.
+    /// Frequency for the CPUs of --cpu, such as 800MHz or 2.1GHz.
     #[arg(long, requires = "cpu", value_name = "FREQUENCY")]
     pub frequency: Option<Hertz>,
-    /// Frequency of the uncore on all dies, such as 1.6GHz.
+    /// Frequency for the uncore (memory controller and last-level cache) of all dies, such as 1.6GHz.
     #[arg(long, value_name = "FREQUENCY")]
     pub uncore: Option<Hertz>,
-    /// How to fix the frequency: through registers or through the kernel.
+    /// Where to write the frequency: to the processor's registers or to the kernel's files.
     #[arg(long, value_parser = one_of::<Via>(), default_value_t = Via::Cpufreq)]
     pub via: Via,
-    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of another
-    /// file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then uses only
-    /// the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
+    /// Folder that holds the host's root file system. `/` is the running host. With any other folder, such as an
+    /// unpacked snapshot or a host's file system mounted in a container, Apus uses only files below that folder, and
+    /// skips settings that are not files (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// How to make the changes.

@@ -24,74 +24,75 @@ pub struct PowerSteer {
     /// A subcommand that does something other than steer.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Control the CPUs of this running instance of Apus. Its telemetry shows how busy its workers are and how late
+    /// Control the CPUs of the running instance NAME of Apus. Its telemetry shows how busy its workers are and how late
     /// packets are.
     #[arg(long, value_name = "NAME", conflicts_with = "watch")]
     pub instance: Option<String>,
     /// Control the CPUs of a polling process that is not an instance of Apus, by the packet rate of the network
-    /// interface (eth0) or receive queue (eth0:3) that it polls. Give the option once for each CPU, in the order of
-    /// --cpus. If the option is given only once, each CPU is controlled as if it received all the packets.
+    /// interface (eth0) or receive queue (eth0:3) that the process polls. Give the option once for each CPU, in the
+    /// order of --cpus. If you give it only once, Apus assumes that each CPU receives all the packets. Needs --cpus.
     #[arg(long, value_name = "INTERFACE[:QUEUE]", requires = "cpus", value_parser = watch)]
     pub watch: Vec<Watch>,
-    /// Steer the CPU of a polling process by its branch counters: FILE is a record that `apus power learn` wrote.
-    /// SHARE, such as 0.03%, is the test of DPDK's vm_power_manager: the program counts as idle while a smaller share
-    /// of its branches is mispredicted. Needs --cpus.
+    /// Control the CPUs of a polling process by their branch counters. With FILE, written by `apus power learn`, Apus
+    /// compares the counts with those of the idle and of the loaded process. With SHARE, such as 0.03%, a CPU counts as
+    /// idle while less than this share of its branches is mispredicted, as in DPDK's vm_power_manager. Needs --cpus.
     #[arg(long, value_name = "FILE|SHARE", requires = "cpus", conflicts_with_all = ["instance", "watch"])]
     pub branches: Option<Branches>,
-    /// Replay the branch counts of FILE, in the format that `apus power learn` writes, instead of reading the CPUs'
+    /// With --branches: take the branch counts from FILE, which `apus power learn` wrote, instead of from the CPUs'
     /// counters.
     #[arg(long, value_name = "FILE", requires = "branches")]
     pub counts: Option<PathBuf>,
-    /// CPUs to control, such as 2 or 2-5 [default with --instance: those to which its workers are pinned].
+    /// CPUs to control, such as 2 or 2-5. Needed unless --instance is given [default with --instance: all CPUs to which
+    /// the instance's workers are pinned].
     #[arg(long, value_name = "CPUS")]
     pub cpus: Option<CpuSet>,
     /// How to choose the frequency: goal (the lowest that meets --goal), two-level (as DPDK's power library does),
-    /// l3fwd-power (as DPDK's example of this name does), fixed:FREQUENCY (always the same), such as fixed:2.1GHz, or
-    /// clock:TIME=FREQUENCY,... (by the time of day in UTC), such as clock:07:00=3GHz,22:00=800MHz.
+    /// l3fwd-power (as DPDK's example program l3fwd-power does), fixed:FREQUENCY (always the same, such as
+    /// fixed:2.1GHz), or clock:TIME=FREQUENCY,... (by the time of day in UTC, such as clock:07:00=3GHz,22:00=800MHz).
     #[arg(long, default_value = "goal")]
     pub policy: Policy,
-    /// Goal for the policy `goal`: a latency goal, such as p99=50us (needs --instance), or a limit on the share of time
-    /// in which a core does useful work, such as busy=80% [default: the goal of the instance's workers, if they have
-    /// one; else busy=80%].
+    /// Goal for the policy `goal`: a latency goal, such as p99=50us (needs --instance), or the highest share of time in
+    /// which a core may do useful work, such as busy=80% [default: the strictest goal of the instance's workers;
+    /// busy=80% if they have none].
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
-    /// Kernel setting through which to set the frequency [default: setspeed if the driver offers the governor
-    /// userspace, else limits].
+    /// Setting that Apus writes to change the frequency [default: setspeed if the driver offers the governor userspace,
+    /// else limits].
     #[arg(long, value_parser = one_of::<Way>())]
     pub via: Option<Way>,
-    /// In a virtual machine: let the host set the frequencies. The command sends each request through PORT, a
-    /// virtio-serial port or a UNIX socket at which `apus power serve` listens on the host. CPU N is vCPU N [default
-    /// PORT: /dev/virtio-ports/apus.power if it exists, else /dev/virtio-ports/virtio.serial.port.poweragent.N, where N
-    /// is the first of the CPUs].
+    /// In a virtual machine: let the host set the frequencies; the host must run `apus power serve`. PORT leads to the
+    /// host: a virtio-serial port, or a UNIX socket at which `apus power serve` listens. The number of a CPU in this
+    /// machine is also its vCPU number on the host [default PORT: /dev/virtio-ports/apus.power if it exists, else
+    /// /dev/virtio-ports/virtio.serial.port.poweragent.N, where N is the lowest controlled CPU].
     #[arg(long, value_name = "PORT", num_args = 0..=1, conflicts_with = "via")]
     pub through_host: Option<Option<PathBuf>>,
     /// Until the command ends, allow the CPUs only idle states with an exit latency of at most this time, such as 20us;
     /// 0us disables all idle states [default: do not change idle states].
     #[arg(long, value_name = "DURATION")]
     pub idle_latency: Option<Nanos>,
-    /// Also switch off turbo on the whole machine once no controlled CPU has needed more than its nominal frequency for
-    /// at least 10s. Turbo is switched on again within 1s after a CPU needs it.
+    /// Also switch off turbo on the whole machine when no controlled CPU has needed more than its nominal frequency for
+    /// at least 10s. Within 1s after a controlled CPU needs turbo, Apus switches it on again.
     #[arg(long, conflicts_with = "through_host")]
     pub turbo: bool,
     /// Also lower the frequency of the uncore (memory controller and last-level cache) of all packages to its lowest
-    /// value once all controlled CPUs have been idle for at least 10s. The frequency is restored within 1s after a
-    /// controlled CPU has work. Until then, memory is slower for other CPUs too.
+    /// value when all controlled CPUs have been idle for at least 10s. Within 1s after a controlled CPU has work, Apus
+    /// restores it. While it is low, memory is slower for all CPUs of the machine.
     #[arg(long, conflicts_with = "through_host")]
     pub uncore: bool,
     /// Longest time from a frequency request to the new frequency; `apus probe frequency` measures it.
     #[arg(long, value_name = "DURATION", default_value = "530us")]
     pub settling: Nanos,
-    /// Time that a core halts at each frequency change; `apus probe frequency` measures it.
+    /// Time for which a core halts at each frequency change; `apus probe frequency` measures it.
     #[arg(long, value_name = "DURATION", default_value = "12us")]
     pub stall: Nanos,
     /// Change nothing: only print the frequencies that would be requested.
     #[arg(long)]
     pub dry_run: bool,
-    /// End after this time, from 1s to 24h.
+    /// End after DURATION, such as 90s, 10m or 2h [default: run until Ctrl-C].
     #[arg(long, value_name = "DURATION", value_parser = span_with_hours)]
     pub duration: Option<Nanos>,
-    /// Folder that holds the host's root file system; frequencies are set in /sys below it. `/` is the running host.
-    /// Instances and interfaces are always those of the running host.
+    /// Folder that holds the host's root file system. `/` is the running host. With any other folder, Apus sets the
+    /// frequencies in DIR/sys; instances and interfaces are still those of the running host.
     #[arg(id = "host_root", long = "root", value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print only one JSON document, at the end (schema apus.power-steer/1).
@@ -105,10 +106,11 @@ pub struct PowerSteer {
 /// What `apus power steer` does instead of steering.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Shows the CPUs that running instances of `apus power steer` control: frequencies, load, goals and idle limits.
-    ///
-    /// Exit status 1 if a CPU has missed its latency goal, or if Apus had to stop controlling its frequency or idle
+    /// Shows the CPUs that running `apus power steer` commands control: frequencies, load, goals and limits of idle
     /// states.
+    ///
+    /// Exit status 1 if a CPU has missed its latency goal, or if Apus had to stop controlling a frequency or the idle
+    /// states of a CPU.
     Status(Show),
 }
 

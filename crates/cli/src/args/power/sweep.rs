@@ -12,31 +12,31 @@ use crate::args::values::span;
 /// Arguments of `apus power sweep`.
 #[derive(Args, Debug)]
 pub struct Sweep {
-    /// Time to forward frames with frequency changes, and again without.
+    /// How long to forward frames with frequency changes, and again without: twice DURATION in total.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "200s")]
     pub duration: Nanos,
     /// Time from one frequency change to the next, at least 4ms.
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "100ms")]
     pub period: Nanos,
-    /// Frequency to set, such as 800MHz. May be given several times: the frequencies are set in turn [default: the
-    /// lowest and the highest frequency of the hardware].
+    /// Frequency to set, such as 800MHz. Give the option at least twice; Apus sets the frequencies in turn [default:
+    /// the lowest and the highest frequency of the hardware].
     #[arg(long = "level", value_name = "FREQUENCY")]
     pub levels: Vec<Hertz>,
-    /// Time to forward frames at each frequency, to measure its power and CPU time.
+    /// How long to forward frames at each frequency, to measure power and CPU time.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
     pub at_each: Nanos,
     /// When to send frames, as in `apus bench latency --schedule`.
     #[arg(long, value_name = "SCHEDULE", default_value = "constant:20kpps")]
     pub schedule: Schedule,
-    /// Name of the lab, which is created for the measurement and removed afterwards.
+    /// Name of the lab that Apus creates for the measurement.
     #[arg(long, value_name = "NAME", default_value = "sweep")]
     pub name: String,
     /// The machine whose energy to model.
     #[command(flatten)]
     pub modelled: Modelled,
-    /// Folder that holds the host's root file system, in which the frequencies are set: `/` is the running host. Any
-    /// other folder is a copy: the command then forwards real traffic, but does not change the frequency of the running
-    /// host.
+    /// Folder that holds the host's root file system. `/` is the running host. With any other folder, the command sets
+    /// the frequencies only in the files below it: it forwards real traffic, but the frequency of the running host does
+    /// not change.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print the result as JSON (schema apus.power-sweep/1).

@@ -18,18 +18,18 @@ pub struct Watch {
     /// Stop after DURATION, such as 30s or 10m [default: until Ctrl-C; with --json: one interval].
     #[arg(long, value_name = "DURATION", value_parser = span_with_hours, conflicts_with = "listen")]
     pub duration: Option<Nanos>,
-    /// Also read the frequency of isolated CPUs (APERF and MPERF). Each reading interrupts the CPU that it reads.
+    /// Also read the frequency of isolated CPUs (from APERF and MPERF). Each reading interrupts the CPU.
     #[arg(long)]
     pub interrupt_isolated: bool,
-    /// Print one JSON document for the whole duration (schema apus.power-watch/1), and exit.
+    /// Print only one JSON document, at the end, for the whole duration (schema apus.power-watch/1).
     #[arg(long, conflicts_with = "listen")]
     pub json: bool,
     /// Print nothing; serve the counters to Prometheus on this address until Ctrl-C. Anyone who can connect can read
     /// them. Port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// Folder that holds the host's root file system: `/` is the running host. With any other folder, perf events are
-    /// not read.
+    /// Folder that holds the host's root file system. `/` is the running host. With any other folder, Apus does not
+    /// read perf events.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
 }
