@@ -19,10 +19,10 @@ use super::values::{deferral, filter, mac, one_of, parts, span};
 /// What to measure.
 #[derive(Subcommand, Debug)]
 pub enum Bench {
-    /// Measures how late frames come back at one load, and the CPU time of the device under test.
+    /// Measures how long frames take to come back at one load, and the CPU time of the device under test.
     ///
     /// Latency counts from the time at which a frame was due to be sent, so a tester that sends late does not hide
-    /// latency. Exit status 1 if the goal is missed, or if the samples are too few to show that it is met.
+    /// latency. Exit status 1 if no frame came back, or if the goal is missed or undecided (see --goal).
     Latency(Latency),
     /// Searches for the highest rate without loss, and measures the latency at that rate. With --flood, floods the
     /// device under test instead.
@@ -53,29 +53,47 @@ pub struct Latency {
     /// The tester's port, the frames and the device under test.
     #[command(flatten)]
     pub bed: Bed,
-    /// When to send frames. `constant:20kpps` or `constant:350us`: evenly spaced; `poisson:20kpps`: Poisson arrivals;
-    /// `burst:32@1ms[,rate=1Mpps]`: 32 frames every 1 ms, all at once or, with `rate`, at this rate within the burst;
-    /// `slot:500us,frames=4,jitter=20us`: 4 frames every 500 us, each group up to 20 us late;
-    /// `pareto:30kpps[,alpha=1.5]`: 30 kpps on average, in clusters, because the gaps are Pareto-distributed with the
-    /// shape `alpha`; `ramp:1kpps-100kpps@2s[,gaps=even]`: a rate that rises and falls once every 2 s, with Poisson
-    /// arrivals or, with `gaps=even`, evenly spaced frames; `pcap:FILE`: the gaps and sizes of a capture.
+    /// When to send frames, as FORM:VALUES. The forms are constant, poisson, burst, slot, pareto, ramp, phases and
+    /// pcap.
+    ///
+    /// `constant:20kpps` or `constant:350us`: evenly spaced frames, at 20 kpps or one every 350 us.
+    ///
+    /// `poisson:20kpps`: Poisson arrivals, 20 kpps on average.
+    ///
+    /// `burst:32@1ms[,rate=1Mpps]`: a burst of 32 frames every 1 ms. The frames of a burst are sent at `rate` or, by
+    /// default, all at once.
+    ///
+    /// `slot:500us,frames=4,jitter=20us`: 4 frames at once in every slot of 500 us. Each slot is delayed by a random
+    /// time, up to 20 us.
+    ///
+    /// `pareto:30kpps[,alpha=1.5]`: 30 kpps on average, in clusters: the gaps are Pareto-distributed with the shape
+    /// `alpha` (1.5 by default).
+    ///
+    /// `ramp:1kpps-100kpps@2s[,gaps=even]`: a rate that rises from 1 to 100 kpps and falls again, once every 2 s.
+    /// Arrivals are Poisson or, with `gaps=even`, evenly spaced.
+    ///
+    /// `phases:2kpps@60s+1kpps@60s`: 2 kpps for 60 s, then 1 kpps.
+    ///
+    /// `pcap:FILE`: the frames of a capture, with their recorded gaps and sizes.
     #[arg(long, value_name = "SCHEDULE", default_value = "constant:350us")]
     pub schedule: Schedule,
     /// Random seed of the schedule: the same seed gives the same send times.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Frames")]
     pub seed: u64,
-    /// Time to send frames after the warm-up.
+    /// Time to send frames, not counting --warm-up.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "5s")]
     pub duration: Nanos,
-    /// Latency goal, such as p99=40us. A sample does not count if, while it was taken, something else ran on the CPU of
-    /// the tester or of the Apus instance under test.
+    /// Latency goal, such as p99=40us [default: none]. Only frames that nothing disturbed count. A frame was disturbed
+    /// if, on its way, other work interrupted the tester or, with --instance, the instance under test. The goal is
+    /// undecided if more than 10 % of the frames were disturbed, or if too few others remain.
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
-    /// Number of measurements. Each gives its own result.
+    /// Number of measurements. Each has its own result.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Write the latencies as CSV to FILE. Columns: lower bound of the bucket in ns; number of all samples; number of
-    /// samples during which nothing else ran on the CPUs of the tester and of the Apus instance under test.
+    /// Write a histogram of the latencies as CSV to FILE. Its columns are latency_ns (the lower bound of a bucket),
+    /// samples (the number of frames in the bucket) and samples_outside_gaps (the number of those that nothing
+    /// disturbed; see --goal).
     #[arg(long, value_name = "FILE")]
     pub histogram: Option<PathBuf>,
 }
@@ -95,18 +113,20 @@ pub struct Load {
     /// Share of frames that may be lost, such as 0, 100ppm or 0.1%.
     #[arg(long, value_name = "SHARE", value_parser = parts, default_value = "0")]
     pub loss: u32,
-    /// End the search when its lower and its upper bound differ by at most this share of the rate, such as 100ppm or
-    /// 5%.
+    /// End the search when the highest rate that passed and the lowest rate that failed differ by at most this share,
+    /// such as 100ppm or 5%.
     #[arg(long, value_name = "SHARE", value_parser = parts, default_value = "5%")]
     pub width: u32,
-    /// Follow RFC 2544: trials of 60 s, no loss allowed, and a width of 0.5 % unless --width is given.
+    /// Follow RFC 2544: trials of 60 s, and a --width of 0.5 % unless you set another one. RFC 2544 also requires
+    /// --loss 0, the default.
     #[arg(long, conflicts_with = "flood")]
     pub rfc2544: bool,
-    /// Send as fast as possible instead of searching, and report what comes back.
+    /// Do not search: send as fast as possible, and report how many frames come back.
     #[arg(long)]
     pub flood: bool,
-    /// Duration of each trial that confirms the rate found, and of the latency trial; with --flood, duration of the
-    /// flood. The trials of the search itself take 0.3 s, or 60 s with --rfc2544 [default: 1s; 60s with --rfc2544].
+    /// Duration of each trial after the search: those that confirm the rate found, and the one that measures the
+    /// latency. With --flood, duration of the flood. The trials of the search always take 0.3 s, or 60 s with --rfc2544
+    /// [default: 1s; 60s with --rfc2544].
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub duration: Option<Nanos>,
 }
@@ -144,37 +164,39 @@ pub struct Bed {
     /// Number of descriptors in each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Tester's port")]
     pub ring: u32,
-    /// Frames to take from the kernel: all, ethertype=0x88b5 or udp=7-9 [default: ethertype=0x88b5; with --udp or
-    /// `--schedule pcap:FILE`: all].
+    /// Frames that the tester receives: `all`, `ethertype=0x88b5[,...]` (up to four EtherTypes) or `udp=7[-9]`
+    /// (destination ports). The kernel gets all other frames [default: ethertype=0x88b5; with --udp, or with a pcap
+    /// schedule in `apus bench latency`, all].
     #[arg(long, value_parser = filter, help_heading = "Tester's port")]
     pub filter: Option<Filter>,
 
     /// Size of each frame in bytes, including the 4-byte check sequence: 64 to 9004.
     #[arg(long, value_name = "BYTES", default_value = "64", help_heading = "Frames")]
     pub frame: FrameSize,
-    /// Destination MAC address, or broadcast. The default is the address of dut0 in a lab that `apus lab up pair` made.
+    /// Destination MAC address, or `broadcast`. The default is the address of dut0 in a lab created by `apus lab up
+    /// pair`.
     #[arg(long, value_name = "MAC", value_parser = mac, default_value = "02:61:70:75:00:01", help_heading = "Frames")]
     pub mac: MacAddress,
     /// Send UDP over IPv4 from SRC:PORT to DST:PORT, such as 10.77.0.1:5000-10.77.0.2:7 [default: send frames of
     /// EtherType 0x88b5, without IP].
     #[arg(long, value_name = "SRC:PORT-DST:PORT", help_heading = "Frames")]
     pub udp: Option<UdpText>,
-    /// Time to send frames before the measurement; these frames are not counted.
+    /// Time to send frames before the measurement. These frames do not count.
     #[arg(long, value_name = "DURATION", default_value = "100ms", help_heading = "Frames")]
     pub warm_up: Nanos,
 
-    /// Name of the Apus instance under test. From the telemetry of this instance, the tester reads how much CPU time
-    /// the instance used, and when the host took its CPU away.
+    /// Name of the Apus instance under test (`apus run --name`). The tester reports the CPU time of this instance's
+    /// workers, and separates the latencies that other work on their CPUs disturbed.
     #[arg(long, value_name = "NAME", help_heading = "Device under test")]
     pub instance: Option<String>,
-    /// Read the telemetry of running instances from DIR.
+    /// Folder with the telemetry of the instance under test.
     #[arg(long, value_name = "DIR", default_value = live::telemetry::ROOT, help_heading = "Device under test")]
     pub telemetry: PathBuf,
-    /// Process under test; the CPU time of all its threads is reported. With --instance alone, the CPU time is that of
-    /// the instance's workers only.
+    /// Process under test: report the CPU time of all its threads. May be combined with --instance, which alone reports
+    /// only the CPU time of the workers.
     #[arg(long, conflicts_with = "tid", help_heading = "Device under test")]
     pub pid: Option<u32>,
-    /// Thread under test; its CPU time is reported.
+    /// Thread under test: report its CPU time.
     #[arg(long, conflicts_with = "instance", help_heading = "Device under test")]
     pub tid: Option<u32>,
 

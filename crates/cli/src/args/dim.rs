@@ -9,19 +9,21 @@ use super::values::one_of;
 /// An exact copy of Linux's dynamic interrupt moderation (lib/dim).
 #[derive(Subcommand, Debug)]
 pub enum Dim {
-    /// Runs DIM on recorded samples, and shows DIM's state after each sample or compares it with the recorded state.
+    /// Runs DIM on recorded samples, and compares its state after each sample with the recorded state.
     ///
     /// The file is CSV with a header; its columns may be in any order. A network queue needs the columns apply,
-    /// time_ns, events, packets and bytes; RDMA needs apply, time_ns and completions.
+    /// time_ns, events, packets and bytes (the last three are running totals). RDMA needs apply, time_ns and
+    /// completions (since the previous call). A column named `run` is allowed, and ignored.
     ///
-    /// Each row is a call of DIM at time_ns. In the column apply, `reset` starts a new instance of DIM, 1 means that
-    /// the driver had programmed the profile that DIM last chose, and 0 that it had not. A new instance starts at the
-    /// profile of the column profile_ix, or at profile 0 if the file has no such column. If a call ends a measuring
-    /// window, DIM reads the clock again to begin the next window. The optional column restart_time_ns holds this
-    /// second reading [default: time_ns]. A column named `run` is allowed, and ignored.
+    /// Each row in which apply is 0 or 1 is a call of DIM at time_ns. 1 means that the driver had programmed the
+    /// profile that DIM chose last, and 0 that it had not. A row in which apply is `reset` starts a new instance of DIM
+    /// instead, at the profile in the column profile_ix (0 if the file has no such column).
     ///
-    /// The optional columns state, tune_state, profile_ix, steps_right, steps_left and tired are compared with DIM's
-    /// state. Exit status 1 if one of them differs.
+    /// At the end of a measuring window, DIM reads the clock a second time, to begin the next window. The optional
+    /// column restart_time_ns holds this second reading [default: time_ns].
+    ///
+    /// The optional columns state, tune_state, profile_ix, steps_right, steps_left and tired hold the recorded state.
+    /// Exit status 1 if DIM's state differs from it. With --json, the command also prints DIM's state after each call.
     Replay(Replay),
 }
 
@@ -31,7 +33,7 @@ pub struct Replay {
     /// CSV file with the recorded calls of DIM.
     #[arg(value_name = "FILE.csv")]
     pub file: PathBuf,
-    /// DIM table and variant to use.
+    /// Variant of DIM, with its table of moderation profiles.
     #[arg(long, value_parser = one_of::<Mode>(), default_value_t = Mode::RxEqe)]
     pub mode: Mode,
     /// Print one JSON document (schema apus.dim-replay/1) with the state after each call.

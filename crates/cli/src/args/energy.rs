@@ -5,8 +5,8 @@ use clap::Args;
 /// The machine whose energy to model.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Modelled {
-    /// Also estimate the energy that the measured CPU time used, from a model of a machine: a NAME that `apus sim
-    /// machines` lists, or a FILE.toml. The result marks the estimate as modelled [default: no estimate].
+    /// Also estimate the energy that a modelled machine would use for the measured CPU time. NAME is a machine that
+    /// `apus sim machines` lists, or a FILE.toml. The result marks the estimate as modelled [default: no estimate].
     #[arg(long, value_name = "NAME", help_heading = "Energy")]
     pub machine: Option<String>,
 }

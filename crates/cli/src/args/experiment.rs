@@ -17,7 +17,7 @@ pub struct Experiment {
     /// Write a report, one self-contained HTML file, to FILE.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Print what would be done, and do nothing.
+    /// Print the settings that the plan would change, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// The machine whose energy to model.

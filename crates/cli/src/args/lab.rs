@@ -61,7 +61,8 @@ pub struct Up {
 /// Arguments of `apus report`.
 #[derive(Args, Debug)]
 pub struct Report {
-    /// JSON results of `apus bench` or `apus probe`, written with -o or --json.
+    /// JSON results (-o or --json) of `apus bench latency` or `load`, of `apus bench rfc2544`, or of `apus probe`. One
+    /// report cannot mix these three kinds.
     #[arg(required = true, value_name = "RESULT.json")]
     pub results: Vec<PathBuf>,
     /// Write the report, one self-contained HTML file, to FILE.
@@ -77,8 +78,8 @@ pub struct Report {
 pub struct Replay {
     /// File written by `apus run --record`.
     pub file: PathBuf,
-    /// Compute the minimum CPU time that can meet this latency goal, such as p99=60us, and show it next to the CPU time
-    /// of the run [default: the goal of the recorded run].
+    /// Latency goal, such as p99=60us, for which to compute the minimum CPU time [default: the goal of the recorded
+    /// run].
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// Print one JSON document (schema apus.replay/1).

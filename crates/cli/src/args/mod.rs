@@ -41,11 +41,11 @@ pub struct Args {
 /// The commands of `apus`. `apus --help` shows the first paragraph of each doc comment.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Moves packets between ports. By default, waits for them in the way that costs the least CPU time and still meets
-    /// your latency goal.
+    /// Moves packets between ports. By default, it waits for packets in the way that costs the least CPU time and still
+    /// meets your latency goal.
     ///
-    /// Runs until Ctrl-C, until --duration has passed, or until its ports have delivered all their frames (capture
-    /// files, and memory: with frames=N). Prints its counters at the end.
+    /// Runs until Ctrl-C, or until --duration has passed. If all ports are capture files (without repeat) or memory
+    /// ports with frames=N, the run also ends when they have delivered their frames. Prints its counters at the end.
     Run(Box<Run>),
     /// Measures latency, loss, packet rate and CPU time of another program or device.
     #[command(subcommand)]
@@ -60,8 +60,8 @@ pub enum Command {
     Lab(lab::Lab),
     /// Writes a self-contained HTML report from JSON results.
     Report(lab::Report),
-    /// Replays a recorded run: checks that the waiting policy makes the same decisions again, and shows the minimum CPU
-    /// time that could have met the goal.
+    /// Replays a recorded run: checks that the waiting policy makes the same decisions again, and compares the run's
+    /// CPU time with the minimum that could have met the goal.
     Replay(lab::Replay),
     /// Feeds recorded samples to an exact copy of Linux's dynamic interrupt moderation (DIM).
     #[command(subcommand)]
@@ -83,10 +83,10 @@ pub enum Command {
     ///
     /// On a host without Apus, the script tools/apus-snapshot.sh does the same; it needs only a shell and tar.
     Snapshot(snapshot::Snapshot),
-    /// Compares all waiting modes on real packets: latency side by side with CPU time.
+    /// Compares all waiting modes of `apus run` on real packets: latency side by side with CPU time.
     ///
-    /// Creates a lab of two network namespaces, measures in it, and removes it again, even after Ctrl-C. Needs root
-    /// and two CPUs, and keeps both CPUs busy.
+    /// Creates a lab of two network namespaces, measures in it, and removes it again, even after Ctrl-C. Needs root and
+    /// two CPUs, and keeps both CPUs busy.
     Demo(Demo),
     /// Simulates packet processing on modelled hosts; measures nothing on this host.
     #[command(subcommand)]
@@ -221,10 +221,10 @@ pub struct Demo {
     /// Write the result as JSON (schema apus.demo/2) to FILE; `-` prints it instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Total time for all runs, at most 3600s. A smaller budget means shorter and fewer runs.
+    /// Total time for all runs, at most 3600s. With less time, the runs are shorter and fewer.
     #[arg(long, value_name = "DURATION", default_value = "150s", value_parser = budget)]
     pub budget: Nanos,
-    /// Name of the lab, and of the instances of Apus that run in it.
+    /// Name of the lab, and of the Apus instances that run in it.
     #[arg(long, value_name = "NAME", default_value = "demo")]
     pub name: String,
     /// The machine whose energy to model.

@@ -22,14 +22,16 @@ use super::values::{mac, span};
 /// What to measure.
 #[derive(Subcommand, Debug)]
 pub enum Probe {
-    /// Measures how late a periodic timer fires. If a stall covers several periods, each of their expiries counts as
-    /// late.
+    /// Measures how late a periodic timer fires. If the thread does not run for several periods, the expiries that it
+    /// misses also count as late.
     Timer(Timer),
-    /// Measures gaps in a loop that never sleeps: what took the CPU, for how long, and the effect on packets.
+    /// Measures gaps in a loop that never sleeps: what took the CPU away from it, for how long, and the effect on
+    /// packets.
     Jitter(Jitter),
     /// Measures the time to hand over from one thread to another: context switches, and wake-ups across CPUs.
     Switch(Switch),
-    /// Measures how long a frame takes to reach user space, over a veth pair, or through a looped-back port (--port).
+    /// Measures how long a frame takes to reach user space: over a veth pair, or through a port that gets its own
+    /// frames back (--port).
     Interrupt(Interrupt),
     /// Measures the time to wake from each idle state, by a timer and by other sources. Changes idle states while it
     /// runs, and rolls them back afterwards.
@@ -39,14 +41,13 @@ pub enum Probe {
     Frequency(Frequency),
     /// Measures the cost and resolution of each clock, and whether the CPUs' time stamp counters agree.
     Clock(Clock),
-    /// Runs all probes in several short rounds. With -o, writes a file that states the latency and CPU time of each way
-    /// to wait on this host, for `apus run --platform`.
+    /// Runs all probes in several short rounds. With -o, writes a platform profile for `apus run --platform`: the
+    /// latency and CPU time of each way to wait on this host.
     All(All),
-    /// Compares two platform profiles or two probe results, figure by figure, and tells which differences are real and
-    /// which may be chance.
+    /// Compares two platform profiles or two probe results, figure by figure, and tells real differences from those
+    /// that may be chance.
     ///
-    /// Exit status 1 if a figure of B, the second file, is higher (slower) than that of A by more than chance can
-    /// explain.
+    /// Exit status 1 if a figure is higher (slower) in B, the second file, than in A, by more than chance can explain.
     Compare(Compare),
     /// Converts results of cyclictest and oslat (their --json output) and of rtla hist (text) into probe results.
     Import(Import),
@@ -78,10 +79,9 @@ pub struct Conditions {
     /// Load to run on the host during the measurement: none, cpu, memory, network or io (needs stress-ng).
     #[arg(long, value_name = "KIND", default_value = "none")]
     pub load: Load,
-    /// Stop at the first sample longer than DURATION, explain it, and exit with status 1. What a sample is depends on
-    /// the probe: the lateness of one timer expiry (probe timer), one gap (probe jitter), one handover (probe switch),
-    /// the delay of one frame (probe interrupt), or the mean cost of a clock reading over a batch of readings (probe
-    /// clock).
+    /// Stop at the first sample longer than DURATION, explain it, and exit with status 1. A sample is the lateness of
+    /// one timer expiry (probe timer), one gap (probe jitter), one handover (probe switch), the delay of one frame
+    /// (probe interrupt), or the mean cost of a clock reading in one batch of readings (probe clock).
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub fail_over: Option<Nanos>,
 }
@@ -101,7 +101,7 @@ pub struct Timer {
     /// System call to wait with: clock_nanosleep, timerfd or epoll.
     #[arg(long, value_name = "HOW", default_value = "clock_nanosleep")]
     pub wait: Wait,
-    /// Timer slack of the measuring threads. The kernel's default for the normal class is 50us.
+    /// Timer slack of the measuring threads. The kernel's default for the normal scheduling class is 50us.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1ns")]
     pub slack: Nanos,
     /// Scheduling class, load and threshold.
@@ -128,17 +128,18 @@ pub struct Jitter {
     /// Explain gaps longer than DURATION. Gaps less than 5us apart are explained as one.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10us")]
     pub explain_over: Nanos,
-    /// How to find what caused a gap: auto, trace, counters or none. Each traced event costs the measured CPU a few
-    /// hundred nanoseconds.
+    /// How to find what caused a gap: trace (kernel tracepoints; exact, but each event costs the measured CPU a few
+    /// hundred nanoseconds), counters (in /proc; shows only likely causes), auto (trace if possible, otherwise
+    /// counters) or none.
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub causes: Causes,
     /// Estimate how many packets would have been lost at this packet rate.
     #[arg(long, value_name = "RATE", help_heading = "Packets")]
     pub rate: Option<PacketRate>,
-    /// Size of the receive ring that the estimate for --rate assumes, in descriptors.
+    /// Size of the receive ring that the estimates assume, in descriptors.
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Packets")]
     pub ring: u32,
-    /// Packets per second that the application can process after a gap [default: unlimited].
+    /// Packets per second that the application can process after a gap; more than --rate [default: unlimited].
     #[arg(long, value_name = "RATE", requires = "rate", help_heading = "Packets")]
     pub capacity: Option<PacketRate>,
     /// Scheduling class, load and threshold.
@@ -155,14 +156,15 @@ pub struct Switch {
     /// CPU of the first thread [default: the last CPU that this process may run on].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
-    /// CPU of the second thread. If both threads have the same CPU, the probe measures a context switch [default:
-    /// measure both cases: the same CPU, and the first other CPU that this process may run on].
+    /// CPU of the second thread. If it is also the CPU of the first thread, the probe measures a context switch
+    /// [default: measure two cases: the same CPU, and the first other CPU that this process may run on].
     #[arg(long, value_name = "CPU")]
     pub peer: Option<usize>,
     /// How the threads wake each other: futex, pipe or eventfd [default: all].
     #[arg(long, value_name = "HOW")]
     pub via: Option<Via>,
-    /// Time for which a thread busy-loops before it wakes the other one, so that the other one is blocked by then.
+    /// Time that each thread busy-loops before it wakes the other one. It must be long enough for the other one to
+    /// block.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "20us")]
     pub pause: Nanos,
     /// Time to measure each case.
@@ -179,14 +181,15 @@ pub struct Switch {
 /// Arguments of `apus probe interrupt`.
 #[derive(Args, Debug)]
 pub struct Interrupt {
-    /// How the receiver waits: block, spin, busy (kernel busy polling) or suspend (IRQ suspension) [default: all].
+    /// How the receiver waits: block, spin, busy (kernel busy polling) or suspend (IRQ suspension) [default: all; with
+    /// --port, all but suspend].
     #[arg(long, value_name = "HOW")]
     pub wait: Option<Wakes>,
     /// CPU of the receiver [default: the last CPU that this process may run on].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
-    /// CPU of the sender; may be the CPU of the receiver [default: the first other CPU that this process may run on;
-    /// `--wait block` is also measured with the sender on the receiver's CPU].
+    /// CPU of the sender; may be the CPU of the receiver [default: the first other CPU that this process may run on.
+    /// With block, the probe then also measures a sender on the receiver's CPU].
     #[arg(long, value_name = "CPU", conflicts_with = "port")]
     pub sender: Option<usize>,
     /// Time from one frame to the next.
@@ -195,7 +198,7 @@ pub struct Interrupt {
     /// Time to measure each case.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "2s")]
     pub duration: Nanos,
-    /// Interface to send and receive on. It must get its frames back, through a loopback plug or from a reflector
+    /// Interface to send and receive on. Its frames must come back to it, through a loopback plug or from a reflector
     /// [default: a veth pair made for the measurement].
     #[arg(long, value_name = "IF", help_heading = "Port")]
     pub port: Option<String>,
@@ -231,8 +234,8 @@ pub struct Idle {
     /// What wakes the sleeping CPU (comma-separated): timer, cpu or frame (over a veth pair) [default: timer,cpu].
     #[arg(long, value_name = "SOURCES", value_delimiter = ',')]
     pub source: Vec<Source>,
-    /// Sleep times to measure (comma-separated) [default: twice the target residency of the idle state, at least
-    /// 200us; in a virtual machine without idle states, whose idle CPUs only halt: 50us,100us,350us,1ms,10ms].
+    /// Sleep times to measure (comma-separated) [default: twice the target residency of each idle state, at least
+    /// 200us; in a virtual machine whose idle CPUs only halt: 50us,100us,350us,1ms,10ms].
     #[arg(long, value_name = "DURATIONS", value_delimiter = ',', value_parser = span)]
     pub sleep: Vec<Nanos>,
     /// Time to measure each case.
@@ -249,8 +252,8 @@ pub struct Idle {
 /// Arguments of `apus probe frequency`.
 #[derive(Args, Debug)]
 pub struct Frequency {
-    /// CPU whose frequency to change. It repeats a fixed piece of work (--work); the time that each repetition takes
-    /// shows the frequency [default: the last CPU that this process may run on].
+    /// CPU whose frequency to change. It repeats a fixed work item (--work); the time that each repetition takes shows
+    /// the frequency [default: the last CPU that this process may run on].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
     /// How to request a frequency: governor, limits, hwp (MSR 0x774) or auto.
@@ -259,7 +262,7 @@ pub struct Frequency {
     /// Frequencies to request in turn, such as 800MHz,2.1GHz [default: the lowest and the highest].
     #[arg(long, value_name = "FREQUENCIES", value_delimiter = ',')]
     pub levels: Vec<Hertz>,
-    /// Size of one work item: the time that it takes at the frequency that the CPU has when the measurement starts.
+    /// Size of one work item: the time that it takes at the CPU's frequency at the start of the measurement.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10us")]
     pub work: Nanos,
     /// Time from one request to the next, at least 4ms.
@@ -282,7 +285,7 @@ pub struct Frequency {
 /// Arguments of `apus probe clock`.
 #[derive(Args, Debug)]
 pub struct Clock {
-    /// CPUs to check: the time stamp counter of each is compared with that of the first CPU in the list [default: all
+    /// CPUs to check. The time stamp counter of each is compared with that of the first CPU in the list [default: all
     /// CPUs that this process may run on].
     #[arg(long, value_name = "CPUS")]
     pub cpu: Option<CpuList>,
@@ -313,7 +316,7 @@ pub struct All {
     /// Load to run on the host during the measurement: none, cpu, memory, network or io (needs stress-ng).
     #[arg(long, value_name = "KIND", default_value = "none")]
     pub load: Load,
-    /// Number of rounds. Each round gives one sample of each figure for `apus probe compare`.
+    /// Number of rounds. Each round gives `apus probe compare` one sample of each figure.
     #[arg(long, value_name = "N", default_value_t = ROUNDS, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     /// Time to measure each case in each round.

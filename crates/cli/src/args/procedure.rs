@@ -20,30 +20,30 @@ pub struct Rfc2544 {
     /// [default: all but reset].
     #[arg(long = "test", value_name = "LIST", value_delimiter = ',', value_parser = one_of::<Test>())]
     pub tests: Vec<Test>,
-    /// Use short trials: each frame size takes seconds instead of hours. The result is marked as not conforming to RFC
-    /// 2544. Without this option, each frame size takes up to 16 minutes for the throughput, 43 for the latency, 12 for
-    /// the loss and 43 for the recovery, and up to 16 hours for back-to-back; the command says at its start how long
-    /// it may take.
+    /// Use short trials, so that each frame size takes seconds instead of hours. The result is marked as not conforming
+    /// to RFC 2544. Without --quick, the tests of one frame size take up to 16 min (throughput), 43 min (latency), 12
+    /// min (loss), 16 h (back-to-back) and 43 min (recovery). The command says at its start how long it may take.
     #[arg(long)]
     pub quick: bool,
-    /// Search for the throughput of each frame size N times; `apus bench compare` needs at least 4.
+    /// Number of times to search for the throughput at each frame size; `apus bench compare` needs at least 4.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub searches: u32,
-    /// Number of times to measure the latency at each frame size; RFC 2544 calls each a stream [default: 20; 3 with
-    /// --quick].
+    /// Number of times to measure the latency at each frame size (RFC 2544 calls each measurement a stream) [default:
+    /// 20; 3 with --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub streams: Option<u32>,
     /// Number of times to search for the longest burst without loss at each frame size [default: 50; 3 with --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub bursts: Option<u32>,
-    /// Duration of each trial of throughput and loss [default: 60s; 200ms with --quick].
+    /// Duration of each trial of the throughput and loss tests [default: 60s; 200ms with --quick].
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub duration: Option<Nanos>,
-    /// Command that resets the device, for the test `reset`. It is run with `sh -c` during a trial.
+    /// Command that resets the device, for --test reset. Apus runs it with `sh -c` during a trial.
     #[arg(long, value_name = "COMMAND")]
     pub reset_command: Option<String>,
-    /// Earlier result of this command, measured with the tester's ports connected directly to each other. It shows the
-    /// limit of the tester itself.
+    /// Result of an earlier `apus bench rfc2544 -o`, run while the tester's ports were connected directly to each
+    /// other. Apus shows its throughput next to that of the device, and says at which frame sizes the tester may be the
+    /// limit.
     #[arg(long, value_name = "FILE")]
     pub tester: Option<PathBuf>,
     /// Frame sizes and rates.
@@ -60,14 +60,16 @@ pub struct Mlr {
     /// Predefined set of goals.
     #[arg(long, value_parser = one_of::<Preset>(), default_value_t = Preset::Csit)]
     pub preset: Preset,
-    /// Your own goal, instead of the preset; may be given several times. The terms are those of RFC 9971: `final` is
-    /// the duration of a full-length trial (60s), `sum` the total duration of such trials that a verdict needs (60s),
-    /// `loss` the loss ratio that a trial may have (0), `exceed` the share of `sum` in which the loss ratio may be
-    /// higher (0), `width` the relative width of the result (0.5%), and `initial` the duration of the first trials
-    /// (1s). The values in parentheses are the defaults. Example: `final=1s,sum=21s,loss=0.5%,exceed=50%`.
+    /// Your own goal, instead of the preset, such as `final=1s,sum=21s,loss=0.5%,exceed=50%`. May be given several
+    /// times.
+    ///
+    /// The keys are terms of RFC 9971. `final`: duration of a full-length trial (default: 60s). `sum`: total duration
+    /// of the full-length trials that decide on a rate (60s). `loss`: highest loss ratio of a good trial (0). `exceed`:
+    /// share of `sum` that trials with a higher loss ratio may take (0). `width`: how close the bounds must be,
+    /// relative to the upper bound (0.5%). `initial`: duration of the first, shortest trials (1s).
     #[arg(long = "goal", value_name = "GOAL", value_parser = goal)]
     pub goals: Vec<Goal>,
-    /// Duration of the warm-up trial at the highest rate before each search. Its result does not count.
+    /// Duration of the warm-up trial, which sends at the highest rate before each search. Its result does not count.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1s")]
     pub warm_up: Nanos,
     /// End each search when its trials have taken this long in total.
@@ -96,7 +98,7 @@ pub struct Compare {
     /// Print the comparison as JSON (schema apus.bench-compare/1).
     #[arg(long)]
     pub json: bool,
-    /// Write an HTML report with both results side by side to FILE.
+    /// Write a report with both results side by side, one self-contained HTML file, to FILE.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -104,13 +106,13 @@ pub struct Compare {
 /// Arguments of `apus bench soak`.
 #[derive(Args, Debug)]
 pub struct Soak {
-    /// Rate to send at, per direction.
+    /// Rate at which to send, in each direction.
     #[arg(long, value_name = "RATE")]
     pub rate: PacketRate,
     /// Length of the soak.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1800s")]
     pub duration: Nanos,
-    /// Length of the windows; loss and latency are reported for each window.
+    /// Length of a window. Loss and latency are reported for each window.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
     pub window: Nanos,
     /// Frame size in bytes, including the 4-byte check sequence, or an IMIX genome (RFC 6985), such as
@@ -149,10 +151,10 @@ pub struct Range {
 /// The ports of the tester and the frames that they send.
 #[derive(Args, Debug)]
 pub struct Ports {
-    /// Port that sends.
+    /// Network interface that sends (the sending port).
     #[arg(long, value_name = "IF", help_heading = "Tester's ports")]
     pub tx: String,
-    /// Port that receives [default: the sending port].
+    /// Network interface that receives [default: the sending port].
     #[arg(long, value_name = "IF", help_heading = "Tester's ports")]
     pub rx: Option<String>,
     /// Network namespace of the sending port [default: the current one].
@@ -183,11 +185,12 @@ pub struct Ports {
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Tester's ports")]
     pub ring: u32,
 
-    /// Destination MAC address of frames from the sending port, such as that of a router [default: the address of the
-    /// receiving port; with one port, that of dut0 in a lab that `apus lab up pair` made].
+    /// Destination MAC address of the frames from the sending port, such as the address of a router [default: the
+    /// address of the receiving port; with one port, the address of dut0 in a lab created by `apus lab up pair`].
     #[arg(long, value_name = "MAC", value_parser = mac, help_heading = "Frames")]
     pub mac: Option<MacAddress>,
-    /// Destination MAC address of frames in the other direction [default: the address of the sending port].
+    /// Destination MAC address of the frames from the receiving port, with --bidirectional [default: the address of the
+    /// sending port].
     #[arg(long, value_name = "MAC", value_parser = mac, requires = "bidirectional", help_heading = "Frames")]
     pub back_mac: Option<MacAddress>,
     /// Send UDP over IPv4 (198.18.0.0/15) or IPv6 (2001:2::/48), and answer ARP and neighbor discovery for these
@@ -204,13 +207,14 @@ pub struct Ports {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Frames")]
     pub seed: u64,
 
-    /// Name of the device under test in the result, such as "l2fwd, native".
+    /// Name by which the result calls the device under test, such as "l2fwd, native".
     #[arg(long, value_name = "NAME", help_heading = "Results")]
     pub device: Option<String>,
-    /// Print the result as JSON. Its schema is apus.bench-PROCEDURE/1, such as apus.bench-rfc2544/1.
+    /// Print the result as JSON (schema apus.bench-rfc2544/1, apus.bench-mlr/1 or apus.bench-soak/1).
     #[arg(long, help_heading = "Results")]
     pub json: bool,
-    /// Write the result as JSON to FILE, for `apus report` and, after rfc2544, `apus bench compare`.
+    /// Write the result as JSON to FILE. `apus report` and `apus bench compare` read only results of `apus bench
+    /// rfc2544`.
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub output: Option<PathBuf>,
 }

@@ -31,7 +31,7 @@ pub enum App {
         #[command(flatten)]
         common: Common,
     },
-    /// Forwards every frame from one port to the other, unchanged, like a wire.
+    /// Forwards every frame between two ports, unchanged, like a wire.
     L2fwd {
         /// Rewrite MAC addresses as DPDK's l2fwd does, instead of leaving frames unchanged.
         #[arg(long)]
@@ -89,12 +89,20 @@ impl App {
 /// Arguments that all applications have in common.
 #[derive(Args, Debug)]
 pub struct Common {
-    /// Ports to receive from and send to (the application `drop` sends nothing). A network interface: eth0 (queue 0),
-    /// eth0:0-3 or eth0:0,2. A source in memory, which repeats one frame of SIZE bytes (60 to 9000, without the frame
-    /// check sequence) and needs no privilege: memory:SIZE[,frames=N]. A capture file:
-    /// `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`; out= names the file for sent frames, timing=recorded keeps
-    /// the recorded gaps between frames, and repeat starts again at the end of the file. A port of a DPDK driver:
-    /// dpdk:0000:03:00.0 or dpdk:net_af_xdp0,iface=eth0, with DPDK's own device options; docs/dpdk.md describes them.
+    /// Ports to receive from and send to (`drop` only receives): network interfaces, memory ports, capture files or
+    /// DPDK ports.
+    ///
+    /// Network interface: `eth0` (queue 0), `eth0:0-3` or `eth0:0,2`.
+    ///
+    /// Memory port: `memory:SIZE[,frames=N]`. It delivers the same frame of SIZE bytes (60 to 9000, without the frame
+    /// check sequence) N times; without frames=N, it never ends. It needs no privilege.
+    ///
+    /// Capture file: `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`. With timing=recorded, its frames arrive with
+    /// the recorded gaps between them, otherwise as fast as Apus takes them. With repeat, it starts again at the
+    /// end of the file. Sent frames are written to the file that out= names, otherwise discarded.
+    ///
+    /// DPDK port: `dpdk:DEVICE`, with DPDK's own device options, such as `dpdk:0000:03:00.0` or
+    /// `dpdk:net_af_xdp0,iface=eth0`; docs/dpdk.md describes them.
     #[arg(required = true, value_name = "PORT[:QUEUES]")]
     pub ports: Vec<PortText>,
 
@@ -105,15 +113,15 @@ pub struct Common {
     /// p99=100us].
     #[arg(long, value_name = "GOAL", help_heading = "Waiting")]
     pub goal: Option<Goal>,
-    /// Platform profile of this host, written by `apus probe all -o FILE`. With it, `adaptive` knows from the start
-    /// what each wait costs [adaptive only; default: learn the costs from the first packets].
+    /// Platform profile of this host, written by `apus probe all -o FILE`. With it, `adaptive` knows from the start how
+    /// much each way to wait costs [adaptive only; default: learn the costs from the first packets].
     #[arg(long, value_name = "FILE", help_heading = "Waiting")]
     pub platform: Option<PathBuf>,
     /// Longest sleep, from 0 to 10ms [backoff only; default: 100us].
     #[arg(long, value_name = "DURATION", help_heading = "Waiting")]
     pub sleep_max: Option<Nanos>,
-    /// Highest packet rate to expect on one queue. `adaptive` never sets a timer for longer than the receive ring takes
-    /// to fill at this rate [adaptive only; default: the rate of 64-byte frames at the port's line rate].
+    /// Highest packet rate to expect on one queue. No timed sleep of `adaptive` lasts longer than the receive ring
+    /// takes to fill at this rate [adaptive only; default: the rate of 64-byte frames at the port's line rate].
     #[arg(long, value_name = "RATE", help_heading = "Waiting")]
     pub peak_rate: Option<PacketRate>,
 
@@ -123,16 +131,16 @@ pub struct Common {
     /// Run the workers under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Workers")]
     pub fifo: Option<u8>,
-    /// Do not lock the process's memory into RAM. Without this option, it is locked unless all ports are `memory:` or
-    /// `pcap:` ports.
+    /// Do not lock the memory of this process into RAM. By default, Apus locks it if any port is a network interface or
+    /// a DPDK port.
     #[arg(long, help_heading = "Workers")]
     pub no_lock_memory: bool,
 
     /// Name of this instance, for `apus top` and `apus bench` [default: APP-PID].
     #[arg(long, help_heading = "Workers")]
     pub name: Option<String>,
-    /// Write the telemetry to DIR, which must belong to the user who runs the command. For users other than root, the
-    /// default is /dev/shm/apus-UID.
+    /// Write the telemetry to the folder DIR, which must belong to the user who runs the command. For users other than
+    /// root, the default is /dev/shm/apus-UID.
     #[arg(long, value_name = "DIR", default_value = live::telemetry::ROOT, help_heading = "Workers")]
     pub telemetry: PathBuf,
 
@@ -145,7 +153,7 @@ pub struct Common {
     /// Number of descriptors in each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Ports")]
     pub ring: u32,
-    /// Poll the driver from the worker (kernel busy polling), at most BUDGET frames at a time. Apus warns if the driver
+    /// Let the worker poll the driver (kernel busy polling), at most BUDGET frames at a time. Apus warns if the driver
     /// ignores it [default: off].
     #[arg(long, value_name = "BUDGET", help_heading = "Ports")]
     pub busy_poll: Option<u16>,
@@ -155,21 +163,22 @@ pub struct Common {
     /// the interface [default: keep the interface's setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Ports")]
     pub defer: Option<NapiDeferral>,
-    /// Frames to receive: all, ethertype=0x88b5[,...] (up to four) or udp=7[-9]. The kernel gets all other frames.
+    /// Frames to receive: `all`, `ethertype=0x88b5[,...]` (up to four EtherTypes) or `udp=7[-9]` (destination ports).
+    /// The kernel gets all other frames.
     #[arg(long, value_parser = filter, default_value = "all", help_heading = "Ports")]
     pub filter: Filter,
-    /// Memory for each frame in bytes, a power of two from 2048 to 65536; the first 256 bytes stay free. Above 4096,
-    /// AF_XDP needs Linux 6.6 [default: what the largest MTU of the ports needs, from 2048 to 16384; at least 4096 with
-    /// a dpdk: port].
+    /// Memory for each frame, in bytes: a power of two from 2048 to 65536. Of this memory, 256 bytes stay free, so the
+    /// longest frame is 256 bytes shorter. For more than 4096, network interfaces need Linux 6.6 [default: enough for
+    /// the largest MTU of the ports, from 2048 to 16384; at least 4096 if a port is a DPDK port].
     #[arg(long, value_name = "BYTES", help_heading = "Ports")]
     pub frame_size: Option<u32>,
     /// Allocate the frame memory from huge pages.
     #[arg(long, help_heading = "Ports")]
     pub huge_pages: bool,
-    /// Arguments for DPDK's EAL, separated by spaces: "-l 2 --huge-dir /mnt/huge" [dpdk: ports only].
+    /// Arguments for DPDK's EAL, separated by spaces, such as "-l 2 --huge-dir /mnt/huge" [DPDK ports only].
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, help_heading = "Ports")]
     pub eal: Option<String>,
-    /// Maximum number of frames to take from a queue at once, 1 to 64 [dpdk: ports only; default: 64].
+    /// Maximum number of frames to take from a queue at once, 1 to 64 [DPDK ports only; default: 64].
     #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u16).range(1..=64), help_heading = "Ports")]
     pub burst: Option<u16>,
     /// Network namespace of the ports, as `ip netns list` shows it [default: the current one].
@@ -182,15 +191,14 @@ pub struct Common {
     /// Print one JSON document (schema apus.run/2) at the end.
     #[arg(long, help_heading = "Results")]
     pub json: bool,
-    /// Record in FILE what the waiting policy observed and what it decided, for `apus replay`. Needs exactly one
-    /// worker.
+    /// Record in FILE what the waiting policy observes and decides, for `apus replay`. Needs exactly one worker.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub record: Option<PathBuf>,
     /// Maximum number of decisions to record. Memory for them is allocated at the start.
     #[arg(long, value_name = "N", default_value_t = 100_000, requires = "record", help_heading = "Results")]
     pub record_limit: usize,
-    /// Write all received and sent frames to the pcap file FILE. With several workers or ports, each port of each
-    /// worker has its own file, FILE-WORKER-PORT.
+    /// Write all received and sent frames to the pcap file FILE. With several workers or ports, Apus writes one file
+    /// for each port of each worker, named FILE-WORKER-PORT.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub capture: Option<PathBuf>,
     /// For debugging, write to FILE the last 100,000 operations of each port: receive, send, arm (ask for a wake-up

@@ -18,7 +18,7 @@ const STATES: [(&str, &str, f64, f64); 4] =
 
 pub(super) const IDLE_STATES: Plan = Plan {
     id: "s1-idle",
-    title: "Forwarding latency in interrupt mode, for each deepest idle state that is allowed",
+    title: "Forwarding latency in interrupt mode, for several limits on the deepest idle state",
     document: DOCUMENT,
     null_model: Some("the row C0 and the exit latency that the system states"),
     knobs: &[

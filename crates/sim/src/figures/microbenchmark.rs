@@ -18,7 +18,7 @@ const DRAWN: u64 = 10;
 
 pub(super) const PLAN: Plan = Plan {
     id: "s0.5",
-    title: "A workload of known duration on a core that changes frequency",
+    title: "Run time of a fixed workload on a core that changes frequency",
     document: "Enhanced Power Management for Low-Latency Workloads (Intel 637284-001US), section 4.1, figures 4 and 5",
     null_model: None,
     knobs: &[],

@@ -16,7 +16,7 @@ const ROUND_TRIP: &str = "round trip without moderation";
 
 pub(super) const PLAN: Plan = Plan {
     id: "s2.4",
-    title: "TCP_RR under static and adaptive moderation, and interrupts saved",
+    title: "TCP_RR with static and with adaptive interrupt moderation, and the interrupts that the adaptive one saves",
     document: "Dynamic Interrupt Moderation (Gospodarek), maintaining TCP_RR performance; improved CPU utilization",
     null_model: Some("adaptive moderation changes nothing"),
     knobs: &[Knob::fitted(ROUND_TRIP)],

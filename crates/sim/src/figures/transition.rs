@@ -9,7 +9,7 @@ use crate::machine::Machine;
 
 pub(super) const PLAN: Plan = Plan {
     id: "s0.4",
-    title: "A frequency change, from request to new frequency",
+    title: "Time from a frequency request to the new frequency",
     document: "Enhanced Power Management for Low-Latency Workloads (Intel 637284-001US), section 4, figure 3",
     null_model: None,
     knobs: &[],

@@ -34,9 +34,9 @@ units::named! {
         Quick = "quick",
         /// Four machines, Poisson traffic at four loads, three goals, one seed.
         Classic = "classic",
-        /// Four machines, seven kinds of traffic at seven loads, deepest idle state C1 (at all loads) or C6 (loads up
-        /// to 10 %), fifteen goals, five seeds; each with and without telling `adaptive` the traffic's peak rate. Takes
-        /// days, so draw a sample.
+        /// Four machines, seven kinds of traffic at seven loads, deepest idle state C1 (at all loads) or C6 (up to 10 %
+        /// load), fifteen goals, five seeds; each case with and without telling `adaptive` the peak rate of the
+        /// traffic. Takes days, so use --sample.
         Full = "full",
     }
 }

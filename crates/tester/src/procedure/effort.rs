@@ -10,8 +10,8 @@ units::named! {
     pub enum Test {
         /// Highest rate without loss (RFC 2544, 26.1). Always run, because the other tests start from it.
         Throughput = "throughput",
-        /// Latency at the throughput (RFC 2544, 26.2), typical and worst case (RFC 8219, 7.2), packet delay variation
-        /// (RFC 8219, 7.3.1).
+        /// Latency at the throughput found (RFC 2544, 26.2), typical and worst-case latency (RFC 8219, 7.2), and packet
+        /// delay variation (RFC 8219, 7.3.1).
         Latency = "latency",
         /// Frame loss rate at 100 %, 90 %, … of the maximum rate (RFC 2544, 26.3).
         Loss = "loss",

@@ -15,63 +15,67 @@ pub struct Goals {
     /// Named set of cases to compare.
     #[arg(long, value_parser = one_of::<Grid>(), default_value_t = Grid::Quick)]
     pub grid: Grid,
-    /// Simulate and judge only N cases, drawn at random from the grid [default: all].
+    /// Number of cases to draw at random from the grid; only these are simulated [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub sample: Option<u32>,
     /// Random seed of --sample: the same seed draws the same cases.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "sample")]
     pub sample_seed: u64,
-    /// Machine: a name or FILE.toml. If the machine has no network controller, add one after a +, such as
-    /// xeon-gold-6338n+x540. May be given several times [default: the machines of the grid].
+    /// Machine: a name that `apus sim machines` lists, or a FILE.toml. If it has no network controller, add that of
+    /// another machine after a +, such as xeon-gold-6338n+x540. May be given several times [default: the machines of
+    /// the grid].
     #[arg(long, value_name = "NAME[+NIC]", value_parser = machine)]
     pub machine: Vec<Machine>,
-    /// Kind of traffic (comma-separated): poisson, constant, on-off, self-similar, slots (a burst in each 500 us slot
-    /// of a 5G cell), step or replay (a built-in recording); FILE.toml (the traffic of a scenario); FILE.pcap or
-    /// FILE.csv (your own recording). A file keeps its own rate and ignores --load [default: the kinds of the grid].
+    /// Kinds of traffic (comma-separated): poisson, constant, on-off, self-similar, slots (a burst in each 500 us slot
+    /// of a 5G cell), step, replay (a built-in recording), FILE.toml (the traffic of a scenario), FILE.pcap or FILE.csv
+    /// (your own recording). Traffic from a file keeps its own rate and ignores --load [default: the kinds of the
+    /// grid].
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub traffic: Vec<Pattern>,
-    /// Loads (comma-separated), in percent of the packet rate that a core forwards at its base frequency, such as
-    /// 0.01,1,50 [default: the loads of the grid].
+    /// Loads (comma-separated), in percent of the highest packet rate that one core can forward at its base frequency,
+    /// such as 0.01,1,50 [default: the loads of the grid].
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = load)]
     pub load: Vec<u32>,
-    /// Latency goals (comma-separated), such as p99=20us,p99.99=1ms; without a quantile, p99.9 is used [default: the
-    /// goals of the grid].
+    /// Latency goals (comma-separated), such as p99=20us,p99.99=1ms. A duration alone, such as 20us, is a goal for
+    /// p99.9 [default: the goals of the grid].
     #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = goal)]
     pub goal: Vec<Goal>,
-    /// Deepest idle states allowed (comma-separated), such as C1,C6. Machines without the state are left out
+    /// Deepest idle states allowed (comma-separated), such as C1,C6. For each state, machines that lack it are left out
     /// [default: the states of the grid].
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub idle: Vec<String>,
-    /// What `adaptive` is told about the peak packet rate (comma-separated; goal.peak in a scenario): `told` (the true
-    /// peak rate of the traffic; not for traffic from a file), `untold` (nothing, so that it assumes the line rate), or
-    /// a rate, such as 1Mpps [default: that of the grid].
+    /// What `adaptive` is told about the peak packet rate (comma-separated): `told` (the true peak rate; not for
+    /// traffic from a file), `untold` (nothing, so it assumes the line rate), or a rate, such as 1Mpps. In a scenario,
+    /// this is the key goal.peak [default: that of the grid].
     #[arg(long, value_name = "PEAK", value_delimiter = ',', value_parser = peak)]
     pub peak: Vec<Peak>,
     /// Rivals (comma-separated): poll, hybrid300, l3fwd-power (hybrid300 with DPDK's own frequency scaling), interrupt
-    /// or backoff=50us. Add @1GHz to fix the frequency [default: the rivals of the grid].
+    /// or backoff=50us (sleeps of at most 50 us). Add @1GHz to run a rival other than l3fwd-power at this fixed
+    /// frequency [default: the rivals of the grid].
     #[arg(long, value_name = "MODE", value_delimiter = ',')]
     pub rival: Vec<Way>,
-    /// Also run each rival at N fixed frequencies, from the lowest to just below the base frequency. l3fwd-power is
-    /// excluded, because it changes the frequency itself [default: as many as in the grid].
+    /// Also run each rival at N fixed frequencies below the base frequency, evenly spaced from the lowest one up.
+    /// l3fwd-power is excluded, because it changes the frequency itself [default: as many as in the grid; 0 with
+    /// --rival].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=16))]
     pub frequencies: Option<u32>,
     /// Simulated time before the measured window [default: 1s; 2s with --grid classic].
     #[arg(long, value_name = "TIME")]
     pub warm_up: Option<Nanos>,
-    /// Simulated length of the measured window [default: long enough to measure the goal's quantile at the packet rate;
-    /// 1s with --grid classic].
+    /// Simulated length of the measured window [default: as long as the goal's quantile needs at the packet rate, from
+    /// 500ms to 1s, or to 10s with --grid full; 1s with --grid classic].
     #[arg(long, value_name = "TIME")]
     pub duration: Option<Nanos>,
-    /// First random seed of the simulation. The same seed gives byte-identical output.
+    /// First random seed of the simulations. The same seed gives byte-identical output.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Seeds per case: the first seed and the N - 1 after it [default: 5; 1 with --grid classic].
+    /// Number of seeds per case: the first seed and the next N - 1 [default: 5; 1 with --grid classic].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_SEEDS))]
     pub seeds: Option<u64>,
     /// Number of cases to simulate at the same time [default: the number of CPUs].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// List all cases, not only those in which `adaptive` loses to a rival or misses the goal.
+    /// List all cases, not only those that `adaptive` loses.
     #[arg(long)]
     pub all: bool,
     /// List all cases, each with the result of every mode, frequency and sleep length.

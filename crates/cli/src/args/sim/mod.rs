@@ -22,24 +22,26 @@ pub enum Sim {
     ///
     /// Exit status 1 if any scenario misses its goal.
     Compare(Compare),
-    /// Simulates a scenario once for each combination of values, in parallel on all cores of this host.
+    /// Simulates a scenario with each combination of values, in parallel on all CPUs of this host.
     ///
-    /// With -o, the sweep writes one row per finished case to a CSV file. If the file exists, the command simulates
-    /// only the cases that the file lacks. An empty cell means that the value is unknown. The exit status is 0 even if
-    /// cases miss their goal, and 1 if Ctrl-C stops the sweep early.
+    /// Prints one CSV row per case. A case is one combination with one seed. With -o, writes the rows to a file
+    /// instead; if the file exists, the command simulates only the cases that the file lacks. An empty cell means that
+    /// the value is unknown. The exit status is 0 even if cases miss their goal, and 1 if Ctrl-C stops the sweep early.
     ///
-    /// With --seeds above 1, the sweep also writes statistics over the seeds of each combination: the mean and the
+    /// With --seeds above 1, the sweep also computes statistics over the seeds of each combination: the mean and the
     /// median, each with its 95 % confidence interval. The mean's interval uses Student's t and needs at least 2 seeds;
     /// the median's uses order statistics and needs at least 6. With -o FILE.csv, these statistics are written to
-    /// FILE.seeds.csv, otherwise to standard output. The plots of --report show them too.
+    /// FILE.seeds.csv. Without -o, they are printed instead of the rows of the cases. The plots of --report show them
+    /// too.
     Sweep(Sweep),
-    /// Recomputes figures from papers, vendor guides and slides with the simulator, and compares the results with them.
+    /// Simulates the set-ups of papers, vendor guides and slides, and compares the results with the published figures.
     ///
-    /// Each number is marked: simulated, arithmetic (it follows from the inputs in one line), assumption or calibrated.
-    /// A simulated average agrees with the published one if it is within 15 %, and a minimum or maximum if it is within
-    /// a factor of 2. A published bound counts as confirmed if the simulation stays within it. Every disagreement is
-    /// explained. Each prediction is compared with a one-line rule of thumb (the null model). Below each table, the
-    /// command shows how the rows change if a parameter changes by 20 %.
+    /// Each result is marked as simulated, arithmetic (it follows from the inputs in one line), assumption (it depends
+    /// on a value that the document does not state) or calibrated (a parameter was fitted to the published number). A
+    /// result agrees with a published average if it is within 15 % of it, and with a published minimum or maximum if it
+    /// is within a factor of 2. A published bound counts as confirmed if the result stays within it. Every disagreement
+    /// is explained. For comparison, the command shows what a one-line rule of thumb (the null model) predicts. Below
+    /// each table, it shows how the rows change if a parameter changes by 20 % (a voltage: by 15 %).
     Figures(Figures),
     /// Lists the machines that a scenario can name, or shows one with the source of each value.
     ///
@@ -48,17 +50,20 @@ pub enum Sim {
     Machines(Machines),
     /// Compares the waiting mode `adaptive` with the others: which one meets a latency goal with the least power?
     ///
-    /// Simulates `adaptive` and its rivals, the other modes, on the same frames, for every combination of machine,
-    /// traffic, load, deepest idle state and goal. The rivals are l3fwd-power with DPDK's own frequency scaling, and
-    /// poll, backoff and interrupt at the base frequency. The latter three also run at lower fixed frequencies
-    /// (--frequencies); for each case, only the frequency that turned out best for the rival counts. The command lists
-    /// every case in which `adaptive` misses the goal while a rival meets it, or in which a rival meets the goal with
-    /// less power. Exit status 1 if there is any such case. At the end, the command counts wins, ties and losses.
+    /// Simulates `adaptive` and its rivals, the other waiting modes, on the same frames. Each combination of machine,
+    /// traffic, load, deepest idle state, goal, and whether `adaptive` knows the peak rate is a case.
     ///
-    /// --grid selects what to compare: quick (72 cases; takes a few minutes), classic (48 cases, all with Poisson
-    /// traffic; takes a few minutes) or full (9,240 cases; takes days, so use --sample to draw some of them). A case is
-    /// one combination of machine, traffic, load, idle state, goal, and whether `adaptive` knows the peak rate. The
-    /// other options replace parts of the grid.
+    /// The rivals poll, backoff and interrupt run at the base frequency; l3fwd-power uses DPDK's own frequency scaling.
+    /// Except in the classic grid, poll, backoff and interrupt also run tuned, at lower fixed frequencies
+    /// (--frequencies). Of all tuned rivals, only the best one counts in each case.
+    ///
+    /// The command lists every case that `adaptive` loses: it misses a goal that a rival meets, or a rival meets the
+    /// goal with over 1 % less power (a tuned rival: over 5 %). At the end, it counts wins, ties and losses. Exit
+    /// status 1 if `adaptive` loses a case.
+    ///
+    /// --grid selects the cases: quick (72 cases, a few minutes), classic (48 cases, Poisson traffic only, a few
+    /// minutes) or full (9,240 cases, days; use --sample to draw some of them). The other options replace parts of the
+    /// grid.
     Goals(Box<Goals>),
 }
 
@@ -112,14 +117,14 @@ pub struct Compare {
 pub struct Sweep {
     /// TOML file with the scenario.
     pub scenario: PathBuf,
-    /// Key of the scenario, and the values to try, such as traffic.rate=1kpps,10kpps. If --vary is given several times,
+    /// Key of the scenario and the values to try, such as traffic.rate=1kpps,10kpps. If --vary is given several times,
     /// all combinations are simulated. With --seeds, --vary is optional.
     #[arg(long, required_unless_present = "seeds", value_name = "KEY=A,B,C")]
     pub vary: Vec<Vary>,
     /// Values that replace those of the scenario.
     #[command(flatten)]
     pub instead: Instead,
-    /// Seeds per combination: the scenario's seed and the N - 1 after it.
+    /// Number of seeds per combination: the scenario's seed and the next N - 1.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub seeds: u64,
     /// Number of cases to simulate at the same time [default: the number of CPUs].
@@ -182,14 +187,14 @@ fn csv_file(text: &str) -> Result<PathBuf, String> {
 /// Arguments of `apus sim figures`.
 #[derive(Args, Debug)]
 pub struct Figures {
-    /// Figures to show [default: all]. The names are those of docs/models.md: s0 to s4 stand for five documents, the
-    /// rest for one of their figures or tables.
+    /// Figures to compare [default: all]. In their names, s0 to s4 stand for five documents, and the rest for a figure
+    /// or table in that document. docs/models.md explains the results.
     #[arg(value_name = "FIGURE", value_parser = figure())]
     pub figures: Vec<&'static str>,
     /// Random seed. The same seed gives byte-identical output.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// List the input parameters, each with its source.
+    /// Also list the input parameters, each with its source.
     #[arg(long)]
     pub inputs: bool,
     /// Print one JSON document (schema apus.sim.figures/2).

@@ -28,10 +28,10 @@ units::named! {
     pub enum Preset {
         /// One trial of 60 s without loss, as RFC 2544 requires (RFC 9971, 4.9.1).
         Rfc2544 = "rfc2544",
-        /// Two trials of 60 s, of which one may lose frames, as ETSI GS NFV-TST 009 requires (RFC 9971, 4.9.2).
+        /// Two trials of 60 s, one of which may lose frames, as ETSI GS NFV-TST 009 requires (RFC 9971, 4.9.2).
         Tst009 = "tst009",
-        /// The two goals of the FD.io CSIT project: no loss (NDR) and 0.5 % loss (PDR). Each has 21 trials of 1 s, of
-        /// which half may fail.
+        /// The two goals of the FD.io CSIT project: no loss (NDR) and 0.5 % loss (PDR). Each needs 21 trials of 1 s, of
+        /// which up to half may fail.
         Csit = "csit",
     }
 }
