@@ -563,7 +563,10 @@ mod tests {
         let before = at(|action| action.causes().contains(&Cause::Housekeeping));
         assert!(before < boot && advice.actions[before].changes_isolated() && !advice.actions[boot].changes_isolated());
         let text = advice.actions[boot].lines().join("\n");
-        assert!(text.contains("spec.additionalKernelArgs: mce=ignore_ce") && !text.contains("BOOT_IMAGE"), "{text}");
+        assert!(
+            text.contains("spec.additionalKernelArgs, add mce=ignore_ce") && !text.contains("BOOT_IMAGE"),
+            "{text}"
+        );
         assert!(text.contains("remove idle=poll, mce=off, all but one skew_tick=1"), "{text}");
     }
 

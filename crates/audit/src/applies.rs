@@ -121,7 +121,7 @@ impl Applies {
         }
         if !self.workloads.is_empty() && !self.workloads.iter().any(|workload| context.is(*workload)) {
             let wanted: Vec<&str> = self.workloads.iter().map(|workload| workload.name()).collect();
-            return Err(Skip::not_applicable(format!("for hosts of another use: {}", wanted.join(", "))));
+            return Err(Skip::not_applicable(format!("only for hosts with workload {}", wanted.join(" or "))));
         }
         if self.isolated && context.isolated.value.is_empty() {
             return Err(Skip::not_applicable("no CPU is isolated; name them with --isolated"));
@@ -147,7 +147,7 @@ impl Applies {
                 "this host is a guest: only the hypervisor can change \
                 this",
             )),
-            (Place::Guest, false) => Err(Skip::not_applicable("this is no guest")),
+            (Place::Guest, false) => Err(Skip::not_applicable("this host is not a guest")),
             _ => Ok(()),
         }
     }
@@ -159,7 +159,7 @@ impl Applies {
         let vendor = *crate::known(&facts.cpus.vendor)?;
         match self.vendors.contains(&vendor) {
             true => Ok(()),
-            false => Err(Skip::not_applicable("for CPUs of another maker")),
+            false => Err(Skip::not_applicable("only for CPUs of another vendor")),
         }
     }
 
@@ -170,10 +170,10 @@ impl Applies {
         let version = *crate::known(&facts.kernel.version)?;
         match (self.since, self.until) {
             (Some(since), _) if version < since => {
-                Err(Skip::not_applicable(format!("from Linux {since} on; this is {version}")))
+                Err(Skip::not_applicable(format!("only from Linux {since} on; this is {version}")))
             }
             (_, Some(until)) if version >= until => {
-                Err(Skip::not_applicable(format!("up to Linux before {until}; this is {version}")))
+                Err(Skip::not_applicable(format!("only before Linux {until}; this is {version}")))
             }
             _ => Ok(()),
         }

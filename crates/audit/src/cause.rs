@@ -113,7 +113,9 @@ impl Cause {
                 ("Device interrupts reach the application's CPUs", "Move device interrupts to the housekeeping CPUs")
             }
             Self::TimerTick => ("The timer tick disturbs the application", "Reduce the timer tick"),
-            Self::Rcu => ("RCU works on the application's CPUs", "Move RCU callbacks to the housekeeping CPUs"),
+            Self::Rcu => {
+                ("RCU interrupts or uses the application's CPUs", "Keep RCU's work off the application's CPUs")
+            }
             Self::KernelWork => {
                 ("Kernel threads and work run on the application's CPUs", "Move kernel work to the housekeeping CPUs")
             }
@@ -129,7 +131,10 @@ impl Cause {
                 ("Priorities of real-time threads are in the wrong order", "Put the real-time priorities in order")
             }
             Self::Preemption => ("The kernel delays threads that become ready", "Boot a kernel that can be preempted"),
-            Self::Quotas => ("A CPU quota or group stops the application", "Lift the CPU quota"),
+            Self::Quotas => (
+                "A CPU quota or scheduling group limits the application",
+                "Remove CPU quotas and scheduling groups that limit the application",
+            ),
             Self::ApplicationThreads => {
                 ("Threads of the application share CPUs", "Give each thread of the application a CPU of its own")
             }
@@ -152,7 +157,7 @@ impl Cause {
             Self::HugePages => ("Huge pages are missing, or on the wrong node", "Reserve huge pages"),
             Self::MemoryManagement => (
                 "The kernel moves, merges or reclaims memory in the background",
-                "Switch off background work on memory",
+                "Reduce the kernel's background work on memory",
             ),
             Self::MemoryHardware => {
                 ("Memory modules run below their speed, or have errors", "Check the memory modules")
@@ -160,7 +165,10 @@ impl Cause {
             Self::Clock => {
                 ("The clock is not the TSC, or the kernel keeps checking the TSC", "Make the TSC a reliable clock")
             }
-            Self::TimeSync => ("More than one service sets the clock", "Let one service set the clock"),
+            Self::TimeSync => (
+                "Several services set the clock, or packets get no hardware timestamps",
+                "Let one service set the clock, and timestamp packets in hardware",
+            ),
             Self::Firmware => (
                 "Firmware interrupts the CPUs, or is out of date",
                 "Ask the firmware's maker how to avoid its interruptions",
@@ -190,16 +198,17 @@ impl Cause {
                 ("Other programs evict the application's cache lines", "Allocate cache ways to the application")
             }
             Self::HostOfGuests => (
-                "Guests leave the CPU for KVM (VM exits) more often than needed",
+                "Guests exit to the hypervisor (VM exits) more often than needed",
                 "Avoid needless \
                 VM exits",
             ),
             Self::Hypervisor => {
                 ("The hypervisor takes time away from this guest", "Ask whoever runs the hypervisor for dedicated CPUs")
             }
-            Self::Services => {
-                ("Services run that this host does not need", "Stop services that this host does not need")
-            }
+            Self::Services => (
+                "Services are unnecessary, missing or wrongly configured",
+                "Stop services that are not needed, and configure the others",
+            ),
             Self::Console => {
                 ("Kernel messages go out over a slow console", "Keep kernel messages off the serial console")
             }

@@ -136,7 +136,11 @@ fn from_interrupts(facts: &Facts) -> Intended<Vec<String>> {
     let mut names: Vec<(u64, &str)> = names.into_iter().map(|(name, total)| (total, name)).collect();
     names.sort_by(|a, b| b.cmp(a));
     let names: Vec<String> = names.into_iter().map(|(_, name)| name.to_owned()).collect();
-    if names.is_empty() { Intended::default() } else { Intended::inferred(names, "names of interrupts that counted") }
+    if names.is_empty() {
+        Intended::default()
+    } else {
+        Intended::inferred(names, "the names of interrupts that have fired")
+    }
 }
 
 /// Whether the driver is for interfaces that a hypervisor provides. Such interfaces need not be PCI devices.
@@ -148,20 +152,20 @@ fn workloads(facts: &Facts, isolated: &CpuSet) -> Intended<Vec<Workload>> {
     let mut found = Vec::new();
     let mut add = |workload: Workload, from: String| found.push((workload, from));
     if facts.virtualisation.guest.get() == Some(true) {
-        add(Workload::Guest, format!("guest: {}", facts.virtualisation.guest.source()));
+        add(Workload::Guest, format!("guest from {}", facts.virtualisation.guest.source()));
     }
     if facts.kernel.realtime.get() == Some(true) {
-        add(Workload::Rt, format!("rt: {}", facts.kernel.realtime.source()));
+        add(Workload::Rt, format!("rt from {}", facts.kernel.realtime.source()));
     }
     if facts.virtualisation.guests.is(|guests| !guests.is_empty()) == Some(true) {
-        add(Workload::KvmHost, "kvm-host: threads of virtual CPUs".into());
+        add(Workload::KvmHost, "kvm-host from the threads of virtual CPUs".into());
     }
     if let Some(from) = polls(facts) {
-        add(Workload::Poll, format!("poll: {from}"));
+        add(Workload::Poll, format!("poll from {from}"));
     } else if !isolated.is_empty() && facts.cmdline.is(|line| line.has("nohz_full")) == Some(true) {
-        add(Workload::Poll, "poll: nohz_full is for threads that never sleep".into());
+        add(Workload::Poll, "poll from nohz_full=, which is meant for threads that never sleep".into());
     } else if facts.links.is(|links| !links.is_empty()) == Some(true) || facts.origin.os == Os::FreeBsd {
-        add(Workload::Interrupt, "interrupt: nothing polls".into());
+        add(Workload::Interrupt, "interrupt because no application was found that polls".into());
     }
     if found.is_empty() {
         return Intended::default();
@@ -193,7 +197,7 @@ fn polls(facts: &Facts) -> Option<String> {
         let bound = device.driver.is(|driver| user_space.contains(&driver.as_str())) == Some(true);
         bound && device.is_network() == Some(true)
     });
-    device.map(|device| format!("network device {} is bound to {}", device.address, device.driver))
+    device.map(|device| format!("network device {}, which is bound to {}", device.address, device.driver))
 }
 
 #[cfg(test)]

@@ -184,7 +184,7 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
 ];
 
 /// Clause appended to remarks on scheduling domains: the kernel command line alone does not show cpuset partitions.
-pub(crate) const UNLESS_PARTITION: &str = ", unless a cpuset partition keeps it away (partitions are not recorded)";
+pub(crate) const UNLESS_PARTITION: &str = "; whether a cpuset partition prevents this is not recorded";
 
 /// A parameter that other parameters need.
 pub(super) struct Companion {
@@ -201,7 +201,7 @@ pub(super) const COMPANIONS: &[Companion] = &[
     Companion {
         missing: |line, context| isolates(line, context) && !line.has("isolcpus"),
         add: "isolcpus=managed_irq,domain,{isolated}",
-        why: "without it the scheduler balances other work onto the application's CPUs, unless a cpuset partition keeps it away (partitions are not recorded)",
+        why: "without it the scheduler balances other work onto the application's CPUs; whether a cpuset partition prevents this is not recorded",
         source: "Linux Documentation/admin-guide/cpu-isolation.rst",
     },
     Companion {

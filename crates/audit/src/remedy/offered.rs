@@ -23,7 +23,7 @@ pub(super) fn keep(step: &mut Step, facts: &Facts) {
         _ => true,
     });
     if settings.is_empty() {
-        *step = Step::advice("nothing to set here: the driver offers no switch for it");
+        *step = Step::advice("nothing: the driver offers no switch for it");
     }
 }
 

@@ -27,8 +27,9 @@ const PROFILE: &str = "PerformanceProfile of OpenShift, from which the operator 
 
 /// The setting of a PerformanceProfile that keeps device interrupts off the isolated CPUs. Without this setting, the
 /// operator's tuned profile does not change the affinities (same source as [`OF_CPUS`], `default_irq_smp_affinity`).
-const INTERRUPTS: &str = "PerformanceProfile of OpenShift: spec.globallyDisableIrqLoadBalancing: true keeps device interrupts that are not managed by \
-     their drivers off spec.cpu.isolated; for single pods, the annotation irq-load-balancing.crio.io: disable does so";
+const INTERRUPTS: &str = "PerformanceProfile of OpenShift: spec.globallyDisableIrqLoadBalancing: true keeps device \
+     interrupts off spec.cpu.isolated, except those that the kernel manages; for single pods, the annotation \
+     irq-load-balancing.crio.io: disable does so";
 
 impl Operator {
     /// Recognises the operator of a host by the kernel command line: Red Hat CoreOS by the word `ostree=`, and a
@@ -57,7 +58,7 @@ impl Operator {
     /// Instructions for adding and removing words.
     pub(crate) fn lines(self, add: &[String], remove: &[String]) -> Vec<String> {
         let (place, source) = self.places();
-        let added = (!add.is_empty()).then(|| format!("{place}: {}", add.join(" ")));
+        let added = (!add.is_empty()).then(|| format!("in {place}, add {}", add.join(" ")));
         let removed = (!remove.is_empty()).then(|| format!("in {source}, remove {}", remove.join(", ")));
         added.into_iter().chain(removed).collect()
     }
@@ -132,7 +133,7 @@ mod tests {
         };
         let of = |list: &str, mask: &str| {
             let all = format!(
-                "for i in /proc/irq/[0-9]*; do echo {list} > $i/smp_affinity_list; done # if a write fails, that interrupt cannot be moved: it is the timer, for example, or its driver manages it; if irqbalance runs, first ban the CPUs (irq.irqbalance-banned)"
+                "for i in /proc/irq/[0-9]*; do echo {list} > $i/smp_affinity_list; done # if a write fails, that interrupt cannot be moved: it is the timer, for example, or the kernel manages it; if irqbalance runs, first ban the CPUs (irq.irqbalance-banned)"
             );
             vec![all.clone(), all, format!("echo {mask} > /proc/irq/default_smp_affinity")]
         };
@@ -169,7 +170,7 @@ mod tests {
             let finding = report.findings.iter().find(|finding| finding.rule.id == id).unwrap();
             let text: Vec<String> = finding.fix.persistent.iter().map(ToString::to_string).collect();
             assert_eq!(text, [INTERRUPTS], "{id}");
-            assert!(text[0].contains("interrupts that are not managed by their drivers"));
+            assert!(text[0].contains("except those that the kernel manages"));
         }
         // The same advice is of the same kind everywhere: it changes no kernel argument.
         let advised =
@@ -205,8 +206,8 @@ mod tests {
         assert!(!node.iter().any(|step| step.contains("fstab")), "{node:?}");
         assert!(node.iter().any(|step| step.contains("MachineConfig of OpenShift")), "{node:?}");
         assert_eq!(
-            of_files("the same in /etc/fstab"),
-            "the same as a systemd mount unit of a MachineConfig of OpenShift"
+            of_files("the same mount in /etc/fstab"),
+            "the same mount as a systemd mount unit of a MachineConfig of OpenShift"
         );
         assert!(of_files("x in /etc/sysctl.d").ends_with("(as a file of a MachineConfig of OpenShift)"));
     }
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(of("BOOT_IMAGE=/vmlinuz tuned.non_isolcpus=00000003"), None);
         assert_eq!(
             Operator::MachineConfig.lines(&["skew_tick=1".into()], &[]),
-            ["MachineConfig of OpenShift, spec.kernelArguments: skew_tick=1"]
+            ["in MachineConfig of OpenShift, spec.kernelArguments, add skew_tick=1"]
         );
     }
 

@@ -108,8 +108,8 @@ fn switched_off(facts: &Facts) -> Result<Option<[&'static str; 3]>, Skip> {
     match *known(&facts.kernel.version)? {
         version if version >= KernelVersion::new(5, 0) => Ok(Some([
             "the kernel has disabled cache allocation, as on all Xeons of model 85 without rdt=l3cat",
-            "# decide: rdt=l3cat on the kernel command line switches it on again; then mount resctrl, divide the ways, and \
-                 measure whether they are kept apart",
+            "# decide: rdt=l3cat on the kernel command line enables cache allocation again; then mount resctrl, \
+                 divide the ways, and measure whether programs keep to their ways",
             "Overrides the kernel's precaution: by erratum SKZ18 of Skylake, cache allocation may fail to restrict \
              allocations under certain conditions. Other programs get less cache.",
         ])),
@@ -131,7 +131,7 @@ fn available(facts: &Facts, _: &Context) -> Judged {
         || groups.flat_map(|group| group.schemata.keys()).any(|name| name.starts_with("L3"));
     if !is_offered && let Some([reason, on, cost]) = switched_off(facts)? {
         let judgement =
-            Judgement::warn(format!("{reason}: the application's lines share the last-level cache with all others"));
+            Judgement::warn(format!("{reason}: the application shares the last-level cache with all other programs"));
         let judgement = judgement.for_good(on).now("# nothing: only a reboot can change this").costs(cost);
         let judgement = match facts.cpus.model.get() {
             Some(model) => judgement.see_as(format!("model {model}"), facts.cpus.model.source()),

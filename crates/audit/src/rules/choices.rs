@@ -52,9 +52,9 @@ const SETTINGS: &[Rule] = &[
         title: "RCU grace periods are normal after boot, or expedited",
         applies: Applies::LINUX,
         judge: rcu_normal,
-        why: "An expedited grace period interrupts all CPUs in order to end soon. rcupdate.rcu_normal_after_boot=1 \
-              uses the normal, quiet ones after boot. Operations that wait for them (starting pods, changing \
-              interfaces) are then slower.",
+        why: "An expedited grace period interrupts all CPUs in order to end soon. With \
+              rcupdate.rcu_normal_after_boot=1, RCU uses normal grace periods after boot, which wait instead. \
+              Operations that wait for a grace period (starting pods, changing interfaces) then take longer.",
         magnitude: Magnitude::untimed(
             "one interrupt on each CPU per expedited grace period; milliseconds for a normal one",
             "Linux Documentation/RCU/Design/Expedited-Grace-Periods; Documentation/RCU/checklist.rst (multi-millisecond latency of synchronize_rcu)",
@@ -71,14 +71,14 @@ const SETTINGS: &[Rule] = &[
         applies: Applies::LINUX.with_nic(),
         judge: ring_size,
         why: "A frame in a full ring waits for all frames before it: a short ring limits this delay. A long ring loses \
-              no frames while its reader is away for longer. math.rx-ring-time computes both.",
+              no frames even if its reader pauses for longer. math.rx-ring-time computes both.",
         magnitude: Magnitude::untimed(
-            "256 slots of 1500 bytes last 79 us at 40 Gbit/s, 1024 last 315, 2048 last 630",
+            "256 slots of 1500 bytes last 79 us at 40 Gbit/s, 1024 last 315 us, 2048 last 630 us",
             "arithmetic: slots x 1538 bytes x 8 / rate (IEEE 802.3)",
         ),
         fix: Fix::look("apus audit --explain math.rx-ring-time # how long a ring may be")
             .against(&["256: FreeBSD thread", "1024 to 2048: DPDK hns3 guide"]),
-        cost: "A short ring loses packets after a short absence. A long one adds delay and uses cache.",
+        cost: "A short ring loses packets even if its reader pauses only briefly. A long one adds delay and uses cache.",
         references: &[
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
             "DPDK guide, nics/hns3",

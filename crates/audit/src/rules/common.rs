@@ -19,11 +19,11 @@ pub(super) const HWP: &str = "for n in {core-words}; do echo performance > /sys/
 /// The cost of keeping interrupts on the housekeeping CPUs. The NIC keeps all its queues: only the driver sets their
 /// number (net/core/dev.c; core-api/irq/irq-affinity.rst).
 pub(super) const QUEUES_STAY: &str =
-    "The housekeeping CPUs handle all interrupts, and share all queues of a NIC that the kernel drives.";
+    "The housekeeping CPUs handle all interrupts, including those of every queue of a NIC with a kernel driver.";
 /// Command that moves all movable interrupts to the housekeeping CPUs.
 pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo {housekeeping} > \
     $i/smp_affinity_list; done # if a write fails, that interrupt cannot be moved: it is the timer, for example, or \
-    its driver manages it; if irqbalance runs, first ban the CPUs (irq.irqbalance-banned)";
+    the kernel manages it; if irqbalance runs, first ban the CPUs (irq.irqbalance-banned)";
 
 /// Judges each CPU of a set, and joins CPUs with equal results into one judgement. All CPUs whose facts are unknown
 /// share one judgement. If no CPU can be judged, returns the reason for the first one.

@@ -139,7 +139,7 @@ const STATE: &[Rule] = &[
         judge: heat,
         why: "A message about a temperature above the threshold shows that a CPU was slowed down.",
         magnitude: Magnitude::slower(
-            "milliseconds at a fraction of the speed per event",
+            "for each event, the CPU runs at a fraction of its speed for milliseconds",
             "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
         ),
         fix: Fix::boot("fix fans and air flow").after("ipmitool sdr type Temperature; ipmitool sel list"),

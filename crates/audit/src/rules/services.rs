@@ -48,7 +48,7 @@ const TUNERS: &[Rule] = &[
         why: "tuned, power-profiles-daemon, TLP, cpupower and thermald all set governors, preferences and limits. The \
          last one to start wins, until an event makes another one set its values again.",
         magnitude: Magnitude::untimed(
-            "the settings can change to those of another profile at any moment",
+            "another of these services can change the settings at any moment",
             "redhat-performance/tuned, README: incompatible with cpupower and power-profiles-daemon",
         ),
         fix: Fix::for_good("stop and disable all but one of the services that are named"),
@@ -299,7 +299,7 @@ fn processes(facts: &Facts, names: &[&str], what: &str) -> Judged {
 }
 
 fn registers(facts: &Facts, _: &Context) -> Judged {
-    processes(facts, &READERS, "known reader of registers")
+    processes(facts, &READERS, "known MSR reader")
 }
 
 fn profilers(facts: &Facts, _: &Context) -> Judged {

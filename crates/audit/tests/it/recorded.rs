@@ -440,7 +440,7 @@ fn findings_are_of_the_declared_card_and_of_what_was_counted() {
     says(
         &report,
         "irq.rate-iso",
-        &["on average 100 % as many timer interrupts", "nothing stops the tick of CPUs 5-10 while they are busy"],
+        &["on average, 100 % as many timer interrupts", "nothing stops the tick of CPUs 5-10 while they are busy"],
     );
     let Some(report) = audited("kvm-guest-sno", &of_use(&[], Some("7"))) else { return };
     says(

@@ -85,8 +85,8 @@ pub const RULES: &[Rule] = &[
             "an error of tens of microseconds with kernel timestamps, below 1 us with hardware timestamps",
             "Linux Documentation/networking/timestamping.rst describes both; the figures are general knowledge",
         ),
-        fix: Fix::for_good("keep ptp4l -i {nic} and phc2sys -s {nic} -w running as services")
-            .after("ethtool -T {nic} # what the card can stamp"),
+        fix: Fix::for_good("run ptp4l -i {nic} and phc2sys -s {nic} -w as services")
+            .after("ethtool -T {nic} # which packets the card can timestamp"),
         cost: "You need an interface with a hardware clock, and a PTP master clock.",
         references: &["Linux Documentation/networking/timestamping.rst", "OpenShift vDU reference configuration, PTP"],
     },
@@ -99,7 +99,7 @@ pub const RULES: &[Rule] = &[
         why: "Two services that set the same clock pull it back and forth. Timestamps jump, and timers fire early or \
          late.",
         magnitude: Magnitude::untimed(
-            "jumps of microseconds to milliseconds in time stamps",
+            "jumps of microseconds to milliseconds in timestamps",
             "ptp4l(8) and chronyd(8) each assume that they are alone; the figure is general knowledge",
         ),
         fix: Fix::both(
@@ -175,14 +175,20 @@ fn stamping(facts: &Facts, context: &Context) -> Judged {
             Err(reason) => skip = Some(reason),
             Ok(stamping) => {
                 let (rx, tx) = (stamping.hardware_rx, stamping.hardware_tx);
+                let yes = |is: bool| if is { "yes" } else { "no" };
                 let judgement = match (rx, tx) {
-                    (true, true) => Judgement::pass_for(subject, "its hardware timestamps packets in both directions"),
-                    _ => Judgement::warn_for(subject, "its hardware does not timestamp packets in both directions"),
+                    (true, true) => {
+                        Judgement::pass_for(subject, "its hardware timestamps both received and sent packets")
+                    }
+                    (true, false) => Judgement::warn_for(subject, "its hardware timestamps only received packets"),
+                    (false, true) => Judgement::warn_for(subject, "its hardware timestamps only sent packets"),
+                    (false, false) => Judgement::warn_for(subject, "its hardware timestamps no packets"),
                 };
-                let clock = stamping.phc.map_or("no clock".to_owned(), |n| format!("/dev/ptp{n}"));
-                judgements.push(
-                    judgement.see_as(format!("in hardware: receive {rx}, transmit {tx}; {clock}"), fact.source()),
-                );
+                let clock = stamping.phc.map_or("no hardware clock".to_owned(), |n| format!("/dev/ptp{n}"));
+                judgements.push(judgement.see_as(
+                    format!("hardware timestamps: receive {}, transmit {}; {clock}", yes(rx), yes(tx)),
+                    fact.source(),
+                ));
             }
         }
     }

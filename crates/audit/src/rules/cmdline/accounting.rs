@@ -88,14 +88,15 @@ pub const RULES: &[Rule] = &[
         title: "The guest takes no asynchronous page faults",
         applies: Applies::LINUX.in_guest(),
         judge: async_faults,
-        why: "KVM tells a guest that a page of its memory is not present, and the guest makes the task wait for an \
-              arbitrary time. This never happens if the host locks the guest's memory; no-kvmapf makes sure of it.",
+        why: "With asynchronous page faults, KVM tells the guest that a page of its memory is not present, and the \
+              guest suspends the task until the page is there, however long that takes. This never happens if the \
+              host locks the guest's memory, or with no-kvmapf.",
         magnitude: Magnitude::untimed(
-            "arbitrary delays: as long as the host takes to load the page",
+            "as long as the host takes to load the page",
             "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
         ),
         fix: Fix::boot("no-kvmapf"),
-        cost: "A virtual CPU stops while the host loads a page.",
+        cost: "If a page is not present, the whole virtual CPU stops while the host loads it.",
         references: &[
             "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
             PARAMETERS,
@@ -205,7 +206,7 @@ fn async_faults(facts: &Facts, context: &Context) -> Judged {
         }
         false => Judgement::warn_for(
             subject,
-            "asynchronous page faults are on: if the host does not lock the memory, a task can stall",
+            "asynchronous page faults are on; a task can stall if the host does not lock the guest's memory",
         ),
     };
     see_parameter(judgement, facts, "no-kvmapf").see(hypervisor).alone()

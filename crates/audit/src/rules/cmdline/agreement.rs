@@ -55,8 +55,9 @@ pub const RULES: &[Rule] = &[
         title: "CPU 0 and one CPU of each NUMA node are left to housekeeping",
         applies: Applies::LINUX.isolated(),
         judge: per_node,
-        why: "CPU 0 boots the host and keeps the time if it can; some interrupts and kernel work stay with it. On a \
-              node without a housekeeping CPU, timers, RCU and reclaim of that node's memory run across the sockets.",
+        why: "CPU 0 boots the host and, if it can, keeps the kernel's time; some interrupts and kernel work stay on \
+              it. If a node has no housekeeping CPU, timers, RCU and the reclaim of that node's memory run on CPUs of \
+              another node.",
         magnitude: Magnitude::slower(
             "100 to 200 ns more per access to the other socket; work that cannot leave CPU 0 takes microseconds",
             "Linux Documentation/admin-guide/cpu-isolation.rst; the cost of a remote access is general knowledge",
@@ -287,11 +288,8 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
             let judgement = match split.len() > NAMED {
                 true => {
                     let rest: Vec<String> =
-                        split[NAMED..].iter().map(|(cpu, others)| format!("{cpu}: {others}")).collect();
-                    judgement.see_as(
-                        format!("siblings of the other CPUs: {}", rest.join("; ")),
-                        "the same source, for these CPUs",
-                    )
+                        split[NAMED..].iter().map(|(cpu, others)| format!("CPU {cpu}: {others}")).collect();
+                    judgement.see_as(format!("siblings of {}", rest.join("; ")), "the same files of these CPUs")
                 }
                 false => judgement,
             };

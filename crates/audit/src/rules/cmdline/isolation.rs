@@ -46,13 +46,13 @@ pub const RULES: &[Rule] = &[
         judge: flags,
         why: "Without flags, isolcpus= isolates from the scheduler's domains. With flags, it does only what they say: \
               isolcpus=managed_irq,LIST does not isolate from the scheduler. OpenShift's performance profile writes \
-              exactly that, because it isolates CPUs per pod, unless it has balanceIsolated: false. Without \
+              exactly that unless it has balanceIsolated: false, because it isolates CPUs per pod. Without the flag \
               managed_irq, interrupts that the kernel manages (NVMe, virtio, queues of some NICs) still go to isolated \
               CPUs.",
         magnitude: Magnitude::late(
             Nanos::from_millis(3),
-            "without domain a time slice (3 ms) for each stray thread; without managed_irq a few microseconds per \
-                   interrupt",
+            "without the flag domain, a time slice (3 ms) for each stray thread; without managed_irq, a few \
+             microseconds per interrupt",
             "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus; commit 11ea68f553e2",
         ),
         fix: Fix::boot("isolcpus=managed_irq,domain,{isolated}"),
@@ -193,14 +193,11 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
         )
     } else if !missing.is_empty() {
         let balances = match facts.cmdline.is(|line| line.has("isolcpus")) {
-            Some(false) => format!("there is no isolcpus=: the scheduler moves threads onto CPUs {missing}"),
-            _ => format!("isolcpus= does not stop the scheduler from moving threads onto CPUs {missing}"),
+            Some(false) => format!("without isolcpus=, the scheduler moves threads onto CPUs {missing}"),
+            _ => format!("isolcpus= does not keep the scheduler from moving threads onto CPUs {missing}"),
         };
-        Judgement::warn_for(
-            &missing,
-            format!("{balances}, unless a cpuset partition prevents it (partitions are not recorded)"),
-        )
-        .with_effect(crate::Effect::Unsized)
+        Judgement::warn_for(&missing, format!("{balances}; whether a cpuset partition prevents this is not recorded"))
+            .with_effect(crate::Effect::Unsized)
     } else if !stray.is_empty() {
         Judgement::warn_for(
             &stray,
@@ -238,12 +235,12 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
             }
             false if partitions_known(facts) => Judgement::fail_for(
                 subject,
-                format!("without domain the scheduler still moves threads onto CPUs {named}"),
+                format!("without the flag domain, the scheduler still moves threads onto CPUs {named}"),
             ),
             false => Judgement::warn_for(
                 subject,
                 format!(
-                    "without domain the scheduler still moves threads onto CPUs {named}, unless a cpuset partition prevents it (partitions are not recorded)"
+                    "without the flag domain, the scheduler still moves threads onto CPUs {named}; whether a cpuset partition prevents this is not recorded"
                 ),
             )
             .with_effect(crate::Effect::Unsized),

@@ -60,7 +60,7 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX,
         judge: duplicates,
         why: "If a parameter is given twice, usually the last one counts. This happens when two tools write to the \
-              command line. When one of them changes its value later, the result is a surprise.",
+              command line. If one of them later changes its value, the other's value can still win.",
         magnitude: SILENT,
         fix: Fix::boot("remove all but one").decided(),
         cost: "None beyond the reboot.",
@@ -448,9 +448,7 @@ pub(crate) mod tests {
         assert!(found(host()).found.contains("unless a service has changed"));
         // The same of partitions.
         let line = || with("nohz_full=2-7 irqaffinity=0-1 nmi_watchdog=0").isolated("2-7");
-        assert!(
-            found(line()).found.ends_with(", unless a cpuset partition keeps it away (partitions are not recorded)")
-        );
+        assert!(found(line()).found.ends_with("; whether a cpuset partition prevents this is not recorded"));
         let counted = |isolated: &str| {
             let host = line().file("/proc/sys/kernel/osrelease", "6.12.0\n");
             found(host.file("/sys/devices/system/cpu/isolated", isolated))

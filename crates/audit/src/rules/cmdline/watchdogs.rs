@@ -60,7 +60,7 @@ pub const RULES: &[Rule] = &[
          Corrected errors go unnoticed.",
         magnitude: Magnitude::late(
             Nanos::from_micros(20),
-            "one timer every 5 minutes on each CPU, tens of microseconds for the banks",
+            "one timer every 5 minutes on each CPU, tens of microseconds to read the banks",
             "Linux arch/x86/kernel/cpu/mce/core.c, INITIAL_CHECK_INTERVAL (5 * 60 s); how long each takes is general knowledge",
         ),
         fix: Fix::runtime_or_boot(
@@ -68,7 +68,7 @@ pub const RULES: &[Rule] = &[
             "mce=ignore_ce",
         )
         .against(&["FlexRAN real-time platform slides (2018) ask for machine checks to be disabled"]),
-        cost: "Corrected errors, which announce broken memory, appear only in the firmware's log.",
+        cost: "Corrected errors, which are an early sign of failing memory, appear only in the firmware's log.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, mce (older kernels: arch/x86/x86_64/boot-options.rst, Machine check)",
             "tuned profile realtime",

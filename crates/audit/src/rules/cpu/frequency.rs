@@ -8,7 +8,7 @@ use crate::remedy::steady;
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::{PREFERENCE, by_cpu, megahertz};
 use crate::rules::{cores, one_frequency};
-use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known, spaced};
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
 
@@ -107,7 +107,7 @@ pub const RULES: &[Rule] = &[
               frequency on processors without an energy performance preference (EPP, part of HWP), which would \
               override it.",
         magnitude: Magnitude::slower(
-            "slower ramps of the uncore and of turbo",
+            "the uncore's frequency and turbo rise more slowly",
             "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS, which gives no figure",
         ),
         fix: Fix::both(
@@ -390,7 +390,7 @@ fn transition(facts: &Facts, context: &Context) -> Judged {
         let judgement = match low == high {
             true => Judgement::pass("the frequency is fixed"),
             false => Judgement::warn(format!(
-                "the frequency may change between {} and {} (governor {}), and each change stops a core of {name}",
+                "the frequency may change between {} and {} (governor {}), and each change stops the core ({name})",
                 megahertz(low),
                 megahertz(high),
                 known(governor)?
@@ -487,11 +487,12 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
     let (stops, name) = stops_here(facts)?;
     let judgement = match stops {
         true => Judgement::warn(format!(
-            "the driver briefly raises the lowest frequency after waits for I/O, and each change stops the core \
-                 for about {STOP} ({name})"
+            "the driver briefly raises the lowest frequency after a task has waited for I/O, and each change stops \
+                 the core for about {} ({name})",
+            spaced(STOP)
         )),
         false => Judgement::pass(format!(
-            "the driver briefly raises the lowest frequency after waits for I/O; a change stops a core of \
+            "the driver briefly raises the lowest frequency after a task has waited for I/O; a change stops a core of \
                  {name} for less than 1 us"
         )),
     };

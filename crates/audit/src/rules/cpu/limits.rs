@@ -17,7 +17,7 @@ pub const RULES: &[Rule] = &[
         judge: throttles,
         why: "A core or a package that is too hot is slowed down by the hardware, in bursts of milliseconds, until it has cooled.",
         magnitude: Magnitude::slower(
-            "milliseconds at a fraction of the speed per event",
+            "for each event, the CPU runs at a fraction of its speed for milliseconds",
             "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
         ),
         fix: Fix::for_good("lower the highest frequency until the count stops rising, or fix fans and air flow")

@@ -154,7 +154,7 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
     if managed.is_empty() {
         return match facts.irqs.iter().find(|irq| irq.managed.is_unknown()) {
             Some(irq) => Err(Skip::of(&irq.managed)),
-            None => Err(Skip::not_applicable("no interrupt is managed by its driver")),
+            None => Err(Skip::not_applicable("no interrupt is managed by the kernel")),
         };
     }
     let stuck: Vec<&Irq> =

@@ -131,12 +131,12 @@ fn on_isolated(facts: &Facts, context: &Context) -> Judged {
     judgement.alone()
 }
 
-/// Says how many of the interrupts cannot be moved, because their drivers manage them. Empty if all can be moved.
+/// Says how many of the interrupts cannot be moved, because the kernel manages them. Empty if all can be moved.
 fn of_drivers(managed: u64, all: u64) -> String {
     match managed {
         0 => String::new(),
-        n if n == all => ", all of them managed by their drivers".to_owned(),
-        n => format!(", {n} of them managed by their drivers"),
+        n if n == all => ", all of them managed by the kernel".to_owned(),
+        n => format!(", {n} of them managed by the kernel"),
     }
 }
 
@@ -424,9 +424,9 @@ mod tests {
             crate::wording::singular(&host.judge("irq.hits-iso")[0].found)
         };
         let hit = "device interrupts hit the isolated CPUs since boot";
-        assert_eq!(found("9", "12"), format!("21 {hit}, 9 of them managed by their drivers"));
+        assert_eq!(found("9", "12"), format!("21 {hit}, 9 of them managed by the kernel"));
         assert_eq!(found("0", "12"), format!("12 {hit}"));
-        assert_eq!(found("9", "0"), format!("9 {hit}, all of them managed by their drivers"));
+        assert_eq!(found("9", "0"), format!("9 {hit}, all of them managed by the kernel"));
     }
 
     #[test]

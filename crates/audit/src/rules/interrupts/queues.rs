@@ -57,7 +57,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.unused-nic",
         cause: Cause::DeviceInterrupts,
-        title: "Interfaces without a role have no interrupts on isolated CPUs",
+        title: "Interfaces that the application does not use have no interrupts on isolated CPUs",
         applies: Applies::LINUX.isolated().with_nic(),
         judge: unused,
         why: "Drivers with many queues place one interrupt on each CPU. An interface that is up but unused interrupts \
@@ -226,7 +226,7 @@ fn pair(link: &Link, irq: &Irq) -> String {
 
 fn unused(facts: &Facts, context: &Context) -> Judged {
     if context.nics.how != How::Given {
-        return Err(Skip::not_applicable("which interfaces have a role was not said (--nic)"));
+        return Err(Skip::not_applicable("it was not stated which interfaces carry the application's packets (--nic)"));
     }
     let isolated = &context.isolated.value;
     known(&facts.irqs.list)?;

@@ -16,10 +16,10 @@ pub const RULES: &[Rule] = &[
         title: "The CPUs' own interrupts are rare on isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: own,
-        why: "Each class has its own cause. LOC: the tick and timers. RES and IWI: wake-ups and work from other CPUs. \
-              NMI and PMI: the watchdog and profilers. MCP: the polling for corrected errors. TRM and THR: temperature \
-              and thresholds. On a nohz_full CPU that runs one thread, the tick stops (before Linux 4.17, one tick per \
-              second remained).",
+        why: "Each kind of interrupt in /proc/interrupts has its own cause. LOC: the tick and timers. RES and IWI: \
+              wake-ups and work from other CPUs. NMI and PMI: the watchdog and profilers. MCP: the polling for \
+              corrected errors. TRM and THR: temperature and thresholds. On a nohz_full CPU that runs one thread, the \
+              tick stops (before Linux 4.17, one tick per second remained).",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
             "1 to 5 us each; a tick that was not stopped comes 100 to 1000 times a second",
@@ -169,7 +169,7 @@ fn own(facts: &Facts, context: &Context) -> Judged {
         return Err(Skip::unknown("the table of interrupts has no row of the CPUs' own interrupts"));
     }
     if judgements.is_empty() {
-        let found = format!("{} are as rare as possible", quiet.join(", "));
+        let found = format!("{} are rare", quiet.join(", "));
         judgements.push(Judgement::pass_for(isolated, found).see_as(format!("in {}", interval.length), source));
     }
     Ok(judgements)
@@ -207,15 +207,15 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     let ticks = full_ticks(facts);
     // Counts since boot include idle and busy time; the command line shows in which of these the tick continues.
     let tick = match ticks.value().map(|stopped| isolated.difference(stopped)) {
-        _ if says("nohz", "off") => "the tick does not stop".to_owned(),
-        Some(kept) if kept == *isolated && polls => "the tick does not stop".to_owned(),
+        _ if says("nohz", "off") => ": their tick does not stop".to_owned(),
+        Some(kept) if kept == *isolated && polls => ": their tick does not stop".to_owned(),
         Some(kept) if !kept.is_empty() => {
             let verb = if kept.len() == 1 { "it is" } else { "they are" };
-            format!("nothing stops the tick of {} while {verb} busy", Subject::from(&kept))
+            format!(": nothing stops the tick of {} while {verb} busy", Subject::from(&kept))
         }
-        _ => "that is as if the tick never stopped".to_owned(),
+        _ => ", as if their tick never stopped".to_owned(),
     };
-    let found = format!("these CPUs had on average {share} % as many timer interrupts as the other CPUs: {tick}");
+    let found = format!("these CPUs had, on average, {share} % as many timer interrupts as the other CPUs{tick}");
     let judgement = match polls {
         true => Judgement::warn_for(isolated, format!("{found}; idle=poll keeps the tick running on idle CPUs"))
             .for_good("remove idle=poll")
@@ -389,20 +389,20 @@ pub(crate) mod tests {
         let found = |line: &str| {
             once(1000).cmdline(line).file("/proc/sys/kernel/osrelease", "6.12.1").judge("irq.rate-iso").remove(0).found
         };
-        let as_many = "these CPUs had on average 100 % as many timer interrupts as the other CPUs: ";
-        assert_eq!(found("quiet"), format!("{as_many}nothing stops the tick of CPUs 2-3 while they are busy"));
-        assert_eq!(found("nohz=off"), format!("{as_many}the tick does not stop"));
+        let as_many = "these CPUs had, on average, 100 % as many timer interrupts as the other CPUs";
+        assert_eq!(found("quiet"), format!("{as_many}: nothing stops the tick of CPUs 2-3 while they are busy"));
+        assert_eq!(found("nohz=off"), format!("{as_many}: their tick does not stop"));
         let polls = "; idle=poll keeps the tick running on idle CPUs";
-        assert_eq!(found("idle=poll"), format!("{as_many}the tick does not stop{polls}"));
+        assert_eq!(found("idle=poll"), format!("{as_many}: their tick does not stop{polls}"));
         let full = |list: &str, line: &str| {
             let host = once(997).cmdline(line).file("/sys/devices/system/cpu/nohz_full", list);
             host.judge("irq.rate-iso").remove(0).found
         };
-        assert_eq!(full("2-3\n", "nohz_full=2-3"), format!("{as_many}that is as if the tick never stopped"));
+        assert_eq!(full("2-3\n", "nohz_full=2-3"), format!("{as_many}, as if their tick never stopped"));
         assert_eq!(
             full("2-3\n", "nohz_full=2-3 idle=poll"),
-            format!("{as_many}that is as if the tick never stopped{polls}")
+            format!("{as_many}, as if their tick never stopped{polls}")
         );
-        assert_eq!(full("2\n", "nohz_full=2"), format!("{as_many}nothing stops the tick of CPU 3 while it is busy"));
+        assert_eq!(full("2\n", "nohz_full=2"), format!("{as_many}: nothing stops the tick of CPU 3 while it is busy"));
     }
 }

@@ -46,7 +46,7 @@ pub const RULES: &[Rule] = &[
         ),
         fix: Fix::both(
             "mkdir -p /dev/hugepages1G && mount -t hugetlbfs -o pagesize=1G none /dev/hugepages1G",
-            "the same in /etc/fstab",
+            "the same mount in /etc/fstab",
         ),
         cost: "None.",
         references: &[DPDK, "Linux Documentation/admin-guide/mm/hugetlbpage.rst"],
@@ -94,8 +94,8 @@ pub const RULES: &[Rule] = &[
         title: "Memory is not compacted in advance",
         applies: Applies::LINUX,
         judge: compaction,
-        why: "With a proactiveness above 0, kcompactd checks twice per second whether memory is fragmented. If it is, it \
-         moves pages of running applications.",
+        why: "If vm.compaction_proactiveness is above 0, kcompactd checks twice per second whether memory is \
+         fragmented. If it is, it moves pages of running applications.",
         magnitude: Magnitude::late(
             Nanos::from_micros(3),
             "a TLB flush by inter-processor interrupts per moved page, 1 to 5 us each",
@@ -177,7 +177,7 @@ impl Proposal {
         if is_operated(facts) {
             let node = node.map(|node| format!(", node: {node}")).unwrap_or_default();
             // The kubelet counts huge pages only when it starts.
-            return judgement.now("# nothing: the kubelet counts huge pages when it starts").for_good(format!(
+            return judgement.now("# nothing: the kubelet counts huge pages only when it starts").for_good(format!(
                 "PerformanceProfile of OpenShift, spec.hugepages: defaultHugepagesSize: 1G, and under pages, size: 1G, count: \
                  {gib}{node} # {note}"
             ));
@@ -248,8 +248,10 @@ fn on_node(facts: &Facts, context: &Context) -> Judged {
         let subject = Subject::Link(link.name.clone());
         let judgement = match bytes {
             0 => Proposal::of(facts, Some(node))
-                .fixes(facts, Judgement::fail_for(subject, format!("its node {node} has no huge pages"))),
-            bytes => Judgement::pass_for(subject, format!("its node {node} has {} MB of huge pages", bytes >> 20)),
+                .fixes(facts, Judgement::fail_for(subject, format!("its NUMA node ({node}) has no huge pages"))),
+            bytes => {
+                Judgement::pass_for(subject, format!("its NUMA node ({node}) has {} MB of huge pages", bytes >> 20))
+            }
         };
         judgements.push(judgement.see_as(
             format!("{} MB", bytes >> 20),
@@ -359,7 +361,7 @@ fn compaction(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("vm.compaction_proactiveness");
     let judgement = match *known(&fact)? {
         0 => Judgement::pass("memory is compacted only on demand"),
-        n => Judgement::warn(format!("the proactiveness is {n} of 100")),
+        n => Judgement::warn(format!("proactive compaction is on, at level {n} of 100")),
     };
     judgement.see(&fact).alone()
 }

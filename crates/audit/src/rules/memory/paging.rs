@@ -96,8 +96,8 @@ pub const RULES: &[Rule] = &[
         title: "Dirty pages are written to disk in small portions",
         applies: Applies::LINUX,
         judge: dirty,
-        why: "Up to vm.dirty_ratio of memory may wait to be written. Above that, a writing process must write the pages \
-         itself. The larger the share, the longer the burst.",
+        why: "Up to vm.dirty_ratio percent of memory may hold data that is not yet on disk. Above that, a process \
+         that writes must first write such pages to disk itself. The larger the share, the longer the burst.",
         magnitude: Magnitude::untimed(
             "a writer is stopped until its pages are written: seconds in the worst case",
             "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio; the seconds are an estimate",
@@ -246,9 +246,15 @@ fn dirty(facts: &Facts, _: &Context) -> Judged {
     let bytes = facts.sysctl_number("vm.dirty_bytes");
     let ratio = facts.sysctl_number("vm.dirty_ratio");
     let judgement = match (bytes.get(), *known(&ratio)?) {
-        (Some(bytes), _) if bytes > 0 => Judgement::pass(format!("at most {} MB wait to be written", bytes >> 20)),
-        (_, ratio) if ratio <= 10 => Judgement::pass(format!("at most {ratio} % of memory wait to be written")),
-        (_, ratio) => Judgement::warn(format!("up to {ratio} % of memory may wait to be written")),
+        (Some(bytes), _) if bytes > 0 => {
+            Judgement::pass(format!("at most {} MB wait to be written to disk", bytes >> 20))
+        }
+        (_, ratio) if ratio <= 10 => {
+            Judgement::pass(format!("at most {ratio} % of memory holds data that is not yet written to disk"))
+        }
+        (_, ratio) => {
+            Judgement::warn(format!("up to {ratio} % of memory may hold data that is not yet written to disk"))
+        }
     };
     judgement.see(&ratio).see(&bytes).alone()
 }

@@ -21,7 +21,7 @@ pub const RULES: &[Rule] = &[
          that time needs no interrupt, no softirq and no wake-up.",
         magnitude: Magnitude::late(
             Nanos::from_micros(10),
-            "an interrupt, a softirq and a wake-up: a few microseconds, and the exit from idle",
+            "an interrupt, a softirq and a wake-up: a few microseconds, plus the exit latency of the CPU's idle state",
             "Linux Documentation/networking/napi.rst, Busy polling; the figure is an estimate",
         ),
         fix: Fix::runtime("sysctl -w net.core.busy_read=50 net.core.busy_poll=50")
@@ -80,9 +80,13 @@ pub const RULES: &[Rule] = &[
 fn busy_poll(facts: &Facts, _: &Context) -> Judged {
     let (read, poll) = (facts.sysctl_number("net.core.busy_read"), facts.sysctl_number("net.core.busy_poll"));
     let judgement = match (*known(&read)?, poll.get().unwrap_or(0)) {
-        (0, 0) => Judgement::warn("waiting threads sleep until an interrupt"),
-        (0, n) => Judgement::warn(format!("poll and select poll the card for {n} us; reading sleeps at once")),
-        (n, _) => Judgement::pass(format!("reading polls the card for {n} us before it sleeps")),
+        (0, 0) => {
+            Judgement::warn("busy polling is off: a thread that waits for a packet sleeps until an interrupt wakes it")
+        }
+        (0, n) => {
+            Judgement::warn(format!("poll() and select() poll the card for {n} us, but a blocking read sleeps at once"))
+        }
+        (n, _) => Judgement::pass(format!("a blocking read polls the card for {n} us before it sleeps")),
     };
     judgement.see(&read).see(&poll).alone()
 }
@@ -104,7 +108,7 @@ fn deferred(facts: &Facts, context: &Context) -> Judged {
         let (defer, flush) = settings(link)?;
         let timeout = Nanos::from_nanos(flush);
         let judgement = match (defer, flush) {
-            (0, 0) => Judgement::pass("interrupts come as the card sends them"),
+            (0, 0) => Judgement::pass("the kernel does not defer interrupts"),
             (_, 0) => Judgement::warn("interrupts should be deferred, but no timer is set, so nothing is deferred"),
             (0, _) => Judgement::warn(format!("merged segments wait up to {timeout}, but interrupts are not deferred"))
                 .takes(timeout),

@@ -43,7 +43,7 @@ pub const RULES: &[Rule] = &[
         why: "After a pause as long as a retransmission timeout, TCP starts again with a small window. The first large \
               message then takes several round trips.",
         magnitude: Magnitude::untimed(
-            "a round trip per doubling of the window from 10 segments",
+            "one round trip for each doubling of the window, which starts at 10 segments",
             "RFC 2861; RFC 6928 (initial window)",
         ),
         fix: Fix::runtime("sysctl -w net.ipv4.tcp_slow_start_after_idle=0")
@@ -57,11 +57,11 @@ pub const RULES: &[Rule] = &[
         title: "TCP sends small messages at once",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
         judge: corking,
-        why: "With automatic corking, a small write waits to be joined with the next one while an earlier packet of the \
-         flow is still in the queue or the card.",
+        why: "With automatic corking, TCP holds a small write back to join it with the next one, as long as an earlier \
+         packet of the flow is still in the host's queue or in the card.",
         magnitude: Magnitude::late(
             Nanos::from_micros(50),
-            "until the earlier packet's completion: the card's tx-usecs, 50 us by default with i40e",
+            "until the card reports that the earlier packet was sent: up to its tx-usecs, 50 us by default with i40e",
             "Linux Documentation/networking/ip-sysctl.rst, tcp_autocorking; the default is from drivers/net/ethernet/intel/i40e",
         ),
         fix: Fix::runtime("sysctl -w net.ipv4.tcp_autocorking=0").against(&["Linux by default: on"]),
@@ -109,7 +109,7 @@ fn slow_start(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("net.ipv4.tcp_slow_start_after_idle");
     let judgement = match *known(&fact)? {
         0 => Judgement::pass("the window stays as it is"),
-        _ => Judgement::warn("after a pause TCP starts with a small window"),
+        _ => Judgement::warn("after a pause, TCP sends with a small window again"),
     };
     judgement.see(&fact).alone()
 }
@@ -118,7 +118,9 @@ fn corking(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("net.ipv4.tcp_autocorking");
     let judgement = match *known(&fact)? {
         0 => Judgement::pass("small writes are sent at once"),
-        _ => Judgement::warn("small writes may wait for the packet before them"),
+        _ => Judgement::warn(
+            "automatic corking is on: a small write may wait until the previous packet of its flow is sent",
+        ),
     };
     judgement.see(&fact).alone()
 }

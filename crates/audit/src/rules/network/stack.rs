@@ -72,12 +72,12 @@ pub const RULES: &[Rule] = &[
         title: "The card's RDMA driver is loaded only if it is used",
         applies: Applies::LINUX,
         judge: rdma,
-        why: "The module irdma is loaded with ice and i40e, and takes an interrupt on each CPU for completions, \
-              including isolated CPUs.",
+        why: "irdma, the RDMA driver of Intel's NICs, is loaded together with the drivers ice and i40e. It allocates \
+              an interrupt for RDMA completions on each CPU, including isolated CPUs.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "452 more interrupt vectors on a host with 112 CPUs; each interrupt that fires takes a few microseconds",
-            "counted on a recorded host, from the test data of OpenShift cluster-node-tuning-operator; the microseconds are general knowledge",
+            "a few microseconds for each interrupt that fires; one host with 112 CPUs has 452 interrupts of irdma",
+            "counted on a host in the test data of OpenShift cluster-node-tuning-operator; the microseconds are general knowledge",
         ),
         fix: Fix::runtime_or_boot(
             "rmmod irdma # only if rdma resource show lists no queue pair of an application",
@@ -85,8 +85,7 @@ pub const RULES: &[Rule] = &[
         )
         .after("rdma resource show # queue pairs in use")
         .decided(),
-        cost: "RDMA stops: storage (NFS over RDMA, NVMe over Fabrics) and applications that use it lose their \
-               connections.",
+        cost: "RDMA stops: applications and storage (NFS over RDMA, NVMe over Fabrics) that use it lose their connections.",
         references: &[
             "OpenShift vDU/RAN reference configuration",
             "Linux Documentation/admin-guide/kernel-parameters.txt, module_blacklist",
@@ -207,8 +206,8 @@ fn rdma(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::unknown("the users of the interrupts are not known"));
         };
         let n = used.len();
-        return Judgement::pass(format!("none of {n} interrupts is of irdma"))
-            .see_as(format!("{n} with a user, none of irdma"), first.actions.source())
+        return Judgement::pass(format!("none of {n} interrupts belongs to irdma"))
+            .see_as(format!("{n} interrupts with a known user, none of them irdma"), first.actions.source())
             .alone();
     }
     let table = facts.counters.interrupts.value();
@@ -224,10 +223,13 @@ fn rdma(facts: &Facts, context: &Context) -> Judged {
         })
         .count();
     let astray = if isolated.is_empty() { String::new() } else { format!(", {stray} of them on isolated CPUs") };
-    let found = format!("the driver irdma has {} interrupts{astray}; they fired {came} times", vectors.len());
+    let found = format!(
+        "the RDMA driver irdma has {} interrupts{astray}; they have fired {came} times since boot",
+        vectors.len()
+    );
     Judgement::warn(found)
         .see_as(format!("{} interrupts of irdma", vectors.len()), facts.irqs.list.source())
-        .see_as(format!("their sum since boot: {came}"), facts.counters.interrupts.source())
+        .see_as(format!("fired since boot: {came} times in total"), facts.counters.interrupts.source())
         .alone()
 }
 
@@ -283,7 +285,7 @@ pub(crate) mod tests {
     fn interrupts_without_a_known_user_prove_nothing() {
         let host = irq("ice-eth0-TxRx-3").file("/proc/irq/7/smp_affinity_list", "0-7");
         let judgement = host.judge("net.irdma").remove(0);
-        assert_eq!(judgement.found, "none of 1 interrupts is of irdma");
+        assert_eq!(judgement.found, "none of 1 interrupts belongs to irdma");
         assert_eq!(judgement.evidence[0].source, "/proc/interrupts");
     }
 
@@ -308,7 +310,7 @@ pub(crate) mod tests {
         let judgements = irq("irdma-ceq-3").judge("net.irdma");
         assert_eq!(
             judgements[0].found,
-            "the driver irdma has 1 interrupts, 1 of them on isolated CPUs; they fired 9 times"
+            "the RDMA driver irdma has 1 interrupts, 1 of them on isolated CPUs; they have fired 9 times since boot"
         );
     }
 }

@@ -286,8 +286,10 @@ fn by_queue(facts: &Facts, context: &Context) -> Judged {
             .collect();
         let source = link.queue_coalesce.values().next().map_or(link.coalesce.source(), |fact| fact.source());
         Ok(match list.is_empty() {
-            true => Judgement::pass(format!("{} queues are alike", link.queue_coalesce.len()))
-                .see_as("no difference", source),
+            true => {
+                Judgement::pass(format!("{} queues have the same settings as the interface", link.queue_coalesce.len()))
+                    .see_as("no difference", source)
+            }
             false => {
                 Judgement::warn(format!("{} queues have other moderation settings than the interface", list.len()))
                     .see_as(list.into_iter().take(8).collect::<Vec<_>>().join(", "), source)

@@ -20,10 +20,10 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.with_nic(),
         judge: merged,
         why: "Large receive offload and hardware GRO hold a segment back to append the next ones to it. LRO also loses \
-              the differences between the segments, so a host that forwards sends other frames than it received.",
+              the differences between the segments, so a host that forwards does not send the frames as it received them.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "until the next segment, a timer of the card or the end of the poll comes: microseconds",
+            "until the next segment arrives, a timer of the card expires or the poll ends: microseconds",
             "Linux Documentation/networking/segmentation-offloads.rst; the figure is an estimate",
         ),
         fix: Fix::runtime("ethtool -K {nic} lro off rx-gro-hw off"),
@@ -109,7 +109,9 @@ fn merged(facts: &Facts, context: &Context) -> Judged {
         let judgement = match (lro, hardware) {
             (false, false) => Judgement::pass("segments arrive as they were sent"),
             (true, _) => Judgement::warn("large receive offload merges segments"),
-            (false, true) => Judgement::warn("the card may pass on segments that it has merged"),
+            (false, true) => {
+                Judgement::warn("the card may merge received segments before it passes them on (hardware GRO)")
+            }
         };
         let name = if lro { "rx-lro" } else { "rx-gro-hw" };
         let fixed =

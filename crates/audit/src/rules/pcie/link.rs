@@ -59,7 +59,7 @@ pub const RULES: &[Rule] = &[
         why: "A frame is cut into packets of at most MaxPayload bytes, each with a header of its own. The smallest \
               limit on the path decides.",
         magnitude: Magnitude::untimed(
-            "about 20 to 24 bytes of header for each 128 or 256: 16 % or 9 % of the link",
+            "about 20 to 24 bytes of header for each 128 or 256 bytes of data: 16 % or 9 % of the link",
             "PCI Express Base Specification, 2.2 (headers) and 7.5.3.4 (Device Control); the percentages follow by arithmetic",
         ),
         fix: Fix::boot("pci=pcie_bus_safe (the largest that all can take) or pci=pcie_bus_perf"),

@@ -154,7 +154,8 @@ pub(crate) fn judge_quotas(facts: &Facts, context: &Context, wanted: impl Fn(&Cg
         return Err(Skip::unknown("the quotas of control groups were not recorded"));
     }
     if judgements.is_empty() {
-        let found = format!("{with_quota} groups have a quota, and none of them was stopped or holds the application");
+        let found =
+            format!("no group with a quota was stopped or holds the application; {with_quota} groups have a quota");
         judgements.push(Judgement::pass(found).see_as(format!("{} groups", groups.len()), "cpu.max"));
     }
     Ok(judgements)

@@ -91,9 +91,9 @@ pub const RULES: &[Rule] = &[
         title: "The scheduler does not group sessions automatically",
         applies: Applies::LINUX,
         judge: autogroup,
-        why: "With autogroup each session is one scheduling entity. Nice values act only within it, and a \
-         latency-sensitive process that was started from a shell shares the weight of one entity with all of that \
-         shell's children.",
+        why: "With autogrouping, the scheduler treats each session (such as a shell and all that it started) as one \
+         entity. Nice values act only within a session, and a latency-sensitive process that was started from a shell \
+         shares one entity's CPU time with all other children of that shell.",
         magnitude: Magnitude::untimed(
             "a time slice of up to 3 ms where threads share a CPU; nothing for threads that are alone on their CPU",
             "sched(7), The autogroup feature; the figure is general knowledge",
@@ -202,7 +202,9 @@ fn autogroup(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("kernel.sched_autogroup_enabled");
     match known(&fact)? {
         0 => Judgement::pass("sessions are not grouped"),
-        _ => Judgement::warn("each session is one scheduling entity"),
+        _ => {
+            Judgement::warn("autogrouping is on: all threads of a session share the CPU time of one scheduling entity")
+        }
     }
     .see(&fact)
     .alone()

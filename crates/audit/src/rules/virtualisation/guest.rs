@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::CpuSet;
 use units::Nanos;
 
-use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known, settled};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known, settled, spaced};
 
 /// The remedy that gives a guest an invariant TSC (libvirt, Format domain, CPU model and topology).
 pub(in crate::rules) const INVTSC: &str =
@@ -61,7 +61,7 @@ pub const RULES: &[Rule] = &[
          real-time thread.",
         magnitude: Magnitude::late(
             Nanos::from_micros(10),
-            "10 us or more for each access to an emulated device; VNC consoles took 15 of 25 ms in one report",
+            "10 us or more for each access to an emulated device; in one report, VNC consoles were responsible for 15 of 25 ms",
             "xcp-ng issue 586 for VNC; FlexRAN real-time platform slides (2018) advise against emulated devices; the microseconds are general knowledge",
         ),
         fix: Fix::boot(
@@ -99,21 +99,29 @@ fn steal(facts: &Facts, context: &Context) -> Judged {
     let cpus = context.critical(facts);
     let taken = cpus.iter().filter_map(|cpu| Some((times.get(&cpu)?.steal, cpu)));
     let Some((most, cpu)) = taken.max() else {
-        return Err(Skip::unknown("/proc/stat has no line of the CPUs that matter"));
+        return Err(Skip::unknown("/proc/stat has no line for the application's CPUs"));
     };
     let span = interval.map_or("since boot".to_owned(), |interval| format!("in {}", interval.length));
     let of_cpu = &times[&cpu];
     let busy = of_cpu.user + of_cpu.system + of_cpu.irq + of_cpu.softirq + of_cpu.nice;
     let all = busy + of_cpu.idle + of_cpu.iowait + most;
+    let lost = if context.isolated.value.is_empty() { "lost" } else { "of the application lost" };
     // One packet in ten thousand: rarer delays do not show in any quantile up to p99.99.
     match u128::from(most.as_nanos()) * 10_000 <= u128::from(all.as_nanos()) {
         true => Judgement::pass_for(
             &cpus,
-            format!("the hypervisor took {most} {span}, less than a ten-thousandth of the time"),
+            format!(
+                "{span}, the hypervisor took at most {} from any of these CPUs, less than a ten-thousandth of the time",
+                spaced(most)
+            ),
         ),
         false => Judgement::warn_for(
             cpu,
-            format!("the hypervisor took {most} {span} from this CPU, which worked for {busy}; no CPU that matters lost more"),
+            format!(
+                "{span}, the hypervisor took {} from this CPU, which was busy for {}; no other CPU {lost} more",
+                spaced(most),
+                spaced(busy)
+            ),
         ),
     }
     .see_as(format!("steal {most} of CPU {cpu}"), "/proc/stat")

@@ -65,7 +65,7 @@ pub const RULES: &[Rule] = &[
               swap, merge or migrate the pages: the next access is then a fault that the guest cannot see.",
         magnitude: Magnitude::late(
             Nanos::from_micros(10),
-            "24 instead of 15 memory accesses for a walk of two tables; a fault takes a few us, from disk ms",
+            "24 instead of 15 memory accesses for a walk of two tables; a fault takes a few us, or milliseconds if the page is on disk",
             "Intel SDM volume 3, chapter on VMX support for address translation (4 x 4 + 8 accesses); the time of a fault is general knowledge",
         ),
         fix: Fix::boot("libvirt: <memoryBacking><hugepages/><locked/><nosharepages/></memoryBacking>"),

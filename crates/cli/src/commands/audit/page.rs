@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use audit::spaced;
 use tester::document::Name;
 
-use super::wording::{SIZES, capital, delay, once, without_step};
+use super::wording::{SIZES, capital, delay, instruction, once, withheld, without_step};
 use crate::documents::audit::{Document, Finding};
 
 /// Content Security Policy of the page: nothing is loaded and no script runs; the style sheet is embedded.
@@ -59,14 +59,16 @@ fn first(page: &mut String, document: &Document) {
         page.push_str("<h2>Do these first</h2>\n<ol class=\"first\">\n");
     }
     for action in &document.do_first {
-        let _ = write!(page, "<li><h3>{}</h3><pre>{}</pre>", escaped(&action.title), escaped(&action.lines.join("\n")));
+        let lines: Vec<String> = action.lines.iter().map(|line| instruction(line)).collect();
+        let _ = write!(page, "<li><h3>{}</h3><pre>{}</pre>", escaped(&action.title), escaped(&lines.join("\n")));
         if !action.changes.is_empty() {
             let _ = write!(page, "<p>Changes: <code>{}</code></p>", escaped(&action.changes.join("  ")));
         }
         let risks = capital(&risks(&action.risks));
         let costs = once(&action.costs);
         if action.kind == "ask" {
-            let _ = writeln!(page, "<dl><dt>Found</dt><dd>{}</dd></dl></li>", escaped(&action.gain.text));
+            let why = format!("{} {}", action.gain.text, withheld(action.findings.len()));
+            let _ = writeln!(page, "<dl><dt>Why</dt><dd>{}</dd></dl></li>", escaped(&why));
             continue;
         }
         let _ = writeln!(
@@ -133,6 +135,7 @@ fn facts(page: &mut String, document: &Document) {
     let cpus = host.cpus.map(|cpus| cpus.to_string());
     let uses = match &intent.workloads_from {
         None => "not known".to_owned(),
+        Some(from) if from != "given" => format!("{} (inferred: {from})", list(&workloads)),
         from => with(&list(&workloads), from),
     };
     let rows = [

@@ -7,7 +7,7 @@ use host::Facts;
 use tester::layout;
 
 use super::document::{from, show};
-use super::wording::{SIZES, capital, delay, gain, once, without_step};
+use super::wording::{SIZES, capital, delay, gain, instruction, once, withheld, without_step};
 use crate::terminal::{Clean, Style};
 
 /// Width of the text in columns.
@@ -64,6 +64,7 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
                 (value, format!(" (given with {})", option.map_or("--workload", |of| of.1)))
             }
             Some(how) if how.is_empty() => (value, String::new()),
+            Some(how) if name == "workload" => (value, format!(" (inferred: {how})")),
             Some(how) => (value, format!(" (inferred from {how})")),
             None if name == "workload" => ("not known".to_owned(), String::new()),
             None => (value, " found".to_owned()),
@@ -126,14 +127,17 @@ fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
 
 fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<()> {
     let changes = action.changes();
-    lines(out, if action.is_line() { "   line  " } else { "   do    " }, &action.lines())?;
+    let instructions: Vec<String> = action.lines().iter().map(|line| instruction(line)).collect();
+    lines(out, if action.is_line() { "   line  " } else { "   do    " }, &instructions)?;
     if !changes.is_empty() {
         wrapped(out, "   diff  ", "         ", &changes.join("  "))?;
     }
-    // An action that asks for the host's use changes nothing. Its labels say what was found without the answer, and
-    // which rules the answer decides.
-    let (label, ids_of) = if action.is_ask() { ("   found ", "   then  ") } else { ("   why   ", "   fixes ") };
-    wrapped(out, label, "         ", &gain(&action.gain()))?;
+    let rules = rules(action);
+    let mut why = gain(&action.gain());
+    if action.is_ask() {
+        why = format!("{why} {}", withheld(rules.len()));
+    }
+    wrapped(out, "   why   ", "         ", &why)?;
     let risks = action.risks().into_iter().map(|risk| format!("{}.", capital(risk.text())));
     // Shows only the first costs; the others are printed with their findings.
     const COSTS: usize = 5;
@@ -142,8 +146,12 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     if !risks.is_empty() {
         wrapped(out, "   risk  ", "         ", &risks)?;
     }
-    let then = if action.is_ask() { "these rules are re-evaluated: " } else { "" };
-    wrapped(out, ids_of, "         ", &format!("{then}{}", rules(action).join(", ")))
+    // An action that asks for the host's use fixes nothing. The next audit decides about the findings.
+    let (label, then) = match action.is_ask() {
+        true => ("   then  ", "the new report says which of these findings to fix, and how: "),
+        false => ("   fixes ", ""),
+    };
+    wrapped(out, label, "         ", &format!("{then}{}", rules.join(", ")))
 }
 
 /// The rules whose findings the action fixes, each once, the worst first.
@@ -202,6 +210,7 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
         for evidence in said.evidence() {
             let seen = match evidence.value.as_str() {
                 "not recorded" => format!("nothing: {} is not in the recording", evidence.source),
+                "" => format!("nothing: {} is empty", evidence.source),
                 value => format!("{value} ({})", evidence.source),
             };
             wrapped(out, "    seen  ", "          ", &seen)?;
@@ -216,7 +225,7 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
     wrapped(out, "    why   ", "          ", rule.why)?;
     let (magnitude, source) = first.magnitude();
     wrapped(out, "    delay ", "          ", &delay(first.own_delay(), &magnitude, &source))?;
-    let keep = if first.fix.reboot { "    boot  " } else { "    keep  " };
+    let keep = if first.fix.reboot { "    boot  " } else { "    perm. " };
     let all = |of: fn(&Finding) -> Vec<String>| {
         let mut all: Vec<String> = Vec::new();
         for line in wrong.iter().flat_map(|finding| of(finding)) {
@@ -229,9 +238,9 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
     lines(out, "    look  ", &all(|finding| finding.fix.look.clone()))?;
     lines(out, "    now   ", &all(|finding| finding.fix.runtime.iter().map(ToString::to_string).collect()))?;
     lines(out, keep, &all(|finding| finding.fix.persistent.iter().map(ToString::to_string).collect()))?;
-    let risks: Vec<&str> = first.fix.risks().into_iter().map(audit::Risk::text).collect();
+    let risks = risks(first);
     if !risks.is_empty() {
-        wrapped(out, "    risk  ", "          ", &risks.join("; "))?;
+        wrapped(out, "    risk  ", "          ", &risks)?;
     }
     let mut costs: Vec<&str> = Vec::new();
     wrong.iter().map(|finding| finding.cost()).for_each(|cost| {
@@ -246,6 +255,22 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
         Some(against) => wrapped(out, "    but   ", "          ", against),
         None => Ok(()),
     }
+}
+
+/// Names what the finding's fix puts at risk. If only one of the alternatives, now or from boot, has a risk, says which.
+fn risks(finding: &Finding) -> String {
+    let fix = &finding.fix;
+    let of = |steps: &[audit::Step]| -> Vec<&str> {
+        let all: std::collections::BTreeSet<audit::Risk> = steps.iter().flat_map(|s| s.risks.iter().copied()).collect();
+        all.into_iter().map(audit::Risk::text).collect()
+    };
+    let (now, later) = (of(&fix.runtime), of(&fix.persistent));
+    if now == later || fix.runtime.iter().all(audit::Step::is_nothing) || fix.persistent.is_empty() {
+        return fix.risks().into_iter().map(audit::Risk::text).collect::<Vec<_>>().join("; ");
+    }
+    let boot = if fix.reboot { "boot" } else { "perm." };
+    let parts = [("now", now), (boot, later)].into_iter().filter(|(_, risks)| !risks.is_empty());
+    parts.map(|(label, risks)| format!("{label}: {}", risks.join(", "))).collect::<Vec<_>>().join("; ")
 }
 
 /// Prints the known delays compared with the goal, the largest first; nothing without a goal.
@@ -308,17 +333,20 @@ fn hint(facts: &Facts, is_root: bool) -> String {
                 (!is_root, "as root"),
                 (
                     facts.virtualisation.guest.get() != Some(true),
-                    "with --msr, which reads registers (each read interrupts its CPU)",
+                    "with --msr, which reads registers (each read interrupts the CPU that it reads)",
                 ),
                 (!facts.interval.is_known(), "with --interval 5s, which measures rates"),
             ];
             let ways: Vec<&str> = ways.iter().filter(|(helps, _)| *helps).map(|(_, way)| *way).collect();
             match ways.is_empty() {
-                true => "unknown: --min-level unknown lists them".to_owned(),
-                false => format!("unknown: run {}; --min-level unknown lists them", ways.join(", ")),
+                true => "--min-level unknown lists the rules that could not be judged".to_owned(),
+                false => format!(
+                    "to judge more of the unknown rules, run {}; --min-level unknown lists them",
+                    ways.join(", ")
+                ),
             }
         }
-        _ => "unknown: not in the recording; --min-level unknown lists them".to_owned(),
+        _ => "unknown: the recording lacks what these rules need; --min-level unknown lists them".to_owned(),
     }
 }
 

@@ -3,7 +3,7 @@
 use audit::{Gain, spaced};
 
 /// Explains the sizes of the delays that are compared with a goal.
-pub(super) const SIZES: &str = "this host's worst case where it reports one, otherwise a typical value; \
+pub(super) const SIZES: &str = "the worst case that this host reports, or else a typical value; \
                                 do not add them up, as several may have the same cause";
 
 /// Says why an action is worthwhile: the worst finding that it fixes.
@@ -22,12 +22,32 @@ pub(super) fn gain(gain: &Gain<'_>) -> String {
         _ => format!("{}: {}", capital(&subject), judgement.found),
     };
     match (gain.effect, gain.of_this_host) {
-        (Some(effect), true) => format!("Delay: up to {} on this host. {found}.", spaced(effect)),
+        (Some(effect), true) => format!("{found}. Delay: up to {} on this host.", spaced(effect)),
         (Some(effect), false) => format!("{found}. Typical delay: {}; not measured on this host.", spaced(effect)),
         (None, _) if gain.finding.slower => {
             format!("{found}. No packet waits because of this, but each takes longer to process.")
         }
         (None, _) => format!("{found}."),
+    }
+}
+
+/// Says why the fixes of a number of rules are not advised yet: apus does not know what the host is for.
+pub(super) fn withheld(rules: usize) -> String {
+    let (what, them) = match rules {
+        1 => ("The fix trades", "it"),
+        _ => ("The fixes for this and some other findings trade", "them"),
+    };
+    format!(
+        "{what} power, safety or a feature for lower latency, so apus recommends {them} only if it knows that latency \
+         matters on this host."
+    )
+}
+
+/// Formats a line of an action as an instruction. `nothing: ...` means that the running host cannot be changed.
+pub(super) fn instruction(line: &str) -> String {
+    match line.strip_prefix("nothing: ") {
+        Some(reason) => format!("at run time, nothing: {reason}"),
+        None => line.to_owned(),
     }
 }
 
