@@ -160,11 +160,13 @@ fn boot<'a>(plan: &Plan<'a>) -> Option<Advised<'a>> {
 }
 
 /// Work for people: fixes that are neither settings nor kernel parameters. Each root cause gets one action, the fix of
-/// its worst finding. Root causes that `actions` already fix are left out.
+/// its worst finding that has one. Root causes that `actions` already fix are left out.
 fn people<'a>(plan: &Plan<'a>, actions: &[Advised<'a>]) -> Vec<Advised<'a>> {
     let mends = |cause: Cause| actions.iter().any(|action| action.from.iter().any(|finding| finding.cause() == cause));
     let mut all: Vec<(Cause, Vec<String>, Vec<&'a Finding>)> = Vec::new();
-    for finding in plan.left.iter().copied().filter(|finding| !mends(finding.cause())) {
+    let mut left: Vec<&Finding> = plan.left.iter().copied().filter(|finding| !mends(finding.cause())).collect();
+    left.sort_by_key(|finding| std::cmp::Reverse(finding.importance()));
+    for finding in left {
         let steps = finding.fix.steps().filter(|step| matches!(step.action, Action::Run(_) | Action::Advise(_)));
         let lines: Vec<String> = steps.map(ToString::to_string).collect();
         match all.iter_mut().find(|(cause, ..)| *cause == finding.cause()) {
@@ -220,7 +222,7 @@ impl Advice<'_> {
 
 impl<'a> Advised<'a> {
     fn new(step: Doing, mut from: Vec<&'a Finding>) -> Self {
-        from.sort_by_key(|finding| std::cmp::Reverse((finding.judgement.verdict.weight(), finding.effect)));
+        from.sort_by_key(|finding| std::cmp::Reverse(finding.importance()));
         Self { step, from }
     }
 
@@ -421,6 +423,11 @@ impl Finding {
     /// How long one packet waits because of the finding, as read from this host. `None` if the host does not show it.
     pub fn own_delay(&self) -> Option<Nanos> {
         self.judgement.effect.and_then(Effect::lateness).filter(|_| self.effect.is_some())
+    }
+
+    /// Orders findings by what they cost packets: first by verdict, then by delay. The greatest is the worst.
+    fn importance(&self) -> (u8, Option<Nanos>) {
+        (self.judgement.verdict.weight(), self.effect)
     }
 
     /// Whether the two findings have the same verdict and text, and both or neither are accepted. Their subjects may

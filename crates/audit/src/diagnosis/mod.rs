@@ -23,6 +23,8 @@ mod symptom;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use host::Facts;
 use units::Nanos;
 
@@ -202,7 +204,7 @@ pub fn diagnose(case: &Case) -> Diagnosis {
 /// Returns the failures of the audit `report` as suspects: the largest delay first, and at most one per rule. `name` is
 /// the name of the audited end.
 pub fn suspects(name: &str, report: &Report) -> Vec<Suspect> {
-    let mut all: Vec<Suspect> = report
+    let all = report
         .at_least(Level::Fail)
         .map(|finding| Suspect {
             end: name.to_owned(),
@@ -211,8 +213,13 @@ pub fn suspects(name: &str, report: &Report) -> Vec<Suspect> {
             adds: finding.effect,
         })
         .collect();
+    largest_of_each_rule(all)
+}
+
+fn largest_of_each_rule(mut all: Vec<Suspect>) -> Vec<Suspect> {
     all.sort_by_key(|suspect| std::cmp::Reverse(suspect.adds));
-    all.dedup_by(|a, b| a.rule == b.rule);
+    let mut rules = BTreeSet::new();
+    all.retain(|suspect| rules.insert(suspect.rule));
     all.truncate(MOST_SUSPECTS);
     all
 }

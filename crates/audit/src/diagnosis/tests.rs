@@ -338,3 +338,17 @@ proptest! {
         }
     }
 }
+
+/// The findings of a rule are not neighbours in a list sorted by delay if another rule's delay lies between theirs.
+#[test]
+fn a_rule_is_suspected_once_with_its_largest_delay() {
+    let suspect = |rule, micros| Suspect {
+        end: "here".to_owned(),
+        rule,
+        found: format!("{micros} us"),
+        adds: Some(Nanos::from_micros(micros)),
+    };
+    let all = vec![suspect("irq.rate", 1), suspect("nic.lro", 2), suspect("irq.rate", 3)];
+    let kept: Vec<_> = largest_of_each_rule(all).into_iter().map(|suspect| (suspect.rule, suspect.found)).collect();
+    assert_eq!(kept, [("irq.rate", "3 us".to_owned()), ("nic.lro", "2 us".to_owned())]);
+}

@@ -114,9 +114,9 @@ pub struct Load {
     #[arg(long, value_name = "SHARE", value_parser = parts, default_value = "0")]
     pub loss: u32,
     /// End the search when the highest rate that passed and the lowest rate that failed differ by at most this share,
-    /// such as 100ppm or 5%.
-    #[arg(long, value_name = "SHARE", value_parser = parts, default_value = "5%")]
-    pub width: u32,
+    /// such as 100ppm or 5% [default: 5%; 0.5% with --rfc2544].
+    #[arg(long, value_name = "SHARE", value_parser = parts)]
+    pub width: Option<u32>,
     /// Follow RFC 2544: trials of 60 s, and a --width of 0.5 % unless you set another one. RFC 2544 also requires
     /// --loss 0, the default.
     #[arg(long, conflicts_with = "flood")]

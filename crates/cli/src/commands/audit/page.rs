@@ -91,8 +91,8 @@ fn first(page: &mut String, document: &Document) {
     }
     if document.do_first.iter().any(|action| action.kind == "set") {
         page.push_str(
-            "<p class=\"quiet\">To apply all settings together, run <code>apus audit --fix FILE.toml</code>, then \
-             <code>apus tune apply FILE.toml</code>; <code>apus tune rollback</code> undoes them.</p>\n",
+            "<p class=\"quiet\">To apply all settings together, run on the audited host <code>apus audit --fix \
+             FILE.toml</code>, then <code>apus tune apply FILE.toml</code>; <code>apus tune rollback</code> undoes them.</p>\n",
         );
     }
     let ways: Vec<String> =

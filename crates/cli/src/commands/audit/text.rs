@@ -28,7 +28,7 @@ pub(super) fn report(
     unused: &[String],
 ) -> io::Result<()> {
     head(out, facts, report)?;
-    first(out, advice)?;
+    first(out, advice, report.recording.as_deref())?;
     unlocked(out, unlocks)?;
     for caused in &advice.causes {
         writeln!(out)?;
@@ -85,8 +85,8 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
     writeln!(out)
 }
 
-/// Prints the actions to do first.
-fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
+/// Prints the actions to do first. `recording` is the name of the audited recording.
+fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>, recording: Option<&str>) -> io::Result<()> {
     if advice.actions.is_empty() {
         let text = match advice.causes.is_empty() {
             true => "Nothing to do: no problem was found in what could be checked.",
@@ -118,11 +118,21 @@ fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
         wrapped(out, "", "", &text)?;
     }
     if advice.actions.iter().any(Advised::is_rolled_back) {
-        let how = "To apply all settings together, run: apus audit --fix FILE.toml; apus tune plan FILE.toml; \
-             apus tune apply FILE.toml. To undo them, run: apus tune rollback.";
-        wrapped(out, "", "", how)?;
+        wrapped(out, "", "", &together(recording))?;
     }
     Ok(())
+}
+
+/// How to apply all settings at once. The settings of a recording belong on the host that was recorded, not on this one.
+fn together(recording: Option<&str>) -> String {
+    let apply = "apus tune plan FILE.toml; apus tune apply FILE.toml. To undo them, run: apus tune rollback";
+    match recording {
+        None => format!("To apply all settings together, run: apus audit --fix FILE.toml; {apply}."),
+        Some(name) => format!(
+            "To apply all settings together, run here: apus audit --from {name} --fix FILE.toml. Copy FILE.toml to the \
+             recorded host, and run there: {apply}."
+        ),
+    }
 }
 
 fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<()> {
@@ -429,6 +439,17 @@ fn worst(tally: &Tally) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The report on a recording once said to apply its settings on the host that reads it.
+    #[test]
+    fn settings_of_a_recording_are_applied_on_the_recorded_host() {
+        assert!(!together(None).contains("--from"));
+        let text = together(Some("db1.tar.gz"));
+        assert!(
+            text.contains("apus audit --from db1.tar.gz --fix") && text.contains("run there: apus tune plan"),
+            "{text}"
+        );
+    }
 
     /// The recording adl0 has 27 unknown and 2 passed rules. That must not look like "all is well".
     #[test]

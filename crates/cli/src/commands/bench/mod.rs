@@ -90,15 +90,19 @@ fn measure(
     Ok((LatencyResult::new(config, &trial, gaps, recovery, seen.cpu).with_energy(energy), clean))
 }
 
-fn load(typed: &Load) -> anyhow::Result<Status> {
+fn search_config(typed: &Load) -> SearchConfig {
     let (min, max) = (typed.min_rate.as_pps(), typed.max_rate.as_pps());
-    let mut search_config = if typed.rfc2544 { SearchConfig::rfc2544(min, max) } else { SearchConfig::short(min, max) };
-    // The default width applies only to the short search.
-    if !(typed.rfc2544 && typed.width == 50_000) {
-        search_config.width_ppm = typed.width;
+    let preset = if typed.rfc2544 { SearchConfig::rfc2544(min, max) } else { SearchConfig::short(min, max) };
+    SearchConfig {
+        width_ppm: typed.width.unwrap_or(preset.width_ppm),
+        loss_tolerance_ppm: typed.loss,
+        confirm_trial: typed.duration.unwrap_or(preset.confirm_trial),
+        ..preset
     }
-    search_config.loss_tolerance_ppm = typed.loss;
-    search_config.confirm_trial = typed.duration.unwrap_or(search_config.confirm_trial);
+}
+
+fn load(typed: &Load) -> anyhow::Result<Status> {
+    let search_config = search_config(typed);
     let mut search = BinarySearch::new(search_config)?;
     let mut outputs = Outputs::create(&typed.bed, None)?;
     let mut bed = Bed::open(&typed.bed, false)?;
@@ -215,5 +219,31 @@ impl Outputs {
             text.push_str(&format!("{value},{count},{outside}\n"));
         }
         file.write_all(text.as_bytes()).context("cannot write the histogram")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        load: Load,
+    }
+
+    /// A width of 5 %, the default of the short search, was once taken for a width that was not given.
+    #[test]
+    fn a_width_that_was_given_holds_with_rfc_2544_too() {
+        let width = |words: &[&str]| {
+            let words = ["load", "--port", "memory:64"].iter().chain(words);
+            search_config(&Line::try_parse_from(words).unwrap().load).width_ppm
+        };
+        assert_eq!(width(&[]), 50_000);
+        assert_eq!(width(&["--rfc2544"]), 5_000);
+        assert_eq!(width(&["--rfc2544", "--width", "5%"]), 50_000);
+        assert_eq!(width(&["--width", "100ppm"]), 100);
     }
 }
