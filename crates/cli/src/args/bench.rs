@@ -83,17 +83,17 @@ pub struct Latency {
     /// Time to send frames, not counting --warm-up.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "5s")]
     pub duration: Nanos,
-    /// Latency goal, such as p99=40us [default: none]. Only frames that nothing disturbed count. A frame was disturbed
-    /// if, on its way, other work interrupted the tester or, with --instance, the instance under test. The goal is
-    /// undecided if more than 10 % of the frames were disturbed, or if too few others remain.
+    /// Latency goal, such as p99=40us [default: none]. Only undisturbed frames count. A frame is disturbed if other
+    /// work interrupts the tester (or, with --instance, the instance under test) while the frame is on its way. The
+    /// goal is undecided if more than 10 % of the frames were disturbed, or if too few undisturbed frames remain.
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// Number of measurements. Each has its own result.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
     /// Write a histogram of the latencies as CSV to FILE. Its columns are latency_ns (the lower bound of a bucket),
-    /// samples (the number of frames in the bucket) and samples_outside_gaps (the number of those that nothing
-    /// disturbed; see --goal).
+    /// samples (the number of frames in the bucket) and samples_outside_gaps (how many of them were undisturbed; see
+    /// --goal).
     #[arg(long, value_name = "FILE")]
     pub histogram: Option<PathBuf>,
 }
@@ -150,9 +150,9 @@ pub struct Bed {
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Tester's port")]
     pub fifo: Option<u8>,
     /// Defer the queue's interrupts (the kernel's napi_defer_hard_irqs=COUNT and gro_flush_timeout=TIMEOUT). With
-    /// `2,200us`, the kernel polls the queue every 200 us while frames arrive, and enables its interrupt again after 2
-    /// polls in a row that found none. Before Linux 6.13, the setting applies to all queues of the interface
-    /// [default: keep the interface's setting].
+    /// `3,50us`, the COUNT is 3 and the TIMEOUT 50 us: the kernel polls the queue every 50 us while frames arrive, and
+    /// enables its interrupt again after 3 polls in a row that found none. Before Linux 6.13, the setting applies to
+    /// all queues of the interface [default: keep the interface's setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Tester's port")]
     pub defer: Option<NapiDeferral>,
     /// Where to run the tester's XDP program.
@@ -186,14 +186,14 @@ pub struct Bed {
     pub warm_up: Nanos,
 
     /// Name of the Apus instance under test (`apus run --name`). The tester reports the CPU time of this instance's
-    /// workers, and separates the latencies that other work on their CPUs disturbed.
+    /// workers. It reports separately the latencies of frames that were delayed by other work on the workers' CPUs.
     #[arg(long, value_name = "NAME", help_heading = "Device under test")]
     pub instance: Option<String>,
     /// Folder with the telemetry of the instance under test.
     #[arg(long, value_name = "DIR", default_value = live::telemetry::ROOT, help_heading = "Device under test")]
     pub telemetry: PathBuf,
-    /// Process under test: report the CPU time of all its threads. May be combined with --instance, which alone reports
-    /// only the CPU time of the workers.
+    /// Process under test: report the CPU time of all its threads. May be combined with --instance, which by itself
+    /// reports only the CPU time of the workers.
     #[arg(long, conflicts_with = "tid", help_heading = "Device under test")]
     pub pid: Option<u32>,
     /// Thread under test: report its CPU time.

@@ -29,7 +29,7 @@ pub enum Lab {
         #[arg(long)]
         json: bool,
     },
-    /// Runs a command in a namespace of a lab, such as `apus lab exec demo tx -- ip address`.
+    /// Runs a command in a namespace of a lab. Example: `apus lab exec demo tx -- ip address`.
     Exec {
         /// Name of the lab.
         name: String,

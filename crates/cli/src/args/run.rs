@@ -158,17 +158,17 @@ pub struct Common {
     #[arg(long, value_name = "BUDGET", help_heading = "Ports")]
     pub busy_poll: Option<u16>,
     /// Defer the queues' interrupts during the run. COUNT is the kernel's napi_defer_hard_irqs, TIMEOUT its
-    /// gro_flush_timeout. With `2,200us`, the kernel polls the queue every 200 us while frames arrive, and enables its
-    /// interrupt again after 2 polls in a row that found none. Before Linux 6.13, the setting applies to all queues of
-    /// the interface [default: keep the interface's setting].
+    /// gro_flush_timeout. With `3,50us`, the COUNT is 3 and the TIMEOUT 50 us: the kernel polls the queue every 50 us
+    /// while frames arrive, and enables its interrupt again after 3 polls in a row that found none. Before Linux 6.13,
+    /// the setting applies to all queues of the interface [default: keep the interface's setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Ports")]
     pub defer: Option<NapiDeferral>,
     /// Frames to receive: `all`, `ethertype=0x88b5[,...]` (up to four EtherTypes) or `udp=7[-9]` (destination ports).
     /// The kernel gets all other frames.
     #[arg(long, value_parser = filter, default_value = "all", help_heading = "Ports")]
     pub filter: Filter,
-    /// Memory for each frame, in bytes: a power of two from 2048 to 65536. Of this memory, 256 bytes stay free, so the
-    /// longest frame is 256 bytes shorter. For more than 4096, network interfaces need Linux 6.6 [default: enough for
+    /// Memory for each frame, in bytes: a power of two from 2048 to 65536. Apus reserves 256 bytes of it, so the
+    /// longest frame has BYTES - 256 bytes. For more than 4096, network interfaces need Linux 6.6 [default: enough for
     /// the largest MTU of the ports, from 2048 to 16384; at least 4096 if a port is a DPDK port].
     #[arg(long, value_name = "BYTES", help_heading = "Ports")]
     pub frame_size: Option<u32>,

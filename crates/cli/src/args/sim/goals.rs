@@ -62,8 +62,8 @@ pub struct Goals {
     /// Simulated time before the measured window [default: 1s; 2s with --grid classic].
     #[arg(long, value_name = "TIME")]
     pub warm_up: Option<Nanos>,
-    /// Simulated length of the measured window [default: as long as the goal's quantile needs at the packet rate, from
-    /// 500ms to 1s, or to 10s with --grid full; 1s with --grid classic].
+    /// Simulated length of the measured window [default: long enough to measure the goal's quantile at the packet rate,
+    /// but at least 500ms and at most 1s (10s with --grid full); always 1s with --grid classic].
     #[arg(long, value_name = "TIME")]
     pub duration: Option<Nanos>,
     /// First random seed of the simulations. The same seed gives byte-identical output.

@@ -50,16 +50,16 @@ pub enum Sim {
     Machines(Machines),
     /// Compares the waiting mode `adaptive` with the others: which one meets a latency goal with the least power?
     ///
-    /// Simulates `adaptive` and its rivals, the other waiting modes, on the same frames. Each combination of machine,
-    /// traffic, load, deepest idle state, goal, and whether `adaptive` knows the peak rate is a case.
+    /// Simulates `adaptive` and its rivals, the other waiting modes, on the same frames. A case is one combination of
+    /// machine, traffic, load, deepest idle state and goal, with or without telling `adaptive` the peak rate.
     ///
-    /// The rivals poll, backoff and interrupt run at the base frequency; l3fwd-power uses DPDK's own frequency scaling.
-    /// Except in the classic grid, poll, backoff and interrupt also run tuned, at lower fixed frequencies
-    /// (--frequencies). Of all tuned rivals, only the best one counts in each case.
+    /// Three of the rivals, `poll`, `backoff` and `interrupt`, run at the base frequency; `l3fwd-power` uses DPDK's own
+    /// frequency scaling. `poll`, `backoff` and `interrupt` also run tuned, that is, at lower fixed frequencies
+    /// (--frequencies); with --grid classic they do not. Of all tuned rivals, only the best one counts in each case.
     ///
-    /// The command lists every case that `adaptive` loses: it misses a goal that a rival meets, or a rival meets the
-    /// goal with over 1 % less power (a tuned rival: over 5 %). At the end, it counts wins, ties and losses. Exit
-    /// status 1 if `adaptive` loses a case.
+    /// `adaptive` loses a case if it misses a goal that a rival meets, or if a rival meets the goal with over 1 % less
+    /// power (over 5 % for a tuned rival). The command lists these cases. At the end, it counts wins, ties and losses.
+    /// Exit status 1 if `adaptive` loses a case.
     ///
     /// --grid selects the cases: quick (72 cases, a few minutes), classic (48 cases, Poisson traffic only, a few
     /// minutes) or full (9,240 cases, days; use --sample to draw some of them). The other options replace parts of the
