@@ -109,8 +109,8 @@ pub struct StatusDocument {
     pub schema: String,
     /// The running instances, by process ID.
     pub instances: Vec<Instance>,
-    /// Files in the state folder without a running instance. They belong to killed processes or to other versions of
-    /// Apus.
+    /// Files in the state folder that belong to no running instance. They belong to killed processes or to other
+    /// versions of Apus.
     pub leftovers: Vec<Leftover>,
 }
 

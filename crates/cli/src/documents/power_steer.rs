@@ -132,8 +132,8 @@ pub struct Cpu {
     pub wishes: u64,
     /// What was observed in the last full second; `null` if nothing was observed.
     pub last_second: Option<LastSecond>,
-    /// What the machine did instead of using the requested frequency (the value that it uses, or why it refused), or why
-    /// the CPU's load cannot be read. `null` if neither is the case.
+    /// What the machine did instead of using the requested frequency (the value that it uses, or why it refused), or
+    /// why the CPU's load cannot be read. `null` if neither is the case.
     pub trouble: Option<String>,
     /// Why Apus stopped controlling the CPU early; `null` if it controlled the CPU until the command ended.
     pub lost: Option<String>,
@@ -210,8 +210,8 @@ pub struct StatusDocument {
     pub schema: String,
     /// The running instances, by process ID.
     pub instances: Vec<Instance>,
-    /// Files in the state folder without a running instance. They belong to killed processes or to other versions of
-    /// Apus.
+    /// Files in the state folder that belong to no running instance. They belong to killed processes or to other
+    /// versions of Apus.
     pub leftovers: Vec<Leftover>,
 }
 

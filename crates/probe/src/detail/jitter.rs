@@ -63,7 +63,7 @@ pub struct CauseTotal {
     pub cause: Cause,
     /// Number of disturbances with this main cause.
     pub disturbances: u64,
-    /// Total duration of the gaps in these disturbances, in nanoseconds.
+    /// Total time in nanoseconds for which these disturbances kept the thread from running: the sum of their gaps.
     pub away_ns: u64,
     /// Duration of the longest of these disturbances in nanoseconds, not counting the time for which the loop ran
     /// between gaps.

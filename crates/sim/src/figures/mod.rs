@@ -92,7 +92,8 @@ pub struct Tally {
     pub null: Share,
     /// Arithmetic numbers that agree with the document.
     pub arithmetic: Share,
-    /// Numbers that are based on an assumption and agree with the document.
+    /// Numbers that depend on an assumption about a value that the document does not state, and that agree with the
+    /// document.
     pub assumption: Share,
     /// Number of rows to which a parameter was fitted.
     pub calibrated: usize,

@@ -44,8 +44,8 @@ pub fn run(
     Ok(state.finish(planned, device.statistics(queue).since(&before), link_down_seen, interrupted))
 }
 
-/// The arrivals of the schedule, the time in which frames are due, and their expected number. Returns an error if the
-/// trial cannot be run.
+/// Returns the arrivals of the schedule, the length of the period in which frames are due, and the expected number of
+/// frames. Returns an error if the trial cannot be run.
 pub(super) fn plan(config: &TrialConfig, device: &dyn Device, queue: usize) -> Result<(Arrivals, Nanos, u64), Error> {
     let arrivals = config.schedule.arrivals(config.seed)?;
     let span = config.warm_up + config.duration;

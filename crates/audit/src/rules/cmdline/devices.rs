@@ -19,7 +19,7 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]),
         judge: hugepages,
         why: "Pages of 1 GB need contiguous memory, which exists only at boot. Without huge pages each packet buffer \
-              causes TLB misses. With fewer than the application needs, it does not start.",
+              causes TLB misses. If there are fewer than the application needs, it does not start.",
         magnitude: Magnitude::slower(
             "a page walk of tens to a few hundred nanoseconds for each buffer that is not in the TLB",
             "general knowledge of page walks; the DPDK guide Getting Started for Linux asks for 1 GB pages",
@@ -203,7 +203,7 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
             }
             None => propose(Judgement::warn_for(
                 subject,
-                "the command line reserves no pages of 1 GB; whether a service does is not recorded",
+                "the command line reserves no pages of 1 GB; the recording does not show whether a service does",
             )),
         }
         .see_if(pool.as_ref()),

@@ -32,7 +32,7 @@ pub const RULES: &[Rule] = &[
             "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
                    frequency",
             "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, on \
-             the driver's own governor powersave; the ratio follows by arithmetic",
+             the driver's own governor powersave; the ratio is calculated",
         ),
         fix: Fix::runtime("cpupower -c {core} frequency-set -g performance"),
         cost: POWER,
@@ -87,7 +87,7 @@ pub const RULES: &[Rule] = &[
         why: "With hardware-controlled performance states, the preference decides how fast the hardware raises the frequency, and \
               how far it lowers it. It biases the uncore's frequency too.",
         magnitude: Magnitude::slower(
-            "the frequency rises later and less far, and until it has risen work takes longer; the sources give no numbers",
+            "the frequency rises later and less far, and until it has risen, work takes longer; the sources give no numbers",
             "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints; amd-pstate.rst, energy_performance_preference",
         ),
         fix: Fix::runtime(PREFERENCE),

@@ -26,11 +26,11 @@ pub const RULES: &[Rule] = &[
         title: "The hardware cannot lower the performance level",
         applies: INTEL,
         judge: hwp_request,
-        why: "The hardware follows IA32_HWP_REQUEST (MSR 0x774), whatever sysfs says: it holds the lowest and the highest performance level, and the energy preference. Between the two levels the frequency falls while there is little to do. On servers a level is a multiple of 100 MHz; hybrid parts use a scale of their own.",
+        why: "The hardware follows IA32_HWP_REQUEST (MSR 0x774), whatever sysfs says. This register holds the lowest and the highest performance level, and the energy preference. Between the two levels the frequency falls while there is little to do. On servers a level is a multiple of 100 MHz; hybrid parts use a scale of their own.",
         magnitude: Magnitude::slower(
             "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
                    level",
-            "Intel SDM volume 3, section 15.4 (HWP); the ratio follows by arithmetic",
+            "Intel SDM volume 3, section 15.4 (HWP); the ratio is calculated",
         ),
         fix: Fix::runtime(HWP),
         cost: POWER,
@@ -143,9 +143,9 @@ pub const RULES: &[Rule] = &[
         title: "The hardware does not override the kernel's choice of idle state",
         applies: INTEL,
         judge: demotion,
-        why: "Bits 25 to 28 of MSR 0xE2 let the hardware enter a shallower state than the kernel asks for (demotion), or reverse that (undemotion), by its own guess. A wake-up then takes the exit latency of either state, and the kernel's counters do not tell which.",
+        why: "Bits 25 to 28 of MSR 0xE2 let the hardware decide by itself to enter a shallower state than the kernel asks for (demotion), or to undo that (undemotion). A wake-up then takes the exit latency of either state, and the kernel's counters do not tell which.",
         magnitude: Magnitude::untimed(
-            "with demotion, no wake-up takes longer than one from the requested state, but it varies which of the two exit latencies applies",
+            "demotion never makes a wake-up longer than the requested state would, but the exit latency varies between the two states",
             "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, bits 25 to 28",
         ),
         fix: Fix::both(
@@ -618,7 +618,8 @@ pub(crate) mod tests {
         assert_eq!(judgements[0].effect, Some(crate::Effect::Late(units::Nanos::from_micros(3))));
     }
 
-    /// adl0 has no C1: there the bit makes C1E what it is. Where intel_idle takes the firmware's states, C1 is called C1_ACPI.
+    /// adl0 has no C1: there the bit makes C1E what it is. Where intel_idle takes the firmware's states, C1 is called
+    /// C1_ACPI.
     #[test]
     fn what_promotion_does_without_a_c1_is_of_the_model() {
         let of = |model, value, states: &[(&str, &str)]| {

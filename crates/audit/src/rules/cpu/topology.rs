@@ -22,7 +22,7 @@ pub const RULES: &[Rule] = &[
         why: "Two threads of a core share its execution ports, its L1 and L2 caches, and its idle states.",
         magnitude: Magnitude::slower(
             "up to half of the core's throughput while the sibling is busy",
-            "general knowledge; the FlexRAN real-time platform slides (2018) advise one thread per core, and found similar latency with two threads if the sibling was disabled",
+            "general knowledge; the FlexRAN real-time platform slides (2018) advise one thread per core; they found about the same latency with SMT on, if the other thread of the core was disabled",
         ),
         fix: Fix::runtime(
             "echo off > /sys/devices/system/cpu/smt/control # for good: nosmt on the kernel command line",
@@ -33,8 +33,7 @@ pub const RULES: &[Rule] = &[
             "off: FlexRAN slides, cpu-isolation.rst, rigtorp.se",
             "on: OpenShift vDU reference configuration, intel/PerfSpect",
         ]),
-        cost: "You lose the second thread of each core. If the threads of a core share it well, the core then does up \
-               to a third less work.",
+        cost: "You lose the second thread of each core. Where two threads made good use of a core, one thread alone does up to a third less work on it.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
@@ -119,7 +118,7 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
 
 /// The cost if the application uses only one thread of each core.
 const IDLE_COST: &str =
-    "A core whose other thread stays idle does up to a third less work, if its threads share it well.";
+    "Where two threads make good use of a core, one thread alone does up to a third less work on it.";
 
 /// Adds a fix that leaves each core of the application with only one thread, by taking the other threads of these cores
 /// offline. Unlike nosmt, the fix takes no housekeeping CPU offline.

@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
         applies: INTEL,
         judge: range,
         why: "Mesh, last-level cache and memory controllers have their own frequency, which falls at low traffic and \
-         rises again with more traffic. A packet that arrives after a silence finds that frequency low.",
+         rises again with more traffic. The first packets after a lull find this frequency low.",
         magnitude: RAMP,
         fix: Fix::runtime(
             "for n in /sys/devices/system/cpu/intel_uncore_frequency/*/; do cat $n/initial_max_freq_khz > $n/max_freq_khz; done\n\

@@ -20,7 +20,7 @@ use crate::profile::Resolved;
 pub(super) struct Parts {
     /// The lines of each section, by the section's name.
     sections: BTreeMap<String, String>,
-    /// Settings that no plugin can change: the label of the setting, and the step with its command.
+    /// Settings that no plugin can change: for each, its label, and the step with its command.
     pub(super) commands: Vec<(String, Step, Command)>,
     /// Settings that a tuned profile cannot express, each with the reason.
     pub(super) left_out: Vec<String>,
