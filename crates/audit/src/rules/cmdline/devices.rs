@@ -203,7 +203,7 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
             }
             None => propose(Judgement::warn_for(
                 subject,
-                "the command line reserves no pages of 1 GB; the recording does not show whether a service does",
+                "the command line reserves no pages of 1 GB; it is not recorded whether a service reserves some",
             )),
         }
         .see_if(pool.as_ref()),
