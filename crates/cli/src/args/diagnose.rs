@@ -64,7 +64,7 @@ pub struct Diagnose {
     /// PREFIX.peer.tar.
     #[arg(long, value_name = "PREFIX", conflicts_with = "from")]
     pub keep: Option<PathBuf>,
-    /// Test the most likely cause that Apus can remove by changing a setting. Apus runs COMMAND several times,
+    /// Of the causes that a changed setting can remove, test the most likely. Apus runs COMMAND several times,
     /// alternately with and without the change, compares the results, and rolls the change back (see `apus
     /// experiment`). All words after --try belong to COMMAND, which must print a number on its last line. COMMAND runs
     /// at this end (in the namespace of --netns, if given), even if the setting is at the other end.

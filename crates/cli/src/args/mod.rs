@@ -76,8 +76,8 @@ pub enum Command {
     /// Records this host's state in an archive, so that `apus audit` can judge the host on another machine.
     ///
     /// The archive holds what `apus audit` reads, with two readings of every counter. Kernel command lines, environment
-    /// files and service settings may hold secrets, so Apus replaces everything in them that is not known to be
-    /// harmless with MASKED. It also masks MAC addresses, UUIDs and serial numbers. The only log lines in the archive
+    /// files and service settings may hold secrets, so Apus writes MASKED in place of everything in them that is not
+    /// known to be harmless. It also masks MAC addresses, UUIDs and serial numbers. The only log lines in the archive
     /// are the kernel messages that the audit uses. Only the user who runs the command can read the archive. Taking a
     /// snapshot interrupts isolated CPUs only if --msrs is given.
     ///
@@ -97,11 +97,11 @@ pub enum Command {
     /// Adapts the interrupt moderation of network interfaces to their traffic: as few interrupts as the latency goal
     /// allows.
     ///
-    /// For applications that use the kernel's network stack; they need no changes. For each receive queue, adjusts the
-    /// timer: how long an interrupt is delayed after a packet arrives. Runs until Ctrl-C, or until --duration has
-    /// passed, and then restores the original settings. If the command is killed, `apus tune rollback --abandoned` or
-    /// the next `apus moderate` restores them. Exit status 1 if a queue missed its goal (with the policy `goal`), if
-    /// Apus had to stop adjusting a queue, or if a setting could not be restored.
+    /// Meant for applications that use the kernel's network stack; these need no changes. For each receive queue,
+    /// adjusts the timer, that is, how long an interrupt is delayed after a packet arrives. Runs until Ctrl-C, or until
+    /// --duration has passed, and then restores the original settings. If the command is killed, `apus tune rollback
+    /// --abandoned` or the next `apus moderate` restores them. Exit status 1 if a queue missed its goal (with the
+    /// policy `goal`), if Apus had to stop adjusting a queue, or if a setting could not be restored.
     Moderate(moderate::Moderate),
     /// Finds out which settings help: tries them in alternating runs, and separates their effects from noise.
     ///
@@ -113,9 +113,9 @@ pub enum Command {
     Power(power::Power),
     /// Finds what makes packets late on a host, explains why, and shows how to fix it.
     ///
-    /// Reads the state of this host, or with --from that of a recorded host, and checks it against a list of rules.
+    /// Reads the state of this host (with --from, that of a recorded host), and checks it against a list of rules.
     /// Changes nothing. Apus infers what the host is used for, unless you state it with --isolated, --nic and
-    /// --workload. Exit status 1 if a finding has the level --min-level or above; without --min-level, warn or above.
+    /// --workload. Exit status 1 if a finding is at or above --min-level (warn, if not given).
     /// Findings that could not be judged never count.
     Audit(Box<audit::Audit>),
     /// Ranks the likely causes of low throughput, high latency or drops, each with its evidence and an experiment that
@@ -144,8 +144,8 @@ pub struct Run {
 /// Which running instances to read.
 #[derive(Arguments, Clone, Debug)]
 pub struct Telemetry {
-    /// Folder in which running instances of Apus publish their telemetry. With the default folder, Apus also reads
-    /// those of other users (/dev/shm/apus-UID); with any other DIR, only DIR.
+    /// Folder in which running instances of Apus publish their telemetry. By default, Apus also reads the telemetry
+    /// folders of other users (/dev/shm/apus-UID). If you give a DIR, it reads only that folder.
     #[arg(long = "telemetry", value_name = "DIR", default_value = live::telemetry::ROOT)]
     pub root: PathBuf,
 }

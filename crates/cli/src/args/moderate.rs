@@ -29,7 +29,7 @@ pub struct Moderate {
     /// before it.
     #[arg(required_unless_present = "config", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
-    /// Adjust the interfaces that FILE, a configuration file, lists, each with its own goals [default FILE:
+    /// Adjust the interfaces listed in the configuration file FILE, each with its own goals [default FILE:
     /// /etc/apus/moderate.toml].
     #[arg(
         long,
@@ -42,20 +42,21 @@ pub struct Moderate {
     /// Latency goal: p99=100us means that the application reads 99 % of the packets within 100 us of their arrival.
     #[arg(long, default_value = GOAL)]
     pub goal: Goal,
-    /// Latency goal of the queue with the number QUEUE of each INTERFACE, instead of --goal, such as 3:p99=50us; may be
+    /// Latency goal for queue number QUEUE of each INTERFACE, which replaces --goal, such as 3:p99=50us; may be
     /// given several times. Needs --policy goal.
     #[arg(long = "queue-goal", value_name = "QUEUE:GOAL", value_parser = queue_goal)]
     pub queue_goals: Vec<(u32, Goal)>,
-    /// How to choose the timer, the time by which an interrupt is delayed after a packet arrives: goal (the longest
+    /// How to choose the timer (how long an interrupt is delayed after a packet arrives): goal (the longest
     /// time that meets --goal), net-dim (the time that Linux's dynamic interrupt moderation would choose), or
     /// static:TIME (always the same, such as static:50us).
     #[arg(long, default_value = "goal", value_parser = policy)]
     pub policy: Policy,
-    /// Which setting to use as the timer. If queues share one timer, it is the shortest that one of them needs.
+    /// Which setting to use as the timer. If several queues share one timer, Apus sets it to the shortest time that any
+    /// of these queues needs.
     #[arg(long, value_enum, default_value = "napi")]
     pub place: Place,
-    /// With --policy goal: highest packet rate to expect on one queue. The timer is at most half of the time in which
-    /// the receive ring fills at this rate [default: the rate of 64-byte frames at the line rate; no limit if the
+    /// With --policy goal: highest packet rate to expect on one queue. The timer never exceeds half the time that the
+    /// receive ring takes to fill at this rate [default: the rate of 64-byte frames at the line rate; no limit if the
     /// driver does not report its ring size or its line rate].
     #[arg(long, value_name = "RATE")]
     pub peak_rate: Option<PacketRate>,
@@ -82,7 +83,7 @@ pub enum Command {
     /// Changes nothing and needs no privilege. Also reports interfaces in the file that this host does not have at
     /// present.
     Check(Check),
-    /// Shows the queues that running `apus moderate` commands adjust.
+    /// Shows the queues that are being adjusted by running instances of `apus moderate`.
     ///
     /// Exit status 1 if a queue has missed its goal (with the policy `goal`), or if Apus had to stop adjusting a queue.
     Status(Show),

@@ -98,8 +98,8 @@ pub struct Common {
     /// check sequence) N times; without frames=N, it never ends. It needs no privilege.
     ///
     /// Capture file: `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`. With timing=recorded, its frames arrive with
-    /// the recorded gaps between them, otherwise as fast as Apus takes them. With repeat, it starts again at the
-    /// end of the file. Sent frames are written to the file that out= names, otherwise discarded.
+    /// the recorded gaps between them; otherwise as fast as Apus takes them. With repeat, it starts again at the end of
+    /// the file. Sent frames are written to the file given by out=; without it, they are discarded.
     ///
     /// DPDK port: `dpdk:DEVICE`, with DPDK's own device options, such as `dpdk:0000:03:00.0` or
     /// `dpdk:net_af_xdp0,iface=eth0`; docs/dpdk.md describes them.
@@ -120,7 +120,7 @@ pub struct Common {
     /// Longest sleep, from 0 to 10ms [backoff only; default: 100us].
     #[arg(long, value_name = "DURATION", help_heading = "Waiting")]
     pub sleep_max: Option<Nanos>,
-    /// Highest packet rate to expect on one queue. No timed sleep of `adaptive` lasts longer than the receive ring
+    /// Highest packet rate to expect on one queue. A timed sleep of `adaptive` never lasts longer than the receive ring
     /// takes to fill at this rate [adaptive only; default: the rate of 64-byte frames at the port's line rate].
     #[arg(long, value_name = "RATE", help_heading = "Waiting")]
     pub peak_rate: Option<PacketRate>,
@@ -168,8 +168,8 @@ pub struct Common {
     #[arg(long, value_parser = filter, default_value = "all", help_heading = "Ports")]
     pub filter: Filter,
     /// Memory for each frame, in bytes: a power of two from 2048 to 65536. Apus reserves 256 bytes of it, so the
-    /// longest frame has BYTES - 256 bytes. For more than 4096, network interfaces need Linux 6.6 [default: enough for
-    /// the largest MTU of the ports, from 2048 to 16384; at least 4096 if a port is a DPDK port].
+    /// longest frame has BYTES - 256 bytes. On network interfaces, more than 4096 bytes needs Linux 6.6 [default:
+    /// enough for the largest MTU of the ports, from 2048 to 16384; at least 4096 if a port is a DPDK port].
     #[arg(long, value_name = "BYTES", help_heading = "Ports")]
     pub frame_size: Option<u32>,
     /// Allocate the frame memory from huge pages.

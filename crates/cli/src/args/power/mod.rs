@@ -17,11 +17,12 @@ pub enum Power {
     Set(set::PowerSet),
     /// Runs each core at the lowest frequency that meets a goal, and adapts it as the load changes.
     ///
-    /// For processes that poll (instances of Apus, and others): their CPU time does not show how busy they are. If Apus
-    /// cannot tell how busy a core is, it requests the highest frequency and reports why. Runs until Ctrl-C, or until
-    /// --duration has passed, and then restores the original settings. If the command is killed, `apus tune rollback
-    /// --abandoned` or the next `apus power steer` restores them. Exit status 1 if a goal was missed, or if Apus had to
-    /// stop controlling a frequency or the idle states of a CPU; 3 if frequencies cannot be controlled on this host.
+    /// Meant for processes that poll (instances of Apus, and others), because their CPU time does not show how busy
+    /// they are. If Apus cannot tell how busy a core is, it requests the highest frequency and reports why. Runs until
+    /// Ctrl-C, or until --duration has passed, and then restores the original settings. If the command is killed, `apus
+    /// tune rollback --abandoned` or the next `apus power steer` restores them. Exit status 1 if a goal was missed, or
+    /// if Apus had to stop controlling a frequency or the idle states of a CPU; 3 if frequencies cannot be controlled
+    /// on this host.
     Steer(Box<steer::PowerSteer>),
     /// Records the branch counts of a CPU on which a program polls. Run it twice: without traffic, and under load.
     ///
@@ -46,13 +47,13 @@ pub enum Power {
     ///
     /// The host must run `apus power serve`. Exit status 1 if the host does not grant the request.
     Request(request::Request),
-    /// Measures how much frequency changes delay the frames that a core forwards, and the CPU time and power at each
-    /// frequency.
+    /// Measures by how much a change of frequency delays the frames that a core forwards, and the CPU time and power at
+    /// each frequency.
     ///
-    /// First forwards frames while the frequency of the forwarding core changes, and for the same time while it does
-    /// not change, and shows the longest latency of each. Then forwards frames at each fixed frequency, and measures
-    /// CPU time and, if the machine has an energy meter, power. Creates a lab of two network namespaces for this, and
-    /// removes it afterwards. Restores the frequency limits at the end, also after Ctrl-C; after a kill, `apus tune
-    /// rollback --abandoned` restores them. Needs root, two CPUs and a cpufreq driver.
+    /// First forwards frames while the frequency of the forwarding core changes, and then for the same time at an
+    /// unchanged frequency, and shows the longest latency of each phase. Then forwards frames at each fixed frequency,
+    /// and measures CPU time and, if the machine has an energy meter, power. Creates a lab of two network namespaces
+    /// for this, and removes it afterwards. Restores the frequency limits at the end, also after Ctrl-C; after a kill,
+    /// `apus tune rollback --abandoned` restores them. Needs root, two CPUs and a cpufreq driver.
     Sweep(Box<sweep::Sweep>),
 }

@@ -46,7 +46,7 @@ pub enum Command {
     ///
     /// Changes nothing, opens no socket and needs no privilege.
     Check(Check),
-    /// Shows the guests that running `apus power serve` commands serve, and what each guest has requested.
+    /// Shows the guests of the running instances of `apus power serve`, and what each guest has requested.
     ///
     /// Exit status 1 if a request of a guest is not in force, if Apus cannot reach a guest, or if it cannot find out on
     /// which CPUs the guest's vCPUs run.
@@ -67,7 +67,7 @@ pub struct Show {
     /// Print one JSON document (schema apus.power-serve-status/1).
     #[arg(long)]
     pub json: bool,
-    /// Folder in which running `apus power serve` commands publish the state of their guests.
+    /// Folder in which running instances of `apus power serve` publish the state of their guests.
     #[arg(long, value_name = "DIR", default_value = ROOT)]
     pub folder: PathBuf,
 }

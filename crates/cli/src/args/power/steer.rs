@@ -28,14 +28,16 @@ pub struct PowerSteer {
     /// packets are.
     #[arg(long, value_name = "NAME", conflicts_with = "watch")]
     pub instance: Option<String>,
-    /// Control the CPUs of a polling process that is not an instance of Apus, by the packet rate of the network
-    /// interface (eth0) or receive queue (eth0:3) that the process polls. Give the option once for each CPU, in the
-    /// order of --cpus. If you give it only once, Apus assumes that each CPU receives all the packets. Needs --cpus.
+    /// Control the CPUs of a polling process that is not an instance of Apus, according to the packet rate of the
+    /// network interface (eth0) or receive queue (eth0:3) that the process polls. Give the option once for each CPU, in
+    /// the order of --cpus. If you give it only once, Apus assumes that each CPU receives all the packets. Needs
+    /// --cpus.
     #[arg(long, value_name = "INTERFACE[:QUEUE]", requires = "cpus", value_parser = watch)]
     pub watch: Vec<Watch>,
     /// Control the CPUs of a polling process by their branch counters. With FILE, written by `apus power learn`, Apus
-    /// compares the counts with those of the idle and of the loaded process. With SHARE, such as 0.03%, a CPU counts as
-    /// idle while less than this share of its branches is mispredicted, as in DPDK's vm_power_manager. Needs --cpus.
+    /// compares the counts with those recorded while the process was idle and while it was loaded. With SHARE, such as
+    /// 0.03%, a CPU counts as idle while less than this share of its branches is mispredicted, as in DPDK's
+    /// vm_power_manager. Needs --cpus.
     #[arg(long, value_name = "FILE|SHARE", requires = "cpus", conflicts_with_all = ["instance", "watch"])]
     pub branches: Option<Branches>,
     /// With --branches: take the branch counts from FILE, which `apus power learn` wrote, instead of from the CPUs'
@@ -51,22 +53,22 @@ pub struct PowerSteer {
     /// fixed:2.1GHz), or clock:TIME=FREQUENCY,... (by the time of day in UTC, such as clock:07:00=3GHz,22:00=800MHz).
     #[arg(long, default_value = "goal")]
     pub policy: Policy,
-    /// Goal for the policy `goal`: a latency goal, such as p99=50us (needs --instance), or the highest share of time in
-    /// which a core may do useful work, such as busy=80% [default: the strictest goal of the instance's workers;
-    /// busy=80% if they have none].
+    /// Goal for the policy `goal`: a latency goal, such as p99=50us (needs --instance), or an upper limit on how busy a
+    /// core may be, such as busy=80% [default: the strictest goal of the instance's workers; busy=80% if they have
+    /// none].
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// Setting that Apus writes to change the frequency [default: setspeed if the driver offers the governor userspace,
     /// else limits].
     #[arg(long, value_parser = one_of::<Way>())]
     pub via: Option<Way>,
-    /// In a virtual machine: let the host set the frequencies; the host must run `apus power serve`. PORT leads to the
-    /// host: a virtio-serial port, or a UNIX socket at which `apus power serve` listens. The number of a CPU in this
-    /// machine is also its vCPU number on the host [default PORT: /dev/virtio-ports/apus.power if it exists, else
-    /// /dev/virtio-ports/virtio.serial.port.poweragent.N, where N is the lowest controlled CPU].
+    /// In a virtual machine: let the host set the frequencies; the host must run `apus power serve`. PORT is the
+    /// connection to the host: a virtio-serial port, or a UNIX socket on which `apus power serve` listens. The number
+    /// of a CPU in this machine is also its vCPU number on the host [default PORT: /dev/virtio-ports/apus.power if it
+    /// exists, else /dev/virtio-ports/virtio.serial.port.poweragent.N, where N is the lowest controlled CPU].
     #[arg(long, value_name = "PORT", num_args = 0..=1, conflicts_with = "via")]
     pub through_host: Option<Option<PathBuf>>,
-    /// Until the command ends, allow the CPUs only idle states with an exit latency of at most this time, such as 20us;
+    /// While the command runs, limit the CPUs to idle states with an exit latency of at most this time, such as 20us;
     /// 0us disables all idle states [default: do not change idle states].
     #[arg(long, value_name = "DURATION")]
     pub idle_latency: Option<Nanos>,
@@ -106,8 +108,8 @@ pub struct PowerSteer {
 /// What `apus power steer` does instead of steering.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Shows the CPUs that running `apus power steer` commands control: frequencies, load, goals and limits of idle
-    /// states.
+    /// Shows the frequencies, load, goals and idle-state limits of the CPUs that running instances of `apus power
+    /// steer` control.
     ///
     /// Exit status 1 if a CPU has missed its latency goal, or if Apus had to stop controlling a frequency or the idle
     /// states of a CPU.

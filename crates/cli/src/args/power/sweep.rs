@@ -12,7 +12,8 @@ use crate::args::values::span;
 /// Arguments of `apus power sweep`.
 #[derive(Args, Debug)]
 pub struct Sweep {
-    /// How long to forward frames with frequency changes, and again without: twice DURATION in total.
+    /// How long to forward frames while the frequency changes. Apus also forwards frames for as long at an unchanged
+    /// frequency: both together take twice DURATION.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "200s")]
     pub duration: Nanos,
     /// Time from one frequency change to the next, at least 4ms.
