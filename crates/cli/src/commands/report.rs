@@ -95,7 +95,7 @@ fn schema(path: &Path) -> Option<String> {
 
 /// Reads a file with one document, or with several in a row (`--repeat`).
 fn read(path: &Path) -> Result<Vec<Document>, Failure> {
-    let what = || format!("read {}", path.display());
+    let what = || format!("cannot read {}", path.display());
     let fix = "give a file that apus bench -o wrote";
     let text = fs::read_to_string(path).map_err(|e| Failure::wrong(what(), e, fix))?;
     let documents = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
@@ -105,13 +105,31 @@ fn read(path: &Path) -> Result<Vec<Document>, Failure> {
     }
     // Checks the schema first, so that a document of another version is not misread.
     let read = |document: Value| match document["schema"].as_str() {
-        Some(tester::result::SCHEMA) | None => {
-            serde_json::from_value(document).map_err(|e| Failure::wrong(what(), e, fix))
-        }
+        Some(tester::result::SCHEMA) => serde_json::from_value(document).map_err(|e| Failure::wrong(what(), e, fix)),
+        None => Err(Failure::wrong(what(), "it names no schema, so it is not a result of apus bench", fix)),
         Some(other) => {
             let why = format!("its schema is {other:?}, but this program reads {:?}", tester::result::SCHEMA);
             Err(Failure::wrong(what(), why, "measure again, or use the version of Apus that wrote it"))
         }
     };
     documents.into_iter().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "unknown field `causes`, expected one of `apus`, …" was the answer to a JSON file of somebody else.
+    #[test]
+    fn a_file_that_is_no_result_is_refused_with_the_reason() {
+        let folder = std::env::temp_dir().join(format!("apus-report-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("other.json");
+        for (text, why) in [("{\"causes\": []}", "it names no schema"), ("", "contains no result")] {
+            fs::write(&file, text).unwrap();
+            let said = format!("{:?}", read(&file).unwrap_err());
+            assert!(said.contains("cannot read") && said.contains(why), "{said}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

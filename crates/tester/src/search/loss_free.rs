@@ -137,7 +137,7 @@ impl BinarySearch {
         if min_pps == 0 || min_pps >= max_pps {
             return Err(Error::invalid(
                 format!("search from {min_pps} to {max_pps} pps"),
-                "expected a lowest rate of at least 1 pps and a higher highest rate",
+                "expected a lowest rate of at least 1 pps, and a highest rate above it",
             ));
         }
         if !(1..1_000_000).contains(&width_ppm) || failures_needed == 0 || max_trials == 0 {

@@ -323,7 +323,7 @@ fn cpus(typed: Option<&CpuList>) -> anyhow::Result<Vec<usize>> {
 fn check_writable(json: &Option<PathBuf>, page: &Option<PathBuf>) -> Result<(), Failure> {
     let is_page = |path: &&PathBuf| path.extension().is_some_and(|of| of == "html" || of == "htm");
     if let Some(path) = json.as_ref().filter(is_page) {
-        let (what, fix) = (format!("write {}", path.display()), format!("--html {}", path.display()));
+        let (what, fix) = (format!("cannot write JSON to {}", path.display()), format!("--html {}", path.display()));
         return Err(Failure::wrong(what, "-o writes JSON, but this name is that of an HTML page", fix));
     }
     [json, page].into_iter().flatten().try_for_each(|path| can_write(path))

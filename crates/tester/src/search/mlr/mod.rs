@@ -106,7 +106,7 @@ impl MlrSearch {
         if *min_pps == 0 || min_pps >= max_pps {
             return Err(Error::invalid(
                 format!("search from {min_pps} to {max_pps} pps"),
-                "expected a lowest rate of at least 1 pps and a higher highest rate",
+                "expected a lowest rate of at least 1 pps, and a highest rate above it",
             ));
         }
         if goals.is_empty() {
