@@ -205,7 +205,7 @@ impl Gaps {
         // The share of the span that is left after the first frame, if it arrives: x (1 + H) / (2 + H) for a constant
         // hazard.
         let one = 1u64 << 16;
-        let left = (u128::from(span) * u128::from(one + risk) / u128::from(2 * one + risk)) as u64;
+        let left = product_over(span, one + risk, 2 * one + risk) as u64;
         let more = self.follow(left);
         ((u128::from(comes) * u128::from(1_000_000 + more)) >> 16) as u64
     }
@@ -215,14 +215,14 @@ impl Gaps {
         // A renewal process: the number of gaps that fit into the span, if each gap is cut at the span or at the first
         // octave.
         let reach = octave(span.max(1_024));
-        let (mut events, mut exposed, mut survivors) = (0u128, 0u128, u128::from(self.total));
+        let (mut events, mut exposed, mut survivors) = (0u64, 0u64, self.total);
         for index in 0..=reach {
-            let ended = u128::from(self.ended[index]);
+            let ended = self.ended[index];
             survivors -= ended.min(survivors);
             events += ended;
-            exposed += survivors * u128::from(width(index)) + u128::from(self.within[index]);
+            exposed = exposed.saturating_add(survivors.saturating_mul(width(index))).saturating_add(self.within[index]);
         }
-        let frames = events * u128::from(span) * 1_000_000 / exposed.max(1);
+        let frames = product_over(events * 1_000_000, span, exposed.max(1));
         u64::try_from(frames).unwrap_or(u64::MAX).min(1 << 40)
     }
 
@@ -242,6 +242,16 @@ impl Gaps {
         mean += (alive * LONGEST) >> 32;
         mean.clamp(1, LONGEST)
     }
+}
+
+/// `a * b / c`. A division of 128 bits takes several times as long as one of 64, so it is left for large products.
+#[inline]
+pub(super) fn product_over(a: u64, b: u64, c: u64) -> u128 {
+    #[cold]
+    fn large(a: u64, b: u64, c: u64) -> u128 {
+        u128::from(a) * u128::from(b) / u128::from(c)
+    }
+    a.checked_mul(b).map_or_else(|| large(a, b, c), |product| u128::from(product / c))
 }
 
 /// -ln(x) for x up to 1, both in 2^-16. Computed from the leading bit and a parabola. The error is at most 1 % of ln 2.
@@ -271,6 +281,14 @@ fn exp_neg(x: u64) -> u64 {
 mod tests {
     extern crate std;
     use super::*;
+
+    #[test]
+    fn products_are_exact_at_any_size() {
+        let large = u64::MAX / 3;
+        for (a, b, c) in [(7, 5, 2), (large, 3, 5), (large, large, 7), (u64::MAX, u64::MAX, 1), (0, large, 9)] {
+            assert_eq!(product_over(a, b, c), u128::from(a) * u128::from(b) / u128::from(c));
+        }
+    }
 
     #[test]
     fn what_is_on_the_way_is_the_least_of_late() {

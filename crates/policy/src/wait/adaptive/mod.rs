@@ -340,9 +340,9 @@ impl<C> Adaptive<C> {
                 }
                 if self.chosen == BLOCK && arrivals.stamped {
                     // The first and the last frame represent all those between them.
-                    for arrival in [arrivals.first, arrivals.last] {
-                        self.plan.departed(seen.now.since(arrival).unwrap_or(Nanos::ZERO));
-                    }
+                    let [first, last] =
+                        [arrivals.first, arrivals.last].map(|arrival| seen.now.since(arrival).unwrap_or(Nanos::ZERO));
+                    self.plan.departed(first, last);
                 }
             }
             if self.until_service_sample == 0 {

@@ -1,6 +1,6 @@
 //! Models the result of each wait: how long it lasts, what it costs, and how many packets it makes late.
 
-use super::arrivals::{Gaps, OCTAVES, begins};
+use super::arrivals::{Gaps, OCTAVES, begins, product_over};
 use super::prices::{CLASSES, Kind, Prices, SAME, class};
 use super::tail::{Atoms, MEMORY as SAMPLES, PARTS, Tail};
 
@@ -182,12 +182,29 @@ impl Lateness {
         if self.tail.add(late, stalls_ppm, memory) {
             return true;
         }
-        self.since += 1;
+        self.added(1);
+        false
+    }
+
+    /// Adds a sample twice, with the same result as two calls of [`Self::add`].
+    fn add_twice(&mut self, late: units::Nanos, stalls_ppm: u32, memory: u32) {
+        // Otherwise, the first of the two may be the one after which the parts are recomputed.
+        let later = self.since.is_multiple_of(2) && self.tail.samples() >= RENEW;
+        if later && self.tail.add_twice(late, memory) {
+            self.added(2);
+        } else {
+            self.add(late, stalls_ppm, memory);
+            self.add(late, stalls_ppm, memory);
+        }
+    }
+
+    #[inline]
+    fn added(&mut self, samples: u32) {
+        self.since += samples;
         if self.since >= RENEW || self.tail.samples() <= RENEW {
             self.since = 0;
             self.atoms = self.tail.atoms();
         }
-        false
     }
 
     /// Rescales all samples as if everything had taken longer by the factor `slower`, in 256ths.
@@ -311,9 +328,15 @@ impl Plan {
         false
     }
 
-    /// Learns the time from arrival to departure of a packet that ended a wait for the device.
-    pub(super) fn departed(&mut self, took: units::Nanos) {
-        self.after[self.blocked].add(took, 0, self.samples);
+    /// Learns the times from arrival to departure of the first and the last packet after a wait that the device ended.
+    pub(super) fn departed(&mut self, first: units::Nanos, last: units::Nanos) {
+        let after = &mut self.after[self.blocked];
+        if first == last {
+            after.add_twice(first, 0, self.samples);
+        } else {
+            after.add(first, 0, self.samples);
+            after.add(last, 0, self.samples);
+        }
     }
 
     /// Learns what a wait of this kind cost. All times are in nanoseconds.
@@ -446,18 +469,18 @@ impl Plan {
     fn corrected(&self, slot: usize, packets: u64, late: u64, slower: Slower) -> u64 {
         let seen = &self.seen[slot];
         let both = seen.late.min(seen.expected);
-        let known = u128::from(late) * u128::from(ONE + both) / u128::from(ONE + seen.expected);
+        let known = product_over(late, ONE + both, ONE + seen.expected);
         // At a higher frequency these packets need not be late.
         let over = if slower.work < SAME { 0 } else { seen.late - both };
         let model = (ONE / self.share).min(if slot >= UNTIL { FORECASTS } else { u64::MAX });
-        let more = u128::from(packets) * u128::from(over) / u128::from(ONE) / u128::from(model + seen.packets);
+        let more = product_over(packets, over, ONE * (model + seen.packets));
         (known + more) as u64
     }
 
     /// Cost in nanoseconds of `late` packets (in millionths) at a multiplier of one: the time in which the policy aims
     /// at that many late packets.
     fn weight(&self, late: u64) -> u64 {
-        let weight = u128::from(late) * u128::from(self.gaps.mean()) / u128::from(self.share);
+        let weight = product_over(late, self.gaps.mean(), self.share);
         u64::try_from(weight).unwrap_or(MOST_WEIGHT).min(MOST_WEIGHT)
     }
 
@@ -466,7 +489,9 @@ impl Plan {
         if wait == 0 {
             return Cell::default();
         }
-        let atoms = self.lateness(Kind::Timer, wait).scaled(slower.timer);
+        let lateness = self.lateness(Kind::Timer, wait);
+        let cut = wait + lateness.at[PARTS - 2] >= self.ring;
+        let atoms = lateness.scaled(slower.timer);
         let service = self.service * slower.work / SAME;
         let away = wait + atoms.mean;
         let packets = self.gaps.expected(silence, away);
@@ -478,7 +503,6 @@ impl Plan {
             }
         }
         let price = self.prices.of(Kind::Timer, away, slower.timer);
-        let cut = wait + self.lateness(Kind::Timer, wait).at[PARTS - 2] >= self.ring;
         Cell { cut, ..self.cell(slot, wait, away, price, packets, late, slower) }
     }
 
@@ -527,7 +551,7 @@ impl Plan {
     fn until_drained(&self, packets: u64, each: u64) -> u64 {
         let gap = self.gaps.mean();
         let rest = gap.saturating_sub(each).max(gap / MOST_BUSY).max(1);
-        (u128::from(packets) * u128::from(gap) / u128::from(rest)) as u64
+        product_over(packets, gap, rest) as u64
     }
 
     #[expect(clippy::too_many_arguments)] // what a cell is made of
@@ -535,8 +559,8 @@ impl Plan {
         let each = self.work * slower.work / SAME;
         let late = self.until_drained(late, each.max(self.spacing)).min(self.until_drained(packets, each));
         let packets = self.until_drained(packets, each);
-        let work = (u128::from(packets) * u128::from(each) / 1_000_000) as u64;
-        let share = (u128::from(late) * u128::from(ONE) / u128::from(packets.max(1))) as u64;
+        let work = product_over(packets, each, ONE) as u64;
+        let share = product_over(late, ONE, packets.max(1)) as u64;
         let late = self.corrected(slot, packets, late, slower);
         let (lasts, costs, weight) = (away + work, price + work, self.weight(late));
         Cell { wait, lasts, costs, weight, late: share.min(ONE), packets, cut: false }
@@ -551,15 +575,15 @@ impl Plan {
             // twice.
             0..PARTS => {
                 let late = |wait: u64| self.lateness(Kind::Timer, wait).scaled(slower.timer);
-                let room = |wait: u64| {
-                    let atoms = late(wait);
-                    if slot == PARTS - 1 { atoms.beyond } else { atoms.at[slot] }
-                };
-                let first = budget.saturating_sub(room(budget));
-                let second = budget.saturating_sub(room(first));
+                let room = |atoms: &Atoms| if slot == PARTS - 1 { atoms.beyond } else { atoms.at[slot] };
+                let first = budget.saturating_sub(room(&late(budget)));
+                let of_first = late(first);
+                let second = budget.saturating_sub(room(&of_first));
+                let of_second = late(second);
                 // The lateness of a shorter sleep underestimates that of a longer one.
-                let wait = if second + room(second) <= budget { second } else { first };
-                bounded(wait, late(wait).at[PARTS - 2])
+                let (wait, atoms) =
+                    if second + room(&of_second) <= budget { (second, of_second) } else { (first, of_first) };
+                bounded(wait, atoms.at[PARTS - 2])
             }
             slot => {
                 let wait = budget >> (slot - PARTS + 1);
@@ -696,6 +720,7 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
     use units::Nanos;
 
@@ -718,10 +743,34 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// The shortcut for two equal samples learns what two samples teach: with stalls, and when counts are halved.
+        #[test]
+        fn a_sample_twice_is_two_samples(
+            samples in proptest::collection::vec((0u64..2_000_000, 0u8..3), 1..400), memory in 20u32..60, ppm in 0u32..50_000,
+        ) {
+            const NONE: Lateness = Lateness { tail: Tail::new(), atoms: Atoms::NONE, since: 0 };
+            let (mut once, mut twice) = (NONE, NONE);
+            for (nanos, kind) in samples {
+                // Mostly short, so that the long ones are stalls.
+                let sample = Nanos::from_nanos(if nanos % 8 == 0 { nanos } else { nanos % 20_000 });
+                if kind == 0 {
+                    once.add(sample, ppm, memory);
+                    twice.add(sample, ppm, memory);
+                } else {
+                    once.add(sample, ppm, memory);
+                    once.add(sample, ppm, memory);
+                    twice.add_twice(sample, ppm, memory);
+                }
+                proptest::prop_assert_eq!(std::format!("{once:?}"), std::format!("{twice:?}"));
+            }
+        }
+    }
+
     /// A block of 100 us that ended so late, and the time from arrival to departure.
     fn blocked(plan: &mut Plan, late: u64, took: u64) {
         plan.ended(Kind::Device, 100 * US, Nanos::from_nanos(late), 0);
-        plan.departed(Nanos::from_nanos(took));
+        plan.departed(Nanos::from_nanos(took), Nanos::from_nanos(took));
         plan.spent(Kind::Device, 100 * US, 10 * US, 5 * US);
     }
 
@@ -750,7 +799,7 @@ mod tests {
         // Longer blocks say more than shorter ones.
         for _ in 0..ENOUGH {
             plan.ended(Kind::Device, 500 * US, Nanos::from_micros(30), 0);
-            plan.departed(Nanos::from_micros(34));
+            plan.departed(Nanos::from_micros(34), Nanos::from_micros(34));
         }
         assert_eq!((plan.block(100 * US, Slower::NOT).late, plan.block(200 * US, Slower::NOT).late), (0, ONE));
     }

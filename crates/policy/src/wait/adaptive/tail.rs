@@ -66,6 +66,9 @@ impl Atoms {
 
     /// Multiplies all times by the factor `slower`, in 256ths.
     pub(super) fn scaled(&self, slower: u64) -> Self {
+        if slower == SAME {
+            return *self;
+        }
         let scaled = |at: u64| at * slower / SAME;
         Self { at: self.at.map(scaled), mean: scaled(self.mean), beyond: scaled(self.beyond), ..*self }
     }
@@ -91,12 +94,9 @@ impl Tail {
     /// Adds a sample. Returns true if it was a stall of the machine, which is not learned. If stalls are more frequent
     /// than `stalls_ppm`, they are normal on this machine and are learned. At least half of the last `memory` samples
     /// are remembered.
+    #[inline]
     pub(super) fn add(&mut self, sample: Nanos, stalls_ppm: u32, memory: u32) -> bool {
-        if self.total >= STALL_AFTER
-            && sample >= STALL_LEAST
-            && u64::from(self.stalls) * 1_000_000 <= u64::from(self.total) * u64::from(stalls_ppm)
-            && sample > self.upper_quantile(500_000) * STALL_FACTOR
-        {
+        if sample >= STALL_LEAST && self.is_stall(sample, stalls_ppm) {
             self.stalls += 1;
             return true;
         }
@@ -106,14 +106,43 @@ impl Tail {
         self.first = self.first.min(bucket);
         self.last = self.last.max(bucket);
         if self.total >= memory {
-            self.total = 0;
-            self.stalls /= 2;
-            for count in &mut self.counts {
-                *count /= 2;
-                self.total += *count;
-            }
+            self.fade();
         }
         false
+    }
+
+    /// Adds a sample twice. Returns false, and adds nothing, if that takes more than counting it: if the sample may be a
+    /// stall, or if counts are due to be halved.
+    #[inline]
+    pub(super) fn add_twice(&mut self, sample: Nanos, memory: u32) -> bool {
+        let counts = sample < STALL_LEAST && self.total + 2 < memory;
+        if counts {
+            let bucket = bucket(sample.as_nanos());
+            self.counts[bucket] += 2;
+            self.total += 2;
+            self.first = self.first.min(bucket);
+            self.last = self.last.max(bucket);
+        }
+        counts
+    }
+
+    /// Whether a sample of at least [`STALL_LEAST`] is a stall.
+    #[cold]
+    fn is_stall(&self, sample: Nanos, stalls_ppm: u32) -> bool {
+        self.total >= STALL_AFTER
+            && u64::from(self.stalls) * 1_000_000 <= u64::from(self.total) * u64::from(stalls_ppm)
+            && sample > self.upper_quantile(500_000) * STALL_FACTOR
+    }
+
+    /// Halves all counts.
+    #[cold]
+    fn fade(&mut self) {
+        self.total = 0;
+        self.stalls /= 2;
+        for count in &mut self.counts {
+            *count /= 2;
+            self.total += *count;
+        }
     }
 
     /// Starts from a measured distribution instead of from samples.
