@@ -168,8 +168,9 @@ pub struct Common {
     #[arg(long, value_parser = filter, default_value = "all", help_heading = "Ports")]
     pub filter: Filter,
     /// Memory for each frame, in bytes: a power of two from 2048 to 65536. Apus reserves 256 bytes of it, so the
-    /// longest frame has BYTES - 256 bytes. On network interfaces, more than 4096 bytes needs Linux 6.6 [default:
-    /// enough for the largest MTU of the ports, from 2048 to 16384; at least 4096 if a port is a DPDK port].
+    /// longest frame has BYTES - 256 bytes. If BYTES is more than 4096, network interfaces need Linux 6.6 or newer
+    /// [default: the smallest size that fits the largest MTU of the ports, but at least 2048 (4096 if any port is a DPDK
+    /// port) and at most 16384].
     #[arg(long, value_name = "BYTES", help_heading = "Ports")]
     pub frame_size: Option<u32>,
     /// Allocate the frame memory from huge pages.
