@@ -15,7 +15,7 @@ pub enum Status {
     Findings,
     /// 2: wrong usage or invalid input.
     Wrong,
-    /// 3: the host lacks something that the command needs, such as a permission, a file or a device.
+    /// 3: the host lacks something that the command needs, such as a permission, an interface or another device.
     Lacking,
 }
 
@@ -103,6 +103,9 @@ pub fn describe(error: &anyhow::Error) -> (String, Status) {
         let status = if error.lacks() { Status::Lacking } else { Status::Wrong };
         let text = match error {
             tester::Error::Device(error) => describe_live(error),
+            tester::Error::Capture(error) => {
+                format!("error: cannot use the capture\n  why: {error}\n  fix: give a pcap file that you can read")
+            }
             other => format!("error: {other}"),
         };
         return (text, status);

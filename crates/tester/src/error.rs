@@ -44,7 +44,10 @@ impl Error {
     pub fn lacks(&self) -> bool {
         match self {
             Self::Invalid { .. } | Self::Malformed { .. } => false,
-            Self::Capture(error) => matches!(error, pcap::Error::System { .. }),
+            // A capture that does not exist was misspelled.
+            Self::Capture(error) => {
+                matches!(error, pcap::Error::System { source, .. } if source.kind() != io::ErrorKind::NotFound)
+            }
             Self::File { .. } => true,
             Self::Device(error) => error.lacks(),
         }

@@ -21,7 +21,7 @@ use std::str::FromStr;
 use units::{Instant, Monotonic};
 
 use crate::Error;
-use crate::flows::{Flow, Flows};
+use crate::flows::{Family, Flow, Flows};
 
 /// Length of the frame check sequence in bytes. IEEE 802.3-2018, 3.2.9.
 pub const FCS: u32 = 4;
@@ -113,6 +113,21 @@ pub enum Encapsulation {
     Flows(Flows),
 }
 
+impl Encapsulation {
+    /// The smallest frame that has room for the headers and the test header.
+    pub fn smallest(&self) -> FrameSize {
+        let headers = match self {
+            Self::Ethernet { .. } => ETHERNET,
+            Self::Udp { .. } => ETHERNET + IPV4 + UDP,
+            Self::Flows(flows) => {
+                let ip = if flows.family == Family::V4 { IPV4 } else { IPV6 };
+                ETHERNET + flows.vlan.map_or(0, |_| VLAN) + ip + UDP
+            }
+        };
+        FrameSize(((headers + TEST_HEADER) as u32 + FCS).max(FrameSize::SMALLEST.0))
+    }
+}
+
 /// Properties that all frames of a trial have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
@@ -175,12 +190,13 @@ impl Template {
         let mut heads = flows.iter().map(|flow| udp_head(layout, flow, vlan, size.data())).collect::<Vec<_>>();
         let header = heads.first().map_or(0, |head| head.octets.len());
         let least = header + TEST_HEADER;
-        if least > size.data() {
+        let smallest = layout.encapsulation.smallest();
+        if size < smallest {
             return Err(Error::invalid(
                 format!("frames of {} bytes", size.octets()),
                 format!(
                     "these headers and the test header need at least {} bytes, including the FCS",
-                    least as u32 + FCS
+                    smallest.octets()
                 ),
             ));
         }
@@ -429,6 +445,25 @@ mod tests {
         assert_eq!(FrameSize::from_data(9000).unwrap(), FrameSize::LARGEST);
         for text in ["63", "9005", "", "64B", "-64"] {
             assert!(text.parse::<FrameSize>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_frame_has_room_for_the_headers_and_no_more() {
+        let flows = |family, vlan| Encapsulation::Flows(Flows { family, vlan, count: 1, seed: 1, reverse: false });
+        for (encapsulation, least) in [
+            (Encapsulation::Ethernet { ethertype: LOCAL_EXPERIMENTAL }, 64),
+            (udp(), 64),
+            (flows(Family::V4, None), 64),
+            (flows(Family::V4, Some(7)), 68),
+            (flows(Family::V6, None), 84),
+            (flows(Family::V6, Some(7)), 88),
+        ] {
+            let smallest = encapsulation.smallest();
+            assert_eq!(smallest.octets(), least, "{encapsulation:?}");
+            assert!(Template::new(&layout(encapsulation), smallest, 1).is_ok());
+            let smaller = FrameSize(least - 1);
+            assert!(least == 64 || Template::new(&layout(encapsulation), smaller, 1).is_err(), "{encapsulation:?}");
         }
     }
 

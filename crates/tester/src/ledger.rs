@@ -9,6 +9,10 @@ const OVERFLOW: u32 = u32::MAX - 2;
 const UNSENT: u32 = u32::MAX - 1;
 const MISSING: u32 = u32::MAX;
 
+/// Memory that the record of one frame takes, in bytes.
+pub const OCTETS_PER_FRAME: u64 = 12;
+const _: () = assert!(OCTETS_PER_FRAME == (size_of::<u64>() + size_of::<u32>()) as u64, "see the fields of Ledger");
+
 /// What happened to one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {

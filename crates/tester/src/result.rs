@@ -486,6 +486,12 @@ impl LoadResult {
                 End::GaveUp => SearchEnd::GaveUp,
             },
         };
+        let (none_passed, none_failed) = match end {
+            SearchEnd::Interrupted => {
+                ("the search was interrupted before a rate passed", "the search was interrupted before a rate failed")
+            }
+            _ => ("no rate below the lowest failing rate passed", "no rate failed"),
+        };
         Self {
             goal: LoadGoal {
                 min_pps: config.min_pps,
@@ -498,8 +504,8 @@ impl LoadResult {
                 unsent_tolerance_ppm: config.unsent_tolerance_ppm,
                 failures_needed: config.failures_needed,
             },
-            highest_loss_free_pps: Reading::or_unknown(lower, "no rate below the lowest failing rate passed"),
-            lowest_failing_pps: Reading::or_unknown(upper, "no rate failed"),
+            highest_loss_free_pps: Reading::or_unknown(lower, none_passed),
+            lowest_failing_pps: Reading::or_unknown(upper, none_failed),
             end,
             trials: search.trials().iter().map(LoadTrial::from).collect(),
             latency: latency.map(Box::new).into(),

@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(seen, [(0, Some(60)), (2_000, Some(1500)), (2_000, Some(60))]);
         assert!(of(&[]).unwrap_err().to_string().contains("no frame"));
         let missing = Schedule::Pcap("/nonexistent.pcap".into()).arrivals(1).unwrap_err();
-        assert!(missing.to_string().contains("/nonexistent.pcap") && missing.lacks(), "{missing}");
+        assert!(missing.to_string().contains("/nonexistent.pcap") && !missing.lacks(), "{missing}");
     }
 
     #[test]

@@ -43,6 +43,11 @@ impl Sizes {
         self.pattern.iter().copied().max().unwrap_or(FrameSize::SMALLEST)
     }
 
+    /// The smallest size in the pattern.
+    pub fn shortest(&self) -> FrameSize {
+        self.pattern.iter().copied().min().unwrap_or(FrameSize::SMALLEST)
+    }
+
     /// Theoretical maximum rate, in frames per second, on a link of `bits_per_s`, with preamble and inter-frame gap.
     pub fn line_rate_pps(&self, bits_per_s: u64) -> f64 {
         let octets: u64 = self.pattern.iter().map(|size| u64::from(size.octets()) + BESIDE).sum();

@@ -227,8 +227,11 @@ fn largest_of_each_rule(mut all: Vec<Suspect>) -> Vec<Suspect> {
 /// Extracts what was observed at one end from the facts of its host. `name` is the end's name in messages. `interface`
 /// is the interface to examine; `None` means the busiest one.
 pub fn end_of(name: &str, facts: &Facts, interface: Option<&str>) -> End {
-    match facts.freebsd.value() {
+    let mut end = match facts.freebsd.value() {
         Some(host) => freebsd::end(name, host, interface),
         None => End::of(name, facts, interface),
-    }
+    };
+    // Such as the one that the recording is truncated.
+    end.unknown.extend(facts.origin.notes.iter().cloned());
+    end
 }

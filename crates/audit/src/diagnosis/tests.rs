@@ -194,6 +194,23 @@ fn half_of_the_evidence_is_not_enough() {
     let not =
         |id: &str, case: Case| assert_ne!(first(&case).map(|(first, _)| first), Some(id), "{:#?}", diagnose(&case));
     not("rps", case(SymptomKind::Late, |_, peer| peer.rps_cpus = CpuSet::from([3])));
+    // The delay is set, but round trips of 60 us show that no packet waits for 5 ms.
+    not("rx-moderation", case(SymptomKind::Late, |_, peer| peer.rx_hold_us = Some(5000.0)));
+    let unseen = |_: &mut End, peer: &mut End| {
+        // A ping of another program, one packet per poll: the rate of the polls is that of the packets.
+        (peer.rx_hold_us, peer.rx_packets, peer.polls) = (Some(5000.0), Some(400.0), Some(400.0));
+        peer.sockets.clear();
+    };
+    let mut pinged = case(SymptomKind::Late, unseen);
+    pinged.ends.remove(0);
+    not("rx-moderation", pinged.clone());
+    pinged.symptom.ping_ns = Some(14_000);
+    not("rx-moderation", pinged.clone());
+    pinged.ends[0].polls = None;
+    not("rx-moderation", pinged.clone());
+    // With a ping of 4 ms, it is the cause.
+    pinged.symptom.ping_ns = Some(4_000_000);
+    assert_eq!(first(&pinged).map(|(id, _)| id), Some("rx-moderation"));
     not("ring", case(SymptomKind::Drops, |_, peer| peer.rx_slots = Some(64)));
     not(
         "fifo",
@@ -337,6 +354,15 @@ proptest! {
             prop_assert!((1..=99).contains(&cause.hit.likelihood_percent));
         }
     }
+}
+
+/// A truncated recording was diagnosed without a word.
+#[test]
+fn notes_on_the_recording_are_told() {
+    let mut facts = thread();
+    facts.origin.notes.push("the archive is truncated".into());
+    let said = diagnose(&Case { ends: vec![end_of("a.tar", &facts, None)], ..Case::default() });
+    assert!(said.unknown.contains(&"a.tar: the archive is truncated".to_owned()), "{:?}", said.unknown);
 }
 
 /// The findings of a rule are not neighbours in a list sorted by delay if another rule's delay lies between theirs.

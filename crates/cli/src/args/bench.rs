@@ -14,7 +14,7 @@ use units::{Nanos, PacketRate};
 
 use super::energy::Modelled;
 use super::procedure::{Compare, Mlr, Rfc2544, Soak};
-use super::values::{deferral, filter, mac, one_of, parts, span};
+use super::values::{deferral, filter, mac, one_of, parts, rate, ring, span, width};
 
 /// What to measure.
 #[derive(Subcommand, Debug)]
@@ -22,10 +22,12 @@ pub enum Bench {
     /// Measures how long frames take to come back at one load, and the CPU time of the device under test.
     ///
     /// Latency counts from the time at which a frame was due to be sent, so a tester that sends late does not hide
-    /// latency. Exit status 1 if no frame came back, or if the goal is missed or undecided (see --goal).
+    /// latency. Exit status 1 if no frame came back, if the goal is missed or undecided (see --goal), or after Ctrl-C.
     Latency(Latency),
     /// Searches for the highest rate without loss, and measures the latency at that rate. With --flood, floods the
     /// device under test instead.
+    ///
+    /// Exit status 1 if no rate passed, if no frame of a flood came back, or after Ctrl-C.
     Load(Load),
     /// Benchmarks a device according to RFC 2544: throughput, latency, frame loss, back-to-back frames, recovery,
     /// reset.
@@ -105,17 +107,18 @@ pub struct Load {
     #[command(flatten)]
     pub bed: Bed,
     /// Lowest rate to try.
-    #[arg(long, value_name = "RATE", default_value = "1kpps")]
+    #[arg(long, value_name = "RATE", value_parser = rate, default_value = "1kpps", conflicts_with = "flood")]
     pub min_rate: PacketRate,
-    /// Highest rate to try; set it to what this tester can send.
-    #[arg(long, value_name = "RATE", default_value = "2Mpps")]
-    pub max_rate: PacketRate,
+    /// Highest rate to try; set it to what this tester can send. A trial needs 12 bytes of memory per frame, and may take
+    /// half of the available memory [default: 2Mpps, or the highest rate that fits into memory].
+    #[arg(long, value_name = "RATE", value_parser = rate, conflicts_with = "flood")]
+    pub max_rate: Option<PacketRate>,
     /// Share of frames that may be lost, such as 0, 100ppm or 0.1%.
-    #[arg(long, value_name = "SHARE", value_parser = parts, default_value = "0")]
+    #[arg(long, value_name = "SHARE", value_parser = parts, default_value = "0", conflicts_with = "flood")]
     pub loss: u32,
     /// End the search when the highest rate that passed and the lowest rate that failed differ by at most this share,
     /// such as 100ppm or 5% [default: 5%; 0.5% with --rfc2544].
-    #[arg(long, value_name = "SHARE", value_parser = parts)]
+    #[arg(long, value_name = "SHARE", value_parser = width, conflicts_with = "flood")]
     pub width: Option<u32>,
     /// Follow RFC 2544: trials of 60 s, and a --width of 0.5 % unless you set another one. RFC 2544 also requires
     /// --loss 0, the default.
@@ -161,8 +164,8 @@ pub struct Bed {
     /// Whether the driver receives directly into Apus's memory.
     #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Tester's port")]
     pub zero_copy: ZeroCopy,
-    /// Number of descriptors in each ring, a power of two.
-    #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Tester's port")]
+    /// Number of descriptors in each ring: a power of two from 64 to 1048576.
+    #[arg(long, value_name = "N", value_parser = ring, default_value_t = 2048, help_heading = "Tester's port")]
     pub ring: u32,
     /// Frames that the tester receives: `all`, `ethertype=0x88b5[,...]` (up to four EtherTypes) or `udp=7[-9]`
     /// (destination ports). The kernel gets all other frames [default: ethertype=0x88b5; with --udp, or with a pcap
@@ -181,7 +184,7 @@ pub struct Bed {
     /// EtherType 0x88b5, without IP].
     #[arg(long, value_name = "SRC:PORT-DST:PORT", help_heading = "Frames")]
     pub udp: Option<UdpText>,
-    /// Time to send frames before the measurement. These frames do not count.
+    /// Time to send frames before the measurement. These frames do not count as sent, lost or late.
     #[arg(long, value_name = "DURATION", default_value = "100ms", help_heading = "Frames")]
     pub warm_up: Nanos,
 

@@ -7,7 +7,7 @@ use clap::Args as Arguments;
 use policy::Goal;
 use units::{BitRate, Nanos};
 
-use super::values::span_with_hours;
+use super::values::{bit_rate, span, span_with_hours};
 
 /// Arguments of `apus diagnose`.
 #[derive(Arguments, Debug)]
@@ -20,16 +20,16 @@ pub struct Diagnose {
     #[arg(long, value_name = "KIND", default_value = "any")]
     pub symptom: SymptomKind,
     /// Throughput that you measured, such as 3.4Gbps.
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = bit_rate)]
     pub measured: Option<BitRate>,
     /// Throughput that you expected, such as 10Gbps.
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = bit_rate)]
     pub expected: Option<BitRate>,
     /// Mean round-trip time that you measured, such as 116us.
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = span)]
     pub ping: Option<Nanos>,
     /// Round-trip time that you expected, such as 17us.
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = span)]
     pub expected_ping: Option<Nanos>,
     /// Where --expected and --expected-ping were measured: same-host (on this host, with another NIC or path) or
     /// elsewhere.
@@ -40,7 +40,7 @@ pub struct Diagnose {
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// How long to watch while the load runs, from 1s to 600s.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = watch)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = watch, conflicts_with = "from")]
     pub watch: Nanos,
     /// Interface to examine on this end [default: the one with the most packets].
     #[arg(long, value_name = "INTERFACE")]
@@ -71,10 +71,10 @@ pub struct Diagnose {
     #[arg(long = "try", value_name = "COMMAND", conflicts_with = "from", num_args = 1.., allow_hyphen_values = true)]
     pub attempt: Option<Vec<String>>,
     /// With --try: a larger number is better [default: a smaller number is better].
-    #[arg(long, requires = "attempt")]
+    #[arg(long, requires = "attempt", conflicts_with = "from")]
     pub more_is_better: bool,
     /// With --try: maximum time for the experiment.
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = span_with_hours)]
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = span_with_hours, requires = "attempt", conflicts_with = "from")]
     pub budget: Nanos,
     /// Print one JSON document (schema apus.diagnose/1).
     #[arg(long)]

@@ -106,7 +106,8 @@ pub enum Command {
     /// Finds out which settings help: tries them in alternating runs, and separates their effects from noise.
     ///
     /// The plan states what to measure and which settings to try; docs/experiment.md has an example. Each run changes
-    /// the host's settings in a transaction, which is rolled back afterwards.
+    /// the host's settings in a transaction, which is rolled back afterwards. Exit status 1 if the noise floor is not
+    /// sound, if no replicate was completed, if too many runs failed, or after Ctrl-C.
     Experiment(experiment::Experiment),
     /// Shows power and frequencies, sets frequencies, and adapts them to the load or to requests from virtual machines.
     #[command(subcommand)]

@@ -11,7 +11,7 @@ use tester::sizes::Sizes;
 use units::{BitRate, Nanos, PacketRate};
 
 use super::bench::MacAddress;
-use super::values::{mac, one_of, parts, span};
+use super::values::{bit_rate, mac, one_of, parts, rate, ring, span};
 
 /// Arguments of `apus bench rfc2544`.
 #[derive(Args, Debug)]
@@ -58,7 +58,7 @@ pub struct Rfc2544 {
 #[derive(Args, Debug)]
 pub struct Mlr {
     /// Predefined set of goals.
-    #[arg(long, value_parser = one_of::<Preset>(), default_value_t = Preset::Csit)]
+    #[arg(long, value_parser = one_of::<Preset>(), default_value_t = Preset::Csit, conflicts_with = "goals")]
     pub preset: Preset,
     /// Your own goal, instead of the preset, such as `final=1s,sum=21s,loss=0.5%,exceed=50%`. May be given several
     /// times.
@@ -107,18 +107,20 @@ pub struct Compare {
 #[derive(Args, Debug)]
 pub struct Soak {
     /// Rate at which to send, in each direction.
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     pub rate: PacketRate,
     /// Length of the soak.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1800s")]
     pub duration: Nanos,
-    /// Length of a window. Loss and latency are reported for each window.
-    #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
+    /// Length of a window, at least 100ms. Loss and latency are reported for each window; the last one may be shorter.
+    /// Between two windows, the load pauses for up to
+    /// some 20 ms.
+    #[arg(long, value_name = "DURATION", value_parser = window, default_value = "10s")]
     pub window: Nanos,
     /// Frame size in bytes, including the 4-byte check sequence, or an IMIX genome (RFC 6985), such as
-    /// imix:aaaaaaaddddg.
-    #[arg(long, value_name = "BYTES", default_value = "64", help_heading = "Frames")]
-    pub frame: Sizes,
+    /// imix:aaaaaaaddddg [default: 64; 84 with --ip ipv6; 4 more with --vlan].
+    #[arg(long, value_name = "BYTES", help_heading = "Frames")]
+    pub frame: Option<Sizes>,
     /// Ports, frames and results.
     #[command(flatten)]
     pub ports: Ports,
@@ -128,23 +130,19 @@ pub struct Soak {
 #[derive(Args, Debug)]
 pub struct Range {
     /// Frame sizes in bytes, including the 4-byte check sequence, or IMIX genomes (RFC 6985), such as
-    /// imix:aaaaaaaddddg. Each is measured separately.
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "64,128,256,512,1024,1280,1518",
-        help_heading = "Frames"
-    )]
+    /// imix:aaaaaaaddddg. Each is measured separately [default: 64,128,256,512,1024,1280,1518; the first is 84 with
+    /// --ip ipv6, and 4 more with --vlan, so that the headers fit].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Frames")]
     pub frame: Vec<Sizes>,
     /// Lowest rate to try.
-    #[arg(long, value_name = "RATE", default_value = "1kpps", help_heading = "Search")]
+    #[arg(long, value_name = "RATE", value_parser = rate, default_value = "1kpps", help_heading = "Search")]
     pub min_rate: PacketRate,
-    /// Highest rate to try [default: the line rate or what the tester can send, whichever is lower].
-    #[arg(long, value_name = "RATE", help_heading = "Search")]
+    /// Highest rate to try [default: the line rate, what the tester can send, or the highest rate that fits into memory,
+    /// whichever is the lowest]. A trial needs 12 bytes of memory per frame, and may take half of the available memory.
+    #[arg(long, value_name = "RATE", value_parser = rate, help_heading = "Search")]
     pub max_rate: Option<PacketRate>,
     /// Speed of the line, such as 10Gbps [default: the speed that the driver of the slower port reports].
-    #[arg(long, value_name = "SPEED", help_heading = "Search")]
+    #[arg(long, value_name = "SPEED", value_parser = bit_rate, help_heading = "Search")]
     pub line: Option<BitRate>,
 }
 
@@ -181,8 +179,8 @@ pub struct Ports {
     /// Whether the driver receives directly into Apus's memory.
     #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Tester's ports")]
     pub zero_copy: ZeroCopy,
-    /// Number of descriptors in each ring, a power of two.
-    #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Tester's ports")]
+    /// Number of descriptors in each ring: a power of two from 64 to 1048576.
+    #[arg(long, value_name = "N", value_parser = ring, default_value_t = 2048, help_heading = "Tester's ports")]
     pub ring: u32,
 
     /// Destination MAC address of the frames from the sending port, such as the address of a router [default: the
@@ -238,6 +236,14 @@ impl Rfc2544 {
             return Test::ALL.into_iter().filter(|test| *test != Test::Reset).collect();
         }
         Test::ALL.into_iter().filter(|test| *test == Test::Throughput || self.tests.contains(test)).collect()
+    }
+}
+
+/// Parses the length of a window. The pause between two windows would take too large a part of a shorter one.
+fn window(text: &str) -> Result<Nanos, String> {
+    match span(text)? {
+        window if window < Nanos::from_millis(100) => Err("expected at least 100ms".into()),
+        window => Ok(window),
     }
 }
 

@@ -14,7 +14,7 @@ use policy::wait::Mode;
 use units::{Nanos, PacketRate};
 
 use super::energy::Modelled;
-use super::values::{FaultText, PortText, deferral, filter, one_of, span};
+use super::values::{FaultText, PortText, deferral, filter, one_of, ring, span};
 
 /// What the program does with each frame.
 #[derive(Subcommand, Debug)]
@@ -150,8 +150,8 @@ pub struct Common {
     /// Whether the driver receives directly into Apus's memory.
     #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Ports")]
     pub zero_copy: ZeroCopy,
-    /// Number of descriptors in each ring, a power of two.
-    #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Ports")]
+    /// Number of descriptors in each ring: a power of two from 64 to 1048576.
+    #[arg(long, value_name = "N", value_parser = ring, default_value_t = 2048, help_heading = "Ports")]
     pub ring: u32,
     /// Let the worker poll the driver (kernel busy polling), at most BUDGET frames at a time. Apus warns if the driver
     /// ignores it [default: off].

@@ -11,7 +11,7 @@ use live::device::afxdp::Filter;
 use live::device::fault::{FaultPlan, FaultRates, Outage};
 use live::device::pcap::Timing;
 use tester::document::meanings;
-use units::{Named, Nanos, UnknownName};
+use units::{BitRate, Named, Nanos, PacketRate, UnknownName};
 
 /// A parser that accepts the names of `T`. The help lists each name with its meaning.
 pub fn one_of<T>() -> impl TypedValueParser<Value = T>
@@ -193,6 +193,29 @@ pub fn span(text: &str) -> Result<Nanos, String> {
     }
 }
 
+/// Parses a packet rate above zero.
+pub fn rate(text: &str) -> Result<PacketRate, String> {
+    match text.parse::<PacketRate>() {
+        Ok(rate) if rate.as_pps() == 0 => Err("expected a rate of at least 1pps".into()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
+/// Parses a bit rate above zero.
+pub fn bit_rate(text: &str) -> Result<BitRate, String> {
+    match text.parse::<BitRate>() {
+        Ok(rate) if rate.as_bps() == 0 => Err("expected a rate of at least 1bps".into()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
+/// Parses the number of descriptors in a ring of a port: the sizes that the rings of AF_XDP can have (see
+/// [`RingSizes`](live::device::afxdp::RingSizes)).
+pub fn ring(text: &str) -> Result<u32, String> {
+    let size = text.parse().ok().filter(|size: &u32| size.is_power_of_two() && (64..=1 << 20).contains(size));
+    size.ok_or_else(|| "expected a power of two from 64 to 1048576".into())
+}
+
 /// Parses a duration above zero that may also be in minutes or hours: `90s`, `10m`, `2h`.
 pub fn span_with_hours(text: &str) -> Result<Nanos, String> {
     let whole = |unit: char| text.strip_suffix(unit).and_then(|number| number.parse::<u64>().ok());
@@ -263,7 +286,7 @@ impl FromStr for FaultText {
                         "tx" => &mut plan.tx,
                         _ => return Err(format!("there is no fault {key:?}: {FAULTS}")),
                     };
-                    *rate(rates, what).ok_or_else(|| format!("there is no fault {key:?}: {FAULTS}"))? = parts(value)?;
+                    *fault(rates, what).ok_or_else(|| format!("there is no fault {key:?}: {FAULTS}"))? = parts(value)?;
                 }
             }
         }
@@ -275,7 +298,7 @@ impl FromStr for FaultText {
 const FAULTS: &str = "expected seed, hold (polls), lost_after or down_after (frames), or rx_ or tx_ with drop, \
                       duplicate, corrupt, truncate, delay or reorder, such as rx_drop=100ppm or tx_delay=1%";
 
-fn rate<'a>(rates: &'a mut FaultRates, what: &str) -> Option<&'a mut u32> {
+fn fault<'a>(rates: &'a mut FaultRates, what: &str) -> Option<&'a mut u32> {
     Some(match what {
         "drop" => &mut rates.drop_ppm,
         "duplicate" => &mut rates.duplicate_ppm,
@@ -299,6 +322,14 @@ pub fn parts(text: &str) -> Result<u32, String> {
         (None, None) => return Err(wrong()),
     };
     if ppm <= 1_000_000 { Ok(ppm) } else { Err(wrong()) }
+}
+
+/// Parses a share above 0 and below 100 %.
+pub fn width(text: &str) -> Result<u32, String> {
+    match parts(text)? {
+        0 | 1_000_000 => Err("expected a share above 0 and below 100%, such as 100ppm or 5%".into()),
+        width => Ok(width),
+    }
 }
 
 #[cfg(test)]
@@ -341,6 +372,11 @@ mod tests {
             (Ok(100), Ok(15_000), Ok(1_000_000), Ok(0))
         );
         assert!(parts("5").is_err() && parts("1000001ppm").is_err());
+        assert_eq!((width("1ppm"), width("5%")), (Ok(1), Ok(50_000)));
+        assert!(width("0").is_err() && width("100%").is_err());
+        assert_eq!((ring("64"), ring("1048576")), (Ok(64), Ok(1 << 20)));
+        assert!(["32", "100", "268435456", ""].into_iter().all(|text| ring(text).is_err()));
+        assert!(rate("0pps").is_err() && bit_rate("0Gbps").is_err() && rate("1pps").is_ok());
     }
 
     #[test]

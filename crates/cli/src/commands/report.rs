@@ -9,6 +9,7 @@ use tester::procedure::RFC2544_SCHEMA;
 use tester::report;
 use tester::result::Document;
 
+use super::output;
 use super::probe::{File, read_measurements};
 use crate::args::lab::Report as Typed;
 use crate::documents::probe::{PLATFORM, PLATFORM_1, SCHEMA as PROBE, SCHEMA_1 as PROBE_1};
@@ -16,6 +17,8 @@ use crate::{Failure, Status, terminal};
 
 /// Runs `apus report`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
+    let inputs: Vec<&Path> = typed.results.iter().map(AsRef::as_ref).collect();
+    output::is_no_input(&typed.output, &inputs)?;
     let of_probes = typed.results.iter().filter(|path| is_of_probe(path)).count();
     if of_probes > 0 {
         if of_probes < typed.results.len() {
@@ -30,7 +33,16 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         return of_probe(typed);
     }
     let of_procedures = typed.results.iter().filter(|path| schema(path).as_deref() == Some(RFC2544_SCHEMA)).count();
-    if of_procedures > 0 && of_procedures == typed.results.len() {
+    if of_procedures > 0 {
+        if of_procedures < typed.results.len() {
+            let why = "some files are results of apus bench rfc2544 and others are not";
+            return Err(Failure::wrong(
+                "cannot put these results into one report",
+                why,
+                "run apus report once for each kind",
+            )
+            .into());
+        }
         return of_rfc2544(typed);
     }
     let mut results = Vec::new();
@@ -109,7 +121,12 @@ fn read(path: &Path) -> Result<Vec<Document>, Failure> {
         None => Err(Failure::wrong(what(), "it names no schema, so it is not a result of apus bench", fix)),
         Some(other) => {
             let why = format!("its schema is {other:?}, but this program reads {:?}", tester::result::SCHEMA);
-            Err(Failure::wrong(what(), why, "measure again, or use the version of Apus that wrote it"))
+            let name = |schema: &str| schema.split('/').next().unwrap_or_default().to_owned();
+            let fix = match name(other) == name(tester::result::SCHEMA) {
+                true => "measure again, or use the version of Apus that wrote it",
+                false => "a report shows results of apus bench latency, load and rfc2544, and of apus probe",
+            };
+            Err(Failure::wrong(what(), why, fix))
         }
     };
     documents.into_iter().map(read).collect()
@@ -125,7 +142,12 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("apus-report-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let file = folder.join("other.json");
-        for (text, why) in [("{\"causes\": []}", "it names no schema"), ("", "contains no result")] {
+        for (text, why) in [
+            ("{\"causes\": []}", "it names no schema"),
+            ("", "contains no result"),
+            ("{\"schema\": \"apus.bench/1\"}", "measure again"),
+            ("{\"schema\": \"apus.bench-soak/1\"}", "a report shows results of"),
+        ] {
             fs::write(&file, text).unwrap();
             let said = format!("{:?}", read(&file).unwrap_err());
             assert!(said.contains("cannot read") && said.contains(why), "{said}");

@@ -4,6 +4,8 @@ use audit::diagnosis::{Reference, SymptomKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tester::document::Name;
+use tester::experiment::result::ExperimentResult;
+use tester::host::Reading;
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.diagnose/1";
@@ -30,6 +32,17 @@ pub struct Document {
     pub suspects: Vec<Suspect>,
     /// What could not be observed, and why.
     pub unknown: Vec<String>,
+    /// The experiment of `--try`; `null` without `--try`.
+    pub tried: Option<Tried>,
+}
+
+/// The experiment that tested a cause.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+pub struct Tried {
+    /// Identifier of the tested cause; `null` if no cause was found that a changed setting can remove.
+    pub cause: Option<String>,
+    /// The result of the experiment, or why there is none.
+    pub experiment: Reading<ExperimentResult>,
 }
 
 /// The result.

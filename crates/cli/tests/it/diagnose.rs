@@ -140,13 +140,29 @@ fn a_cause_is_tried_at_its_end_and_measured_from_here() {
     let listener = in_namespace(&peer, || TcpListener::bind(address).unwrap()).unwrap();
     let client = in_namespace(&here, || TcpStream::connect(address).unwrap()).unwrap();
     let stop = AtomicBool::new(false);
-    let output = std::thread::scope(|scope| {
+    let ping = "ping -q -c 10 -i 0.02 10.77.9.2 | awk -F/ '/^rtt/ { print $5 }'";
+    let words = ["diagnose", "--netns", &here, "--peer-netns", &peer, "--symptom", "late", "--watch", "2s"];
+    let (output, failed, hung) = std::thread::scope(|scope| {
         let _load = Load { stop: &stop };
         scope.spawn(|| ping_pong(&stop, listener, client));
-        let ping = "ping -q -c 10 -i 0.02 10.77.9.2 | awk -F/ '/^rtt/ { print $5 }'";
-        let words = ["diagnose", "--netns", &here, "--peer-netns", &peer, "--symptom", "late", "--watch", "2s"];
-        own.outside(&[&words[..], &["--budget", "60s", "--try", "sh", "-c", ping]].concat())
+        let tried = |more: &[&str]| own.outside(&[&words[..], more].concat());
+        let output = tried(&["--budget", "60s", "--try", "sh", "-c", ping]);
+        let failed = tried(&["--json", "--try", "false"]);
+        let began = std::time::Instant::now();
+        let hung = tried(&["--json", "--budget", "2s", "--try", "sleep", "1000"]);
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+        (output, failed, hung)
     });
+    // With --json, the document has the result of the experiment, even if its command fails or hangs.
+    for (output, ended, reason) in [(failed, "failed", "exit status: 1"), (hung, "budget", "the rest of the budget")] {
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        validate(&document);
+        let tried = &document["tried"];
+        assert_eq!((output.status.code(), &tried["cause"]), (Some(1), &"rx-moderation".into()), "{tried:#}");
+        let result = &tried["experiment"]["value"];
+        assert_eq!(result["ended"], ended, "{tried:#}");
+        assert!(result["failures"][0].as_str().unwrap().contains(reason), "{tried:#}");
+    }
     let said = text(&output.stdout);
     println!("{said}{}", text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{said}{}", text(&output.stderr));
@@ -191,16 +207,27 @@ fn recordings_and_wrong_names() {
     let shown = text(&as_text.stdout);
     assert!(shown.contains("1. The receive ring of eth0 overflows: 4.3 % of the packets are dropped"), "{shown}");
 
-    for (words, why) in [
-        (vec!["diagnose", "--from", from, "--nic", "eth9"], "eth0"),
-        (vec!["diagnose", "--from", "/nowhere.tar"], "cannot read"),
-        (vec!["diagnose", "--netns", "no-such-namespace"], "no such namespace"),
-        (vec!["diagnose", "--measured", "3.4"], "Gbps"),
-        (vec!["diagnose", "--watch", "1ms"], "expected"),
-        (vec!["diagnose", "--symptom", "sad"], "slow"),
+    for (words, status, why) in [
+        (vec!["--from", from, "--nic", "eth9"], 2, "eth0"),
+        (vec!["--from", from, "--peer", from], 2, "the same recording"),
+        (vec!["--from", from, "--peer-nic", "eth0"], 2, "no other end"),
+        (vec!["--from", from, "--watch", "2s"], 2, "cannot be used with"),
+        (vec!["--from", from, "--budget", "2s"], 2, "cannot be used with"),
+        (vec!["--from", from, "--more-is-better"], 2, "cannot be used with"),
+        (vec!["--from", "/nowhere.tar"], 2, "cannot read"),
+        (vec!["--netns", "no-such-namespace"], 3, "no such namespace"),
+        (vec!["--netns", "a", "--peer-netns", "a"], 2, "the same namespace"),
+        (vec!["--keep", "/nowhere/k"], 3, "--keep PREFIX"),
+        (vec!["--budget", "2s"], 2, "--try"),
+        (vec!["--measured", "3.4"], 2, "Gbps"),
+        (vec!["--measured", "0bps"], 2, "at least 1bps"),
+        (vec!["--ping", "0s"], 2, "above 0"),
+        (vec!["--watch", "1ms"], 2, "expected"),
+        (vec!["--symptom", "sad"], 2, "slow"),
     ] {
+        let words = [vec!["diagnose"], words].concat();
         let output = bare(&words);
-        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {}", text(&output.stderr));
         assert!(text(&output.stderr).contains(why), "{words:?}: {}", text(&output.stderr));
     }
 }

@@ -394,7 +394,7 @@ fn wrong_use_is_said() {
         (&["moderate", "lo", "--policy", "dim"], 2, "choose goal, net-dim or static:TIME"),
         (&["moderate", "lo", "--goal", "100us"], 2, "p99"),
         (&["moderate", "lo", "--duration", "0s"], 2, "duration"),
-        (&["moderate", "typo0"], 2, "no such network interface"),
+        (&["moderate", "typo0"], 3, "no such network interface"),
         (&["moderate", "lo", "--record", "calls"], 2, "no interface has the policy net-dim"),
     ] {
         let output = bare(words);

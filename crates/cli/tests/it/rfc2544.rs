@@ -212,3 +212,88 @@ fn a_long_procedure_that_is_interrupted_or_loses_its_port_keeps_what_it_measured
         assert!(std::fs::read_to_string(&file).unwrap().contains("\"complete\":false"));
     }
 }
+
+/// Ctrl-C keeps what was measured, and is no success.
+#[test]
+fn an_interrupted_measurement_is_kept() {
+    let _turn = turn();
+    let Some(lab) = lab("stop") else { return };
+    let root = Root::new();
+    let _running = forwarder(&root, &lab);
+    let (left, right) = (lab.namespace("left"), lab.namespace("right"));
+    let file = root.0.join("a.json").display().to_string();
+    std::fs::write(&file, "an earlier result").unwrap();
+    let port = ["--port", "left0", "--netns", &left, "--json", "-o", &file];
+    let ports = ["--tx", "left0", "--tx-netns", &left, "--rx", "right0", "--rx-netns", &right, "--json", "-o", &file];
+    let load = ["bench", "load", "--rfc2544", "--max-rate", "2kpps"];
+    for (words, ended) in [
+        ([&["bench", "latency", "--duration", "60s"], &port[..]].concat(), "/result/latency/interrupted"),
+        ([&load, &port[..]].concat(), "/result/load/end"),
+        ([&["bench", "load", "--flood", "--duration", "60s"], &port[..]].concat(), "/result/flood/interrupted"),
+        ([&["bench", "soak", "--rate", "2kpps", "--window", "60s"], &ports[..]].concat(), "/result/ended/complete"),
+    ] {
+        let before = forwarded(&root);
+        let child = plain(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let running = std::cell::RefCell::new(Running(child));
+        wait_for("the first frames", || {
+            forwarded(&root) > before + 500 || running.borrow_mut().0.try_wait().unwrap().is_some()
+        });
+        let mut running = running.into_inner();
+        assert!(!std::fs::read_to_string(&file).unwrap().is_empty(), "the file was emptied too early");
+        running.signal(Signal::INT);
+        let document: Value = serde_json::from_reader(running.0.stdout.as_mut().unwrap()).unwrap();
+        validate(&document);
+        assert_eq!(running.0.wait().unwrap().code(), Some(1), "{words:?}");
+        let expected = match ended {
+            "/result/load/end" => Value::from("interrupted"),
+            "/result/ended/complete" => Value::from(false),
+            _ => Value::from(true),
+        };
+        assert_eq!(document.pointer(ended), Some(&expected), "{words:?}: {document}");
+        let kept: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(kept, document);
+        if words[1] == "soak" {
+            assert!(document["result"]["sent"].as_u64().unwrap() > 0, "{document}");
+        }
+    }
+}
+
+/// Wrong options end with status 2 before a port is opened, and say which option is wrong.
+#[test]
+fn wrong_rates_sizes_and_options_are_refused() {
+    let file = std::env::temp_dir().join(format!("apus-earlier-{}.json", std::process::id()));
+    std::fs::write(&file, "{\"schema\":\"apus.bench-mlr/1\"}").unwrap();
+    let file = file.to_str().unwrap();
+    for (words, status, said) in [
+        (&["rfc2544", "--tx", "no0", "--ip", "ipv6", "--frame", "64"] as &[&str], 2, "at least 84 bytes"),
+        (&["rfc2544", "--tx", "no0", "--frame", "64,64"], 2, "twice"),
+        (&["rfc2544", "--tx", "no0", "--min-rate", "9kpps", "--max-rate", "8kpps"], 2, "--min-rate"),
+        (&["rfc2544", "--tx", "no0", "--reset-command", "true"], 2, "--test reset"),
+        (&["rfc2544", "--tx", "no0", "-o", file], 3, "no0"),
+        (&["mlr", "--tx", "no0", "--ip", "ipv4", "--vlan", "7", "--frame", "64"], 2, "at least 68 bytes"),
+        (&["mlr", "--tx", "no0", "--goal", "loss=1%", "--goal", "loss=1%"], 2, "the same"),
+        (&["mlr", "--tx", "no0", "--goal", "loss=1%", "--preset", "csit"], 2, "cannot be used with"),
+        (&["soak", "--tx", "no0", "--rate", "999Gpps"], 2, "--rate"),
+        (&["soak", "--tx", "no0", "--rate", "0pps"], 2, "--rate"),
+        (&["soak", "--tx", "no0", "--rate", "1kpps", "--window", "1ns"], 2, "at least 100ms"),
+        (&["soak", "--tx", "no0", "--rate", "1pps", "--window", "100ms", "--duration", "9000000s"], 2, "windows"),
+        (&["load", "--port", "no0", "--ring", "268435456"], 2, "power of two"),
+        (&["load", "--port", "no0", "--width", "0"], 2, "--width"),
+        (&["load", "--port", "no0", "--flood", "--loss", "1%"], 2, "--flood"),
+        (&["load", "--port", "no0", "-o", file], 3, "no0"),
+        (&["latency", "--port", "no0", "-o", file, "--histogram", file], 2, "the same file"),
+        (&["latency", "--port", "no0", "-o", "/nowhere/x"], 3, "cannot write /nowhere/x"),
+        (&["compare", file, file], 2, "apus bench rfc2544 -o"),
+    ] {
+        let words = [&["bench"], words].concat();
+        let output = bare(&words);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {errors}");
+        assert!(errors.contains(said), "{words:?}: {errors}");
+    }
+    let report = |words: &[&str]| bare(&[&["report"], words].concat());
+    assert!(text(&report(&[file, "-o", file]).stderr).contains("also an input"));
+    assert!(text(&report(&[file, "-o", "/dev/null"]).stderr).contains("a report shows results of"));
+    assert!(std::fs::read_to_string(file).unwrap().contains("apus.bench-mlr/1"), "an earlier result was lost");
+    std::fs::remove_file(file).unwrap();
+}

@@ -84,7 +84,8 @@ pub struct Experiment {
     failures: Vec<String>,
     failed_in_a_row: usize,
     started: Nanos,
-    longest: Nanos,
+    /// Longest mean time per run of a complete replicate.
+    longest_run: Nanos,
     now: Nanos,
     ended: Option<Ended>,
 }
@@ -136,7 +137,7 @@ impl Experiment {
             failures: Vec::new(),
             failed_in_a_row: 0,
             started: Nanos::ZERO,
-            longest: Nanos::ZERO,
+            longest_run: Nanos::ZERO,
             now: Nanos::ZERO,
             ended: None,
         };
@@ -149,17 +150,20 @@ impl Experiment {
         &self.settings
     }
 
-    /// The next run; `None` when the experiment is over. `now` is the time since the start of the experiment.
+    /// The next run; `None` when the experiment is over. `now` is the time since the start of the experiment. The caller
+    /// must end a run that still runs when the budget is used up.
     pub fn next(&mut self, now: Nanos) -> Option<Step> {
         self.now = now;
-        let begins = self.given.is_empty();
-        if begins && self.ended.is_none() {
+        if self.ended.is_none() {
+            let begins = self.given.is_empty();
             // Start no replicate that cannot be finished in time, because an incomplete one is useless.
-            let late = now.saturating_add(self.longest) > self.settings.budget;
-            if late && !self.floor.is_empty() {
+            let needed = if begins { self.longest_run * self.order.len() as u64 } else { Nanos::ZERO };
+            if !self.runs.is_empty() && now.saturating_add(needed) >= self.settings.budget {
                 self.ended = Some(Ended::Budget);
             }
-            self.started = now;
+            if begins {
+                self.started = now;
+            }
         }
         if self.ended.is_some() {
             return None;
@@ -232,6 +236,8 @@ impl Experiment {
     }
 
     fn finish_replicate(&mut self, now: Nanos) {
+        let runs = self.order.len().max(1) as u64;
+        self.longest_run = self.longest_run.max(now.saturating_sub(self.started) / runs);
         let mut sums = vec![0.0; self.layout.combinations.len()];
         for (place, value) in self.order.iter().zip(&self.given) {
             sums[*place] += value / 2.0;
@@ -240,7 +246,6 @@ impl Experiment {
             self.floor.push(sums[1] - sums[0]);
         } else {
             self.replicates.push(sums);
-            self.longest = self.longest.max(now.saturating_sub(self.started));
         }
         self.given.clear();
         self.order = self.ordered(self.in_floor());

@@ -108,7 +108,7 @@ pub fn compare(a: (&str, &Rfc2544Document), b: (&str, &Rfc2544Document)) -> Comp
         schema: COMPARE_SCHEMA.into(),
         a: a.0.into(),
         b: b.0.into(),
-        conditions: conditions(a.1, b.1),
+        conditions: conditions((a.0, b.0), a.1, b.1),
         comparisons,
         only_in_one,
     }
@@ -166,7 +166,7 @@ fn holm(comparisons: &mut [Comparison]) {
     }
 }
 
-fn conditions(a: &Rfc2544Document, b: &Rfc2544Document) -> Vec<String> {
+fn conditions(names: (&str, &str), a: &Rfc2544Document, b: &Rfc2544Document) -> Vec<String> {
     let mut found = Vec::new();
     let mut differ = |what: &str, a: String, b: String| {
         if a != b {
@@ -174,14 +174,18 @@ fn conditions(a: &Rfc2544Document, b: &Rfc2544Document) -> Vec<String> {
         }
     };
     let text = |reading: &Reading<String>| reading.value.clone().unwrap_or_else(|| "unknown".into());
-    differ("device", format!("{:?}", a.setup.device), format!("{:?}", b.setup.device));
+    let device = |of: &Rfc2544Document| of.setup.device.clone().unwrap_or_else(|| "not named".into());
+    differ("device", device(a), device(b));
     differ("standard", a.result.standard.clone(), b.result.standard.clone());
-    differ("deviations", a.result.deviations.join("; "), b.result.deviations.join("; "));
     differ("traffic", a.setup.traffic.clone(), b.setup.traffic.clone());
     differ("flows", a.setup.flows.to_string(), b.setup.flows.to_string());
     differ("bidirectional", a.setup.bidirectional.to_string(), b.setup.bidirectional.to_string());
     differ("CPU", text(&a.host.cpu_model), text(&b.host.cpu_model));
     differ("kernel", text(&a.host.kernel), text(&b.host.kernel));
     differ("version of Apus", a.apus.clone(), b.apus.clone());
+    for (one, of, other) in [(names.0, a, b), (names.1, b, a)] {
+        let only = of.result.deviations.iter().filter(|deviation| !other.result.deviations.contains(deviation));
+        found.extend(only.map(|deviation| format!("only {one} deviates: {deviation}")));
+    }
     found
 }

@@ -127,6 +127,18 @@ impl Effort {
         (frames as u64).max(1)
     }
 
+    /// Length of the longest trial of these tests.
+    pub fn longest_trial(&self, tests: &[Test]) -> Nanos {
+        let of = |test: &Test| match test {
+            Test::Throughput | Test::Loss => self.trial,
+            Test::Latency => self.stream,
+            Test::BackToBack => self.longest_burst,
+            Test::Recovery => self.overload * 2,
+            Test::Reset => self.reset_trial,
+        };
+        tests.iter().map(of).fold(self.trial, Nanos::max)
+    }
+
     /// How these durations and repetitions deviate from RFC 2544: one sentence for each deviation, with the section of
     /// the RFC.
     pub fn deviations(&self, tests: &[Test]) -> Vec<String> {

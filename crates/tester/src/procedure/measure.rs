@@ -60,19 +60,40 @@ impl<'m, M: Measurer + ?Sized> Bench<'m, M> {
         Offer::constant(&self.sizes, rate_pps, duration, self.effort.residue)
     }
 
+    /// Measures the highest rate at which the tester can send.
+    pub fn ceiling(&mut self, span: Nanos) -> Result<u64, Halt> {
+        let ceiling = self.measurer.ceiling(&self.sizes, span).map_err(Halt::Failed)?;
+        // A measurement that was cut short says nothing about the tester.
+        self.check()?;
+        Ok(ceiling)
+    }
+
     /// Runs a trial with the pauses of RFC 2544, 23: learning frames, pause, trial and wait for its last frames, pause.
     pub fn run(&mut self, test: Test, offer: &Offer) -> Result<Observed, Halt> {
-        self.check()?;
-        let learning = Offer::constant(&self.sizes, LEARNING_PPS, LEARNING, Nanos::ZERO);
-        self.measurer.trial(&learning).map_err(Halt::Failed)?;
-        self.measurer.wait(self.effort.after_learning);
-        self.check()?;
-        let seen = self.measurer.trial(offer).map_err(Halt::Failed)?;
-        self.keep(test, offer, &seen);
+        self.learn()?;
+        let seen = self.go_on(test, offer)?;
         if seen.interrupted {
             return Err(Halt::Interrupted);
         }
         self.measurer.wait(self.effort.between);
+        Ok(seen)
+    }
+
+    /// Sends learning frames, and waits.
+    pub fn learn(&mut self) -> Result<(), Halt> {
+        self.check()?;
+        let learning = Offer::constant(&self.sizes, LEARNING_PPS, LEARNING, Nanos::ZERO);
+        self.measurer.trial(&learning).map_err(Halt::Failed)?;
+        self.measurer.wait(self.effort.after_learning);
+        Ok(())
+    }
+
+    /// Runs a trial without learning frames and without a pause after it. Returns what was measured even if the user
+    /// stopped the trial.
+    pub fn go_on(&mut self, test: Test, offer: &Offer) -> Result<Observed, Halt> {
+        self.check()?;
+        let seen = self.measurer.trial(offer).map_err(Halt::Failed)?;
+        self.keep(test, offer, &seen);
         Ok(seen)
     }
 
@@ -92,6 +113,7 @@ impl<'m, M: Measurer + ?Sized> Bench<'m, M> {
         sum.link_down_seen += tester.link_down_seen;
         self.sent += seen.outcome.sent;
         self.unsent += seen.outcome.unsent;
+        self.notes.extend(seen.reset_note.clone());
         self.trials.push(TrialRow {
             test: Name::of(&test),
             load_pps: offer.phases.first().map_or(0, |phase| phase.rate_pps),

@@ -180,7 +180,7 @@ fn one_size<M: Measurer + ?Sized>(
 ) -> Result<(), Halt> {
     progress(&format!("{}: what the tester can send", bench.sizes));
     let span = plan.goals.iter().map(|goal| goal.initial_trial).max().unwrap_or(Nanos::from_secs(1));
-    let ceiling = bench.measurer.ceiling(&bench.sizes, span).map_err(Halt::Failed)?;
+    let ceiling = bench.ceiling(span)?;
     result.tester_ceiling_pps = Reading::known(ceiling);
     let line = result.line_rate_pps.value.map_or(u64::MAX, |pps| pps as u64);
     let max_pps = ceiling.min(line).min(plan.max_pps.unwrap_or(u64::MAX));

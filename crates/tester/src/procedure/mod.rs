@@ -166,6 +166,8 @@ pub struct Observed {
     pub outage: Option<(Nanos, Nanos)>,
     /// Measurements of the tester itself.
     pub tester: TesterSide,
+    /// What went wrong with the command that resets the device. `None` if it succeeded, or if there was no reset.
+    pub reset_note: Option<String>,
     /// Whether the user asked to stop during the trial.
     pub interrupted: bool,
 }

@@ -20,6 +20,7 @@ impl Observed {
             last_loss: None,
             outage: None,
             tester: TesterSide::default(),
+            reset_note: None,
             interrupted: trials.iter().any(|trial| trial.interrupted),
         };
         for (lane, trial) in trials.iter().enumerate() {

@@ -87,6 +87,9 @@ pub fn reset<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64) -> T
     Ok(match (seen.outage, seen.last_loss) {
         (Some((before, after)), _) => Ok(after.as_nanos().saturating_sub(before.as_nanos())),
         (None, Some(_)) => Err(format!("the device did not forward again within {}", bench.effort.reset_trial)),
-        (None, None) => Err("no frame was lost: the device was not reset, or forwards during a reset".into()),
+        (None, None) => {
+            let note = seen.reset_note.map_or(String::new(), |note| format!("; {note}"));
+            Err(format!("no frame was lost: the device was not reset, or forwards during a reset{note}"))
+        }
     })
 }

@@ -125,7 +125,7 @@ fn measure<M: Measurer + ?Sized>(
     let frames = result.frames.clone();
     let mut say = |what: &str| progress(&format!("{frames}: {what}"));
     say("what the tester can send");
-    let ceiling = bench.measurer.ceiling(&bench.sizes, bench.effort.trial).map_err(Halt::Failed)?;
+    let ceiling = bench.ceiling(bench.effort.trial)?;
     result.tester_ceiling_pps = Reading::known(ceiling);
     let line = result.line_rate_pps.value.map_or(u64::MAX, |pps| pps as u64);
     let max_pps = ceiling.min(line).min(plan.max_pps.unwrap_or(u64::MAX));

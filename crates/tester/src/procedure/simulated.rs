@@ -91,6 +91,7 @@ impl Measurer for Simulated {
             last_loss: None,
             outage: None,
             tester: TesterSide::default(),
+            reset_note: None,
             interrupted: self.stops_at.is_some_and(|trial| self.trials >= trial),
         };
         let (mut free_at, mut begins, mut dead_until, mut tag_due) = (0u64, 0u64, 0u64, true);
@@ -158,6 +159,9 @@ impl Measurer for Simulated {
     }
 
     fn ceiling(&mut self, _: &Sizes, span: Nanos) -> Result<u64, Error> {
+        if self.stopped() {
+            return Ok(0);
+        }
         self.now += span;
         Ok(self.ceiling_pps)
     }
@@ -167,6 +171,6 @@ impl Measurer for Simulated {
     }
 
     fn stopped(&self) -> bool {
-        false
+        self.stops_at.is_some_and(|trial| self.trials >= trial)
     }
 }

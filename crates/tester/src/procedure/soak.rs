@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
+use super::Measurer;
 use super::effort::{Effort, Test};
 use super::measure::{Bench, Halt};
 use super::result::{AnomalyCounts, Ended, Setup, TesterQuality};
-use super::{Measurer, Offer};
 use crate::document::Distribution;
 use crate::histogram::Histogram;
 use crate::host::{HostState, Reading};
@@ -64,7 +64,7 @@ pub struct SoakResult {
     pub tester: TesterQuality,
     /// Problems of this result, each with its remedy.
     pub warnings: Vec<String>,
-    /// The windows, in order.
+    /// The windows, in order. The last one may be shorter than the others.
     pub windows: Vec<SoakWindow>,
 }
 
@@ -99,32 +99,21 @@ pub struct SoakPlan {
     pub window: Nanos,
 }
 
+impl SoakPlan {
+    /// Number of windows.
+    pub fn windows(&self) -> u64 {
+        self.duration.as_nanos().div_ceil(self.window.as_nanos().max(1))
+    }
+}
+
 /// Runs the plan. If the user stops the run or a trial fails, the result contains the measurements made so far.
 pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &SoakPlan, progress: &mut dyn FnMut(&str)) -> SoakResult {
     // No pauses, so that the load is interrupted only briefly between windows.
     let effort =
         Effort { after_learning: Nanos::ZERO, between: Nanos::ZERO, residue: Nanos::from_millis(50), ..Effort::FULL };
     let mut bench = Bench::new(measurer, effort, plan.sizes.clone());
-    let (mut windows, mut latency, mut halted) = (Vec::new(), Histogram::new(), None);
-    let offer: Offer = bench.constant(plan.load_pps, plan.window);
-    let count = plan.duration.as_nanos().div_ceil(plan.window.as_nanos().max(1));
-    for number in 0..count {
-        progress(&format!("window {} of {count}", number + 1));
-        match bench.run(Test::Loss, &offer) {
-            Ok(seen) => {
-                latency.add(&seen.latency);
-                let of = Distribution::from(&seen.latency);
-                let (p50_ns, p99_ns, max_ns) = (of.p50_ns, of.p99_ns, of.max_ns);
-                let outcome = seen.outcome;
-                let (sent, lost, unsent) = (outcome.sent, outcome.lost, outcome.unsent);
-                windows.push(SoakWindow { sent, lost, unsent, p50_ns, p99_ns, max_ns });
-            }
-            Err(halt) => {
-                halted = Some(halt);
-                break;
-            }
-        }
-    }
+    let (mut windows, mut latency) = (Vec::new(), Histogram::new());
+    let halted = soak(&mut bench, plan, progress, &mut windows, &mut latency).err();
     let sum = |of: fn(&SoakWindow) -> u64| windows.iter().map(of).sum::<u64>();
     let (sent, lost) = (sum(|window| window.sent), sum(|window| window.lost));
     SoakResult {
@@ -144,6 +133,34 @@ pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &SoakPlan, progress: &m
     }
 }
 
+fn soak<M: Measurer + ?Sized>(
+    bench: &mut Bench<'_, M>,
+    plan: &SoakPlan,
+    progress: &mut dyn FnMut(&str),
+    windows: &mut Vec<SoakWindow>,
+    latency: &mut Histogram,
+) -> Result<(), Halt> {
+    let count = plan.windows();
+    let mut left = plan.duration;
+    bench.learn()?;
+    for number in 1..=count {
+        progress(&format!("window {number} of {count}"));
+        let length = plan.window.min(left);
+        left = left.saturating_sub(length);
+        let seen = bench.go_on(Test::Loss, &bench.constant(plan.load_pps, length))?;
+        latency.add(&seen.latency);
+        let of = Distribution::from(&seen.latency);
+        let (p50_ns, p99_ns, max_ns) = (of.p50_ns, of.p99_ns, of.max_ns);
+        let outcome = seen.outcome;
+        let (sent, lost, unsent) = (outcome.sent, outcome.lost, outcome.unsent);
+        windows.push(SoakWindow { sent, lost, unsent, p50_ns, p99_ns, max_ns });
+        if seen.interrupted {
+            return Err(Halt::Interrupted);
+        }
+    }
+    Ok(())
+}
+
 /// One-sided upper 95 % bound of a Poisson count, divided by the frames sent. The bound is 3.0 without loss. With at
 /// least one loss, it is the approximation of Wilson and Hilferty, with an error of at most 1 %.
 fn bound(sent: u64, lost: u64, windows: &[SoakWindow]) -> Reading<f64> {
@@ -159,11 +176,11 @@ fn bound(sent: u64, lost: u64, windows: &[SoakWindow]) -> Reading<f64> {
         return Reading::unknown("losses cluster: 10 % of the windows contain half of them; see the list of windows");
     }
     if lost == 0 {
-        return Reading::known(-0.05f64.ln() / sent as f64);
+        return Reading::known((-0.05f64.ln() / sent as f64).min(1.0));
     }
     let n = (lost + 1) as f64;
     let upper = n * (1.0 - 1.0 / (9.0 * n) + NORMAL_95 / (3.0 * n.sqrt())).powi(3);
-    Reading::known(upper / sent as f64)
+    Reading::known((upper / sent as f64).min(1.0))
 }
 
 #[cfg(test)]
@@ -193,9 +210,27 @@ mod tests {
 
     #[test]
     fn an_interrupted_soak_keeps_its_windows() {
-        let mut device = Simulated { stops_at: Some(21), ..Simulated::new(1) };
+        // Trial 1 sends the learning frames; trial 11 is the window that the user stops.
+        let mut device = Simulated { stops_at: Some(11), ..Simulated::new(1) };
         let result = run(&mut device, &plan(900), &mut |_| {});
         assert_eq!((result.windows.len(), result.ended.complete), (10, false));
+    }
+
+    /// A soak of 1 s with windows of 300 ms once took 1.2 s; learning frames went before each window.
+    #[test]
+    fn a_soak_sends_for_its_duration() {
+        let plan = SoakPlan { duration: Nanos::from_secs(1), window: Nanos::from_millis(300), ..plan(100) };
+        let mut device = Simulated::new(1);
+        let result = run(&mut device, &plan, &mut |_| {});
+        assert_eq!(result.windows.iter().map(|window| window.sent).collect::<Vec<_>>(), [30, 30, 30, 10]);
+        assert_eq!((result.sent, device.trials), (100, 1 + 4));
+    }
+
+    #[test]
+    fn a_loss_ratio_is_at_most_1() {
+        let window = SoakWindow { sent: 2, lost: 0, unsent: 0, p50_ns: None, p99_ns: None, max_ns: None };
+        assert_eq!(bound(2, 0, &[window]).value, Some(1.0));
+        assert_eq!(bound(2, 2, &[SoakWindow { lost: 2, ..window }]).value, Some(1.0));
     }
 
     #[test]

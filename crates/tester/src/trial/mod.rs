@@ -23,7 +23,7 @@ use units::{Instant, Monotonic, Nanos};
 use crate::frame::Layout;
 use crate::gaps::{Gap, Recovery, Split, split};
 use crate::histogram::Histogram;
-use crate::ledger::Ledger;
+use crate::ledger::{Fate, Ledger};
 use crate::schedule::Schedule;
 use crate::search::Outcome;
 use crate::sizes::Sizes;
@@ -175,12 +175,19 @@ impl Trial {
     pub fn split(&self, tested: &[Gap], recovery: Recovery) -> Split {
         split(&self.ledger, self.start, self.warm_up, &self.gaps, tested, recovery)
     }
-    /// The outcome to record in a search for the highest loss-free rate. Frames lost by the tester's own device count
-    /// as unsent.
+    /// The outcome to record in a search for the highest loss-free rate, without the frames due during the warm-up.
+    /// Frames lost by the tester's own device count as unsent.
     pub fn outcome(&self) -> Outcome {
-        let own = self.device.rx_ring_full + self.device.rx_no_buffer;
-        let own = own.min(self.counts.lost());
-        Outcome { sent: self.counts.sent, lost: self.counts.lost() - own, unsent: self.counts.unsent() + own }
+        let (mut sent, mut lost, mut unsent) = (self.counts.sent, self.counts.lost(), self.counts.unsent());
+        for (_, fate) in self.ledger.iter().take_while(|(due, _)| *due < self.warm_up) {
+            match fate {
+                Fate::Unsent => unsent = unsent.saturating_sub(1),
+                Fate::Missing => (sent, lost) = (sent.saturating_sub(1), lost.saturating_sub(1)),
+                Fate::Received(_) | Fate::ReceivedTooLate => sent = sent.saturating_sub(1),
+            }
+        }
+        let own = (self.device.rx_ring_full + self.device.rx_no_buffer).min(lost);
+        Outcome { sent, lost: lost - own, unsent: unsent + own }
     }
     /// Frames due per second; `None` if no frame was due.
     pub fn intended_pps(&self) -> Option<f64> {

@@ -52,17 +52,26 @@ fn rx_moderation(case: &Case) -> Option<Hit> {
         // queue.
         let queues = f64::from(end.queue_count.unwrap_or(1));
         let polls = end.polls.map(|polls| polls / end.length_s);
-        let by_timer = polls.map(|rate| (10.0..=2.0 * queues * 1e6 / hold).contains(&rate));
+        let paced = polls.map(|rate| (10.0..=2.0 * queues * 1e6 / hold).contains(&rate));
+        // But few polls may also have come from few packets: then each poll finds about one.
+        let batched = end.rx_packets.zip(end.polls).is_some_and(|(packets, polls)| packets > 1.5 * polls);
+        let by_timer = paced.filter(|paced| !paced || batched);
         let rtt = end.tcp().chain(peer.into_iter().flat_map(|peer| peer.tcp())).filter_map(|tcp| tcp.rtt_us).reduce(f64::max);
-        let late = case.symptom.excess_us().or(rtt);
-        let explains = late.map(|late| hold / late.max(1.0));
+        let ping = case.symptom.ping_ns.map(|ns| ns as f64 / 1e3);
+        let late = case.symptom.excess_us().or(ping).or(rtt);
         let likelihood = 95.0
             * grade(hold, HARMLESS_HOLD_US, 2.0 * HARMLESS_HOLD_US)
-            * match explains {
+            * match late.map(|late| late.max(1.0)) {
                 // A round trip may contain several such delays; one of them is at least a quarter of it. Polls at the
-                // timer's pace are equally good evidence: then a busy machine causes the rest of the round trip.
-                Some(share) => grade(share, 0.05, 0.25).max(if by_timer == Some(true) { 0.75 } else { 0.0 }),
-                None => 0.7,
+                // timer's pace are equally good evidence: then a busy machine causes the rest of the round trip. A
+                // round trip that is much shorter than the delay shows that packets do not wait.
+                Some(late) => {
+                    let part = grade(hold / late, 0.05, 0.25).max(if by_timer == Some(true) { 0.75 } else { 0.0 });
+                    part * grade(late / hold, 0.1, 0.4)
+                }
+                None if by_timer == Some(true) => 0.7,
+                // The setting alone proves nothing.
+                None => 0.5,
             }
             * match by_timer {
                 Some(false) => 0.5,
@@ -90,6 +99,8 @@ fn rx_moderation(case: &Case) -> Option<Hit> {
                 format!("the round trip takes {} longer than expected; one such delay is {} of that", time(late), percent(hold / late)),
                 "the symptom",
             );
+        } else if let Some(ping) = ping {
+            hit = hit.see(format!("the round trip takes {}", time(ping)), "the symptom");
         } else if let Some(rtt) = rtt {
             hit = hit.see(format!("round trips take {} on average", time(rtt)), "tcp_info, tcpi_rtt");
         }

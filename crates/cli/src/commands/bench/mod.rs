@@ -4,9 +4,9 @@
 mod bed;
 pub mod procedure;
 mod rig;
+mod room;
 mod say;
 
-use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
@@ -23,10 +23,13 @@ use tester::trial::{self, FloodConfig, TrialConfig};
 use units::{Nanos, PacketRate};
 
 use crate::args::bench::{Bed as BedArgs, Bench as Typed, Latency, Load};
-use crate::terminal::print_json;
-use crate::terminal::{self, Clean};
+use crate::commands::output::Output;
+use crate::terminal::{self, print_json};
 use crate::{Failure, Status};
 use bed::Bed;
+
+/// Highest rate that `bench load` tries unless the user names one.
+const FASTEST: PacketRate = PacketRate::new(2_000_000);
 
 /// Runs `apus bench`.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
@@ -42,14 +45,14 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
 }
 
 fn latency(typed: &Latency) -> anyhow::Result<Status> {
-    let mut outputs = Outputs::create(&typed.bed, typed.histogram.as_deref())?;
+    let mut outputs = Outputs::open(&typed.bed, typed.histogram.as_deref())?;
     let mut bed = Bed::open(&typed.bed, matches!(typed.schedule, Schedule::Pcap(_)))?;
     let mut status = Status::Good;
     for number in 0..typed.repeat {
         let mut config = TrialConfig::new(bed.layout, typed.schedule.clone());
         (config.duration, config.warm_up) = (typed.duration, typed.bed.warm_up);
         config.seed = typed.seed.wrapping_add(number.into());
-        config.stream = number as u16 + 1;
+        (config.stream, config.max_frames) = (number as u16 + 1, room::most_frames());
         let (result, clean) = measure(&mut bed, &typed.bed, &config)?;
         let result = match typed.goal {
             Some(goal) => result.judged(goal.quantile, goal.latency, &clean),
@@ -58,14 +61,12 @@ fn latency(typed: &Latency) -> anyhow::Result<Status> {
         if typed.goal.is_some() && result.goal.as_ref().and_then(|goal| goal.held.value) != Some(true) {
             status = Status::Findings;
         }
-        // No frame came back, so there is no result.
-        if result.all.count == 0 && !result.interrupted {
+        // Without a frame that came back, there is no result; after an interruption, only a part of it.
+        if result.all.count == 0 || result.interrupted {
             status = Status::Findings;
         }
         let document = Document::new(host(), Measured::Latency(Box::new(result)));
-        outputs.keep(&document)?;
-        outputs.buckets(&document)?;
-        say(&typed.bed, &document)?;
+        outputs.keep(&typed.bed, &document)?;
         if bed.stopped() {
             break;
         }
@@ -90,28 +91,50 @@ fn measure(
     Ok((LatencyResult::new(config, &trial, gaps, recovery, seen.cpu).with_energy(energy), clean))
 }
 
-fn search_config(typed: &Load) -> SearchConfig {
-    let (min, max) = (typed.min_rate.as_pps(), typed.max_rate.as_pps());
-    let preset = if typed.rfc2544 { SearchConfig::rfc2544(min, max) } else { SearchConfig::short(min, max) };
-    SearchConfig {
+/// The search that the user asked for. `fits` gives the highest rate at which a trial of a given length fits into
+/// memory.
+fn search_config(typed: &Load, fits: impl Fn(Nanos) -> u64) -> Result<SearchConfig, Failure> {
+    let min = typed.min_rate.as_pps();
+    let preset = if typed.rfc2544 { SearchConfig::rfc2544 } else { SearchConfig::short };
+    let preset = preset(min, FASTEST.as_pps());
+    let config = SearchConfig {
         width_ppm: typed.width.unwrap_or(preset.width_ppm),
         loss_tolerance_ppm: typed.loss,
         confirm_trial: typed.duration.unwrap_or(preset.confirm_trial),
         ..preset
+    };
+    let longest = typed.bed.warm_up + config.trial.max(config.confirm_trial);
+    let fits = fits(longest);
+    let max = typed.max_rate.unwrap_or_else(|| FASTEST.min(PacketRate::new(fits)));
+    if max.as_pps() > fits {
+        let fix = match config.confirm_trial > config.trial {
+            true => "lower --max-rate, or shorten --duration; apus bench soak sends for as long as you like",
+            false => "lower --max-rate",
+        };
+        return Err(Failure::wrong(format!("--max-rate {max}"), room::too_many(max, longest, fits), fix));
     }
+    if min >= max.as_pps() {
+        let why = format!("it must be below the highest rate to try, {max}");
+        return Err(Failure::wrong(
+            format!("--min-rate {}", typed.min_rate),
+            why,
+            "lower --min-rate, raise --max-rate, or shorten --duration",
+        ));
+    }
+    Ok(SearchConfig { max_pps: max.as_pps(), ..config })
 }
 
 fn load(typed: &Load) -> anyhow::Result<Status> {
-    let search_config = search_config(typed);
+    let search_config = search_config(typed, |longest| room::highest_pps(longest, 1))?;
     let mut search = BinarySearch::new(search_config)?;
-    let mut outputs = Outputs::create(&typed.bed, None)?;
+    let mut outputs = Outputs::open(&typed.bed, None)?;
     let mut bed = Bed::open(&typed.bed, false)?;
     let progress = terminal::err_is_terminal() && !typed.bed.json;
     let layout = bed.layout;
     let trial = |load_pps: u64, duration: Nanos, stream: usize| {
         let mut config = TrialConfig::new(layout, Schedule::ConstantRate(PacketRate::new(load_pps)));
         (config.duration, config.warm_up) = (duration, typed.bed.warm_up);
-        config.stream = stream as u16;
+        (config.stream, config.max_frames) = (stream as u16, room::most_frames());
         config
     };
     while let Some(step) = search.next_step() {
@@ -140,15 +163,14 @@ fn load(typed: &Load) -> anyhow::Result<Status> {
             Ok(measure(&mut bed, &typed.bed, &config)?.0)
         }
     };
-    let found_any = search.bounds().0.is_some();
+    let complete = search.bounds().0.is_some() && !bed.stopped();
     let document = Document::new(host(), Measured::Load(Box::new(LoadResult::new(&search_config, &search, latency))));
-    outputs.keep(&document)?;
-    say(&typed.bed, &document)?;
-    Ok(if found_any { Status::Good } else { Status::Findings })
+    outputs.keep(&typed.bed, &document)?;
+    Ok(if complete { Status::Good } else { Status::Findings })
 }
 
 fn flood(typed: &Load) -> anyhow::Result<Status> {
-    let mut outputs = Outputs::create(&typed.bed, None)?;
+    let mut outputs = Outputs::open(&typed.bed, None)?;
     let mut bed = Bed::open(&typed.bed, false)?;
     let duration = typed.duration.unwrap_or(Nanos::from_secs(1));
     let config = FloodConfig::new(bed.layout, typed.bed.warm_up, duration);
@@ -158,9 +180,8 @@ fn flood(typed: &Load) -> anyhow::Result<Status> {
     let energy = bed.meter.stop(None, work(&seen.cpu));
     let result = FloodResult::new(&config, &flood, seen.cpu).with_energy(energy);
     let document = Document::new(host(), Measured::Flood(Box::new(result)));
-    outputs.keep(&document)?;
-    say(&typed.bed, &document)?;
-    Ok(if flood.received > 0 { Status::Good } else { Status::Findings })
+    outputs.keep(&typed.bed, &document)?;
+    Ok(if flood.received > 0 && !flood.interrupted { Status::Good } else { Status::Findings })
 }
 
 /// CPU time of the device under test, or why it is unknown.
@@ -182,44 +203,41 @@ fn say(typed: &BedArgs, document: &Document) -> anyhow::Result<()> {
 
 /// The output files, opened before anything is measured.
 struct Outputs {
-    json: Option<File>,
-    csv: Option<File>,
+    json: Option<Output>,
+    csv: Option<Output>,
 }
 
 impl Outputs {
-    fn create(typed: &BedArgs, csv: Option<&Path>) -> anyhow::Result<Self> {
-        let create = |path: Option<&Path>| -> Result<Option<File>, Failure> {
-            let make = |path: &Path| {
-                fs::File::create(path).map_err(|e| {
-                    let fix = "choose a file in a folder that you can write to";
-                    Failure::lacking(format!("cannot write {}", path.display()), e, fix)
-                })
-            };
-            path.map(make).transpose()
+    fn open(typed: &BedArgs, csv: Option<&Path>) -> Result<Self, Failure> {
+        let outputs = Self { json: Output::open_named(typed.output.as_deref())?, csv: Output::open_named(csv)? };
+        if let (Some(json), Some(csv)) = (&outputs.json, &outputs.csv) {
+            json.differs_from(csv)?;
+        }
+        Ok(outputs)
+    }
+
+    /// Prints a result and writes it to the output files. With --repeat, appends it to the earlier results. Prints it
+    /// even if a file cannot be written.
+    fn keep(&mut self, typed: &BedArgs, document: &Document) -> anyhow::Result<()> {
+        let json = self.json.as_mut().map_or(Ok(()), |output| output.write_json(document));
+        let csv = match (&mut self.csv, &document.result) {
+            (Some(output), Measured::Latency(result)) => output.write(&buckets(result)),
+            _ => Ok(()),
         };
-        Ok(Self { json: create(typed.output.as_deref())?, csv: create(csv)? })
+        say(typed, document)?;
+        json.and(csv)
     }
+}
 
-    /// Writes the result to its file. With `--repeat`, appends it to the earlier results.
-    fn keep(&mut self, document: &Document) -> anyhow::Result<()> {
-        if let Some(file) = &mut self.json {
-            serde_json::to_writer(Clean::new(&*file, false), document)?;
-            writeln!(file).context("cannot write the result")?;
-        }
-        Ok(())
+/// The buckets of both histograms as CSV.
+fn buckets(result: &LatencyResult) -> String {
+    let mut text = String::from("latency_ns,samples,samples_outside_gaps\n");
+    let mut clean = result.clean.histogram.counts.iter().peekable();
+    for (value, count) in &result.all.histogram.counts {
+        let outside = clean.next_if(|(at, _)| at == value).map_or(0, |(_, count)| *count);
+        text.push_str(&format!("{value},{count},{outside}\n"));
     }
-
-    /// Writes the buckets of both histograms as CSV.
-    fn buckets(&mut self, document: &Document) -> anyhow::Result<()> {
-        let (Some(file), Measured::Latency(result)) = (&mut self.csv, &document.result) else { return Ok(()) };
-        let mut text = String::from("latency_ns,samples,samples_outside_gaps\n");
-        let mut clean = result.clean.histogram.counts.iter().peekable();
-        for (value, count) in &result.all.histogram.counts {
-            let outside = clean.next_if(|(at, _)| at == value).map_or(0, |(_, count)| *count);
-            text.push_str(&format!("{value},{count},{outside}\n"));
-        }
-        file.write_all(text.as_bytes()).context("cannot write the histogram")
-    }
+    text
 }
 
 #[cfg(test)]
@@ -239,11 +257,46 @@ mod tests {
     fn a_width_that_was_given_holds_with_rfc_2544_too() {
         let width = |words: &[&str]| {
             let words = ["load", "--port", "memory:64"].iter().chain(words);
-            search_config(&Line::try_parse_from(words).unwrap().load).width_ppm
+            search_config(&Line::try_parse_from(words).unwrap().load, |_| u64::MAX).unwrap().width_ppm
         };
         assert_eq!(width(&[]), 50_000);
         assert_eq!(width(&["--rfc2544"]), 5_000);
         assert_eq!(width(&["--rfc2544", "--width", "5%"]), 50_000);
         assert_eq!(width(&["--width", "100ppm"]), 100);
+    }
+
+    /// The defaults of --rfc2544 once failed: 120 million frames in 60 s, and at most 20 million allowed.
+    #[test]
+    fn trials_fit_into_memory() {
+        let config = |words: &[&str]| {
+            let words = ["load", "--port", "memory:64", "--warm-up", "0s"].iter().chain(words);
+            // Room for 100 million frames.
+            let fits = |longest: Nanos| 100_000_000_000_000_000 / longest.as_nanos();
+            search_config(&Line::try_parse_from(words).unwrap().load, fits)
+        };
+        let max = |words: &[&str]| config(words).unwrap().max_pps;
+        assert_eq!((max(&[]), max(&["--rfc2544"])), (2_000_000, 1_666_666));
+        assert_eq!((max(&["--max-rate", "50Mpps"]), max(&["--duration", "1000s"])), (50_000_000, 100_000));
+        for (words, said) in [
+            (&["--rfc2544", "--max-rate", "2Mpps"] as &[&str], "at most 1.66Mpps fits"),
+            (&["--duration", "1000000s"], "it must be below the highest rate to try, 100pps"),
+            (&["--min-rate", "3Mpps"], "2.00Mpps"),
+            (&["--min-rate", "3kpps", "--max-rate", "3kpps"], "3.00kpps"),
+        ] {
+            let error = config(words).unwrap_err();
+            assert!(error.status == Status::Wrong && error.to_string().contains(said), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn options_that_would_be_ignored_are_refused() {
+        for words in [
+            &["--flood", "--min-rate", "1kpps"] as &[&str],
+            &["--flood", "--loss", "1%"],
+            &["--flood", "--width", "1%"],
+        ] {
+            let words = ["load", "--port", "memory:64"].iter().chain(words);
+            assert!(Line::try_parse_from(words.clone()).is_err(), "{:?}", words.collect::<Vec<_>>());
+        }
     }
 }

@@ -7,36 +7,49 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use serde::Serialize;
+use tester::frame::FrameSize;
 use tester::procedure::{
     self, CompareDocument, Effort, MLR_SCHEMA, MlrDocument, MlrPlan, Plan, RFC2544_SCHEMA, Rfc2544Document,
     SOAK_SCHEMA, SoakDocument, SoakPlan, Test,
 };
+use tester::sizes::Sizes;
 use units::Nanos;
 
-use super::rig::{Rig, Wanted};
-use crate::args::procedure::{Compare, Mlr, Ports, Rfc2544, Soak};
-use crate::terminal::{self, Clean, print_json};
+use super::rig::{self, Rig, Wanted};
+use super::room;
+use crate::args::procedure::{Compare, Mlr, Ports, Range, Rfc2544, Soak};
+use crate::commands::output::{self, Output};
+use crate::terminal::{self, print_json};
 use crate::{Failure, Status};
+
+/// The frame sizes of RFC 2544, 9.1, for Ethernet.
+const RFC2544_SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
+/// Maximum number of windows of a soak: more than four months of windows of 10 s.
+const MOST_WINDOWS: u64 = 1_000_000;
 
 /// Runs `apus bench rfc2544`.
 pub fn rfc2544(typed: &Rfc2544) -> anyhow::Result<Status> {
     let tests = typed.tests();
-    if tests.contains(&Test::Reset) && typed.reset_command.is_none() {
-        let why = "this test needs a command that resets the device";
-        return Err(Failure::wrong("cannot run the test reset", why, "add --reset-command COMMAND").into());
-    }
+    check_tests(typed, &tests)?;
+    let sizes = sizes(&typed.range.frame, &typed.ports)?;
+    check_rates(&typed.range)?;
+    let effort = typed.effort();
     let alone = match &typed.tester {
         Some(path) => alone(path)?,
         None => Vec::new(),
     };
-    let mut output = create(&typed.ports)?;
-    let wanted =
-        Wanted { max: typed.range.max_rate, line: typed.range.line, reset_command: typed.reset_command.as_deref() };
-    let mut rig = Rig::open(&typed.ports, &typed.range.frame, wanted)?;
+    let output = Output::open_named(typed.ports.output.as_deref())?;
+    let wanted = Wanted {
+        max: typed.range.max_rate,
+        line: typed.range.line,
+        reset_command: typed.reset_command.as_deref(),
+        longest: effort.longest_trial(&tests),
+    };
+    let mut rig = Rig::open(&typed.ports, &sizes, wanted)?;
     let plan = Plan {
-        sizes: typed.range.frame.clone(),
+        sizes,
         tests,
-        effort: typed.effort(),
+        effort,
         min_pps: typed.range.min_rate.as_pps(),
         max_pps: typed.range.max_rate.map(|rate| rate.as_pps()),
         line_bits_per_s: rig.line_bits_per_s(),
@@ -51,20 +64,26 @@ pub fn rfc2544(typed: &Rfc2544) -> anyhow::Result<Status> {
     let found_all = result.ended.complete && result.sizes.iter().all(|size| size.throughput_pps.value.is_some());
     let apus = env!("CARGO_PKG_VERSION").into();
     let document = Rfc2544Document { apus, schema: RFC2544_SCHEMA.into(), host: super::host(), setup, result };
-    keep(&mut output, &document)?;
-    say(&typed.ports, &document, || procedure::rfc2544_table(&document.result))?;
+    keep(&typed.ports, output, &document, || procedure::rfc2544_table(&document.result))?;
     Ok(if found_all { Status::Good } else { Status::Findings })
 }
 
 /// Runs `apus bench mlr`.
 pub fn mlr(typed: &Mlr) -> anyhow::Result<Status> {
-    let mut output = create(&typed.ports)?;
-    let wanted = Wanted { max: typed.range.max_rate, line: typed.range.line, reset_command: None };
-    let mut rig = Rig::open(&typed.ports, &typed.range.frame, wanted)?;
+    let output = Output::open_named(typed.ports.output.as_deref())?;
+    let sizes = sizes(&typed.range.frame, &typed.ports)?;
+    check_rates(&typed.range)?;
     let goals = if typed.goals.is_empty() { typed.preset.goals() } else { typed.goals.clone() };
+    if let Some((_, twice)) = goals.iter().enumerate().find(|(n, goal)| goals[..*n].contains(goal)) {
+        let fix = "give each goal once";
+        return Err(Failure::wrong(format!("--goal {}", twice.code()), "two goals are the same", fix).into());
+    }
+    let longest = goals.iter().map(|goal| goal.final_trial).fold(typed.warm_up, Nanos::max);
+    let wanted = Wanted { max: typed.range.max_rate, line: typed.range.line, reset_command: None, longest };
+    let mut rig = Rig::open(&typed.ports, &sizes, wanted)?;
     let pause = Effort { after_learning: Nanos::ZERO, between: typed.pause, residue: typed.pause, ..Effort::FULL };
     let plan = MlrPlan {
-        sizes: typed.range.frame.clone(),
+        sizes,
         goals,
         min_pps: typed.range.min_rate.as_pps(),
         max_pps: typed.range.max_rate.map(|rate| rate.as_pps()),
@@ -81,32 +100,94 @@ pub fn mlr(typed: &Mlr) -> anyhow::Result<Status> {
     let found_all = result.ended.complete && result.sizes.iter().all(reached);
     let apus = env!("CARGO_PKG_VERSION").into();
     let document = MlrDocument { apus, schema: MLR_SCHEMA.into(), host: super::host(), setup, result };
-    keep(&mut output, &document)?;
-    say(&typed.ports, &document, || procedure::mlr_table(&document.result))?;
+    keep(&typed.ports, output, &document, || procedure::mlr_table(&document.result))?;
     Ok(if found_all { Status::Good } else { Status::Findings })
 }
 
 /// Runs `apus bench soak`.
 pub fn soak(typed: &Soak) -> anyhow::Result<Status> {
-    if typed.rate.as_pps() == 0 {
-        return Err(Failure::wrong("--rate 0pps", "a rate of 0 sends nothing", "give at least 1pps").into());
-    }
-    let mut output = create(&typed.ports)?;
-    let mut rig = Rig::open(&typed.ports, std::slice::from_ref(&typed.frame), Wanted::default())?;
+    let frame = sizes(typed.frame.as_slice(), &typed.ports)?.swap_remove(0);
     let plan = SoakPlan {
-        sizes: typed.frame.clone(),
+        sizes: frame.clone(),
         load_pps: typed.rate.as_pps(),
         duration: typed.duration,
         window: typed.window.min(typed.duration),
     };
+    if plan.windows() > MOST_WINDOWS {
+        let why = format!("this makes {} windows, and a result has at most {MOST_WINDOWS}", plan.windows());
+        return Err(Failure::wrong(format!("--window {}", plan.window), why, "choose longer windows").into());
+    }
+    let fits = room::highest_pps(plan.window, if typed.ports.bidirectional { 2 } else { 1 });
+    if plan.load_pps > fits {
+        let why = room::too_many(typed.rate, plan.window, fits);
+        return Err(Failure::wrong(format!("--rate {}", typed.rate), why, "lower --rate, or shorten --window").into());
+    }
+    let output = Output::open_named(typed.ports.output.as_deref())?;
+    let mut rig = Rig::open(&typed.ports, &[frame], Wanted::default())?;
     let setup = rig.setup();
     let result = procedure::run_soak(&mut rig, &plan, &mut progress(&typed.ports));
     let good = result.ended.complete && result.sent > 0 && result.lost == 0;
     let apus = env!("CARGO_PKG_VERSION").into();
     let document = SoakDocument { apus, schema: SOAK_SCHEMA.into(), host: super::host(), setup, result };
-    keep(&mut output, &document)?;
-    say(&typed.ports, &document, || procedure::soak_table(&document.result))?;
+    keep(&typed.ports, output, &document, || procedure::soak_table(&document.result))?;
     Ok(if good { Status::Good } else { Status::Findings })
+}
+
+/// Refuses options of tests that do not run.
+fn check_tests(typed: &Rfc2544, tests: &[Test]) -> Result<(), Failure> {
+    if tests.contains(&Test::Reset) && typed.reset_command.is_none() {
+        let why = "this test needs a command that resets the device";
+        return Err(Failure::wrong("cannot run the test reset", why, "add --reset-command COMMAND"));
+    }
+    let unused = [
+        ("--reset-command", typed.reset_command.is_some(), Test::Reset),
+        ("--streams", typed.streams.is_some(), Test::Latency),
+        ("--bursts", typed.bursts.is_some(), Test::BackToBack),
+    ];
+    match unused.into_iter().find(|(_, given, test)| *given && !tests.contains(test)) {
+        None => Ok(()),
+        Some((option, _, test)) => {
+            let why = format!("only the test {} uses it, and --test leaves this test out", test.name());
+            let why = if test == Test::Reset {
+                "only the test reset uses it, which runs only on request".into()
+            } else {
+                why
+            };
+            Err(Failure::wrong(option, why, format!("omit it, or add --test {}", test.name())))
+        }
+    }
+}
+
+/// The frame sizes that the user chose, or the default ones. The headers must fit into each.
+fn sizes(typed: &[Sizes], ports: &Ports) -> Result<Vec<Sizes>, Failure> {
+    let smallest = rig::encapsulation(ports, false).smallest();
+    if typed.is_empty() {
+        let rest = RFC2544_SIZES.into_iter().map(FrameSize::with_fcs).collect::<Result<Vec<_>, _>>();
+        let rest = rest.map_err(|error| Failure::wrong("cannot choose frame sizes", error, "give --frame"))?;
+        let rest = rest.into_iter().filter(|size| *size > smallest);
+        return Ok(std::iter::once(smallest).chain(rest).map(Sizes::one).collect());
+    }
+    for (number, one) in typed.iter().enumerate() {
+        if one.shortest() < smallest {
+            let why = format!("these headers need frames of at least {} bytes", smallest.octets());
+            return Err(Failure::wrong(format!("--frame {one}"), why, "use larger frames, or omit --ip or --vlan"));
+        }
+        if typed[..number].contains(one) {
+            return Err(Failure::wrong(format!("--frame {one}"), "this size is given twice", "give each size once"));
+        }
+    }
+    Ok(typed.to_vec())
+}
+
+fn check_rates(range: &Range) -> Result<(), Failure> {
+    match range.max_rate {
+        Some(max) if max <= range.min_rate => Err(Failure::wrong(
+            format!("--max-rate {max}"),
+            format!("it must be above --min-rate, {}", range.min_rate),
+            "raise --max-rate, or lower --min-rate",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Runs `apus bench compare`.
@@ -118,7 +199,17 @@ pub fn compare(typed: &Compare) -> anyhow::Result<Status> {
         (name_a, name_b) = (format!("{name_a} A"), format!("{name_b} B"));
     }
     let compared: CompareDocument = procedure::compare((&name_a, &a), (&name_b, &b));
+    if compared.comparisons.is_empty() {
+        let why = match compared.only_in_one.as_slice() {
+            [] => "no quantity was measured in both".to_owned(),
+            only => format!("they have no frame size in common: {}", only.join(", ")),
+        };
+        return Err(
+            Failure::wrong("cannot compare these results", why, "measure the same frame sizes and tests").into()
+        );
+    }
     if let Some(path) = &typed.output {
+        output::is_no_input(path, &[&typed.a, &typed.b])?;
         let report = procedure::report("Apus: two devices compared", &[(name_a, a), (name_b, b)]);
         tester::report::write(&report, path)?;
     }
@@ -161,16 +252,28 @@ fn announce(rig: &Rig<'_>, plan: &Plan) {
     for sizes in &plan.sizes {
         // If there is no rate to search, the procedure itself says so.
         let Ok(tests) = plan.longest(rig.highest_pps(sizes)) else { continue };
-        let all = tests.iter().fold(Nanos::ZERO, |sum, (_, time)| sum + *time);
-        let each: Vec<String> = tests.iter().map(|(test, time)| format!("{} {}", test.name(), rough(*time))).collect();
-        let _ = writeln!(terminal::err(), "{sizes}: up to {} ({})", rough(all), each.join(", "));
+        let _ = writeln!(terminal::err(), "{sizes}: up to {}", sum_of(&tests));
     }
+}
+
+/// The sum of the times, and each time. The sum is that of the rounded times, so that a reader who adds them up gets
+/// the same.
+fn sum_of(tests: &[(Test, Nanos)]) -> String {
+    let all = tests.iter().fold(Nanos::ZERO, |sum, (_, time)| sum + rounded(*time));
+    let each: Vec<String> = tests.iter().map(|(test, time)| format!("{} {}", test.name(), rough(*time))).collect();
+    format!("{} ({})", rough(all), each.join(", "))
+}
+
+/// Rounds up to whole seconds, or to whole minutes from two minutes on.
+fn rounded(time: Nanos) -> Nanos {
+    let seconds = time.as_nanos().div_ceil(1_000_000_000);
+    Nanos::from_secs(if seconds < 120 { seconds } else { seconds.div_ceil(60) * 60 })
 }
 
 /// A time in whole seconds, minutes, or hours and minutes, rounded up.
 fn rough(time: Nanos) -> String {
-    let seconds = time.as_nanos().div_ceil(1_000_000_000);
-    let minutes = seconds.div_ceil(60);
+    let seconds = rounded(time).as_nanos() / 1_000_000_000;
+    let minutes = seconds / 60;
     match (seconds, minutes) {
         (..120, _) => format!("{seconds} s"),
         (_, ..120) => format!("{minutes} min"),
@@ -191,38 +294,88 @@ fn progress(typed: &Ports) -> impl FnMut(&str) {
     }
 }
 
-/// Creates the output file before anything is measured.
-fn create(typed: &Ports) -> Result<Option<fs::File>, Failure> {
-    let make = |path: &Path| {
-        fs::File::create(path).map_err(|e| {
-            let fix = "choose a file in a folder that you can write to";
-            Failure::lacking(format!("cannot write {}", path.display()), e, fix)
-        })
-    };
-    typed.output.as_deref().map(make).transpose()
-}
-
-fn keep(output: &mut Option<fs::File>, document: &impl Serialize) -> anyhow::Result<()> {
-    if let Some(file) = output {
-        serde_json::to_writer(Clean::new(&*file, false), document)?;
-        writeln!(file).context("cannot write the result")?;
-    }
-    Ok(())
-}
-
-fn say(typed: &Ports, document: &impl Serialize, table: impl FnOnce() -> Vec<String>) -> anyhow::Result<()> {
+/// Prints a result and writes it to its file. Prints it even if the file cannot be written.
+fn keep(
+    typed: &Ports,
+    output: Option<Output>,
+    document: &impl Serialize,
+    table: impl FnOnce() -> Vec<String>,
+) -> anyhow::Result<()> {
+    let kept = output.map_or(Ok(()), |mut output| output.write_json(document));
     if typed.json {
-        return print_json(document);
+        print_json(document)?;
+    } else {
+        for line in table() {
+            writeln!(terminal::out(), "{line}").context("cannot write the table")?;
+        }
     }
-    for line in table() {
-        writeln!(terminal::out(), "{line}").context("cannot write the table")?;
-    }
-    Ok(())
+    kept
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        typed: Rfc2544,
+    }
+
+    fn line(words: &[&str]) -> Rfc2544 {
+        Line::try_parse_from(["rfc2544", "--tx", "a"].iter().chain(words)).unwrap().typed
+    }
+
+    /// `--ip ipv6` once failed at 64 bytes, the first of the default sizes, and measured none.
+    #[test]
+    fn the_default_sizes_have_room_for_the_headers() {
+        let of = |words: &[&str]| {
+            let typed = line(words);
+            sizes(&typed.range.frame, &typed.ports).map(|sizes| sizes.iter().map(Sizes::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]).unwrap(), ["64", "128", "256", "512", "1024", "1280", "1518"]);
+        for (words, least) in [
+            (&["--ip", "ipv4"] as &[&str], "64"),
+            (&["--ip", "ipv4", "--vlan", "7"], "68"),
+            (&["--ip", "ipv6"], "84"),
+            (&["--ip", "ipv6", "--vlan", "7"], "88"),
+        ] {
+            assert_eq!(of(words).unwrap()[..2], [least, "128"], "{words:?}");
+        }
+        for (words, said) in [
+            (&["--ip", "ipv6", "--frame", "128,64"] as &[&str], "at least 84 bytes"),
+            (&["--ip", "ipv6", "--frame", "imix:ga"], "at least 84 bytes"),
+            (&["--frame", "64,128,64"], "twice"),
+        ] {
+            let error = of(words).unwrap_err();
+            assert!(error.status == Status::Wrong && error.to_string().contains(said), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn options_that_would_be_ignored_are_refused() {
+        for (words, option) in [
+            (&["--reset-command", "true"] as &[&str], "--reset-command"),
+            (&["--test", "loss", "--bursts", "3"], "--bursts"),
+            (&["--test", "loss", "--streams", "3"], "--streams"),
+        ] {
+            let typed = line(words);
+            let error = check_tests(&typed, &typed.tests()).unwrap_err();
+            assert!(error.status == Status::Wrong && error.what == option, "{error}");
+        }
+        let typed = line(&["--test", "reset,latency", "--reset-command", "true", "--streams", "3"]);
+        assert!(check_tests(&typed, &typed.tests()).is_ok());
+        assert!(check_rates(&line(&["--min-rate", "9kpps", "--max-rate", "9kpps"]).range).is_err());
+        assert!(check_rates(&line(&["--min-rate", "9kpps", "--max-rate", "10kpps"]).range).is_ok());
+    }
+
+    #[test]
+    fn the_times_add_up() {
+        let times = [Test::Throughput, Test::Latency, Test::Loss].map(|test| (test, Nanos::from_millis(2_100)));
+        assert_eq!(sum_of(&times), "9 s (throughput 3 s, latency 3 s, loss 3 s)");
+    }
 
     #[test]
     fn rough_times_are_rounded_up() {

@@ -1,8 +1,8 @@
 //! The tester's ports for the benchmark procedures. Trials run on the tester's CPU while the calling thread listens for
 //! signals.
 
-use std::io::Write as _;
-use std::process::Command;
+use std::io::{self, Write as _};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -20,7 +20,9 @@ use tester::sizes::Sizes;
 use tester::trial::{Lane, Port, Trial, TrialConfig, run_lanes};
 use units::{BitRate, Nanos, PacketRate};
 
+use super::room;
 use crate::args::procedure::Ports as Typed;
+use crate::commands::group::Group;
 use crate::commands::ports;
 use crate::{Failure, terminal};
 
@@ -30,8 +32,6 @@ const COMMAND: &str = "apus bench";
 const BESIDE: u32 = 14 + 4;
 /// Frames in a pool beyond those that the rings hold.
 const SPARE: u32 = 2048;
-/// Maximum number of frames per trial. Each takes 12 bytes of memory, so all of them take 1.2 GB.
-const MOST_FRAMES: u64 = 100_000_000;
 /// The tester skips a frame that it would send more than this after its scheduled time.
 const LATEST: Nanos = Nanos::from_millis(20);
 /// Highest rate to try, even if the line is faster or its rate is unknown.
@@ -41,8 +41,8 @@ const CEILING_SPAN: Nanos = Nanos::from_millis(200);
 /// Destination MAC address if the tester has one port and the user names no address: that of dut0 in `apus lab up
 /// pair`.
 const LAB_DUT: [u8; 6] = [0x02, 0x61, 0x70, 0x75, 0x00, 0x01];
-/// Time between two checks for a signal.
-const LISTEN: Duration = Duration::from_millis(50);
+/// Time between two checks for a signal, and for the end of a trial.
+const LISTEN: Duration = Duration::from_millis(20);
 
 struct Opened {
     // Declared before the pool, so that it is dropped first: it holds frames of the pool.
@@ -60,6 +60,8 @@ pub struct Wanted<'a> {
     pub line: Option<BitRate>,
     /// Shell command that resets the device under test. `None` if there is none.
     pub reset_command: Option<&'a str>,
+    /// Length of the longest trial, all of whose frames must fit into memory. Zero if the caller has checked this.
+    pub longest: Nanos,
 }
 
 /// The open ports.
@@ -99,6 +101,15 @@ impl<'a> Rig<'a> {
         let layouts = layouts(typed, &opened);
         let reported = opened.iter().map(|port| port.facts.speed.map(|speed| speed.as_bps())).min().flatten();
         let line_bits_per_s = wanted.line.map(|line| line.as_bps()).or(reported);
+        let fits = room::highest_pps(wanted.longest, layouts.len());
+        if fits < wanted.max.map_or(FASTEST_PPS, |max| max.as_pps().min(FASTEST_PPS)) {
+            let _ = writeln!(
+                terminal::err(),
+                "the available memory limits the rate to {}: the longest trial takes {}, and each of its frames 12 bytes",
+                PacketRate::new(fits),
+                wanted.longest
+            );
+        }
         let stop = AtomicBool::new(false);
         Ok(Self { typed, ports: opened, layouts, line_bits_per_s, wanted, stream: 0, signals, stop })
     }
@@ -133,7 +144,8 @@ impl<'a> Rig<'a> {
     /// Highest rate to try with frames of these sizes. The tester may be slower.
     pub fn highest_pps(&self, sizes: &Sizes) -> u64 {
         let line = self.line_bits_per_s.map_or(FASTEST_PPS, |speed| sizes.line_rate_pps(speed) as u64);
-        self.wanted.max.map_or(line, |max| max.as_pps().min(line)).clamp(1, FASTEST_PPS)
+        let fits = room::highest_pps(self.wanted.longest, self.layouts.len());
+        self.wanted.max.map_or(line, |max| max.as_pps().min(line)).clamp(1, FASTEST_PPS.min(fits).max(1))
     }
 
     /// Deviations from RFC 2544 that follow from the ports and the frames.
@@ -165,14 +177,14 @@ impl<'a> Rig<'a> {
             duration,
             drain: residue.max(Nanos::from_millis(5)),
             max_lateness: LATEST,
-            max_frames: MOST_FRAMES,
+            max_frames: room::most_frames() / self.layouts.len() as u64,
             ..TrialConfig::new(Layout { size: sizes.longest(), ..layout }, schedule)
         }
     }
 
     /// Runs a trial on the tester's CPU while this thread listens for signals. Resets the device under test at
     /// `reset_at`.
-    fn run(&mut self, configs: Vec<TrialConfig>, reset_at: Option<Nanos>) -> Result<Vec<Trial>, tester::Error> {
+    fn run(&mut self, configs: Vec<TrialConfig>, reset_at: Option<Nanos>) -> Result<Ran, tester::Error> {
         let one_port = self.ports.len() == 1;
         let mut lanes = Vec::new();
         for (number, mut config) in configs.into_iter().enumerate() {
@@ -203,26 +215,25 @@ impl<'a> Rig<'a> {
                     .collect();
                 run_lanes(lanes, &mut open, &MonotonicClock, stop)
             });
-            let mut child = None;
+            let mut reset = None;
             while !thread.is_finished() {
                 if signals.wait(LISTEN).is_some() {
                     stop.store(true, Ordering::Relaxed);
                 }
                 if reset_due.is_some_and(|due| std::time::Instant::now() >= due) {
                     reset_due = None;
-                    child = wanted.reset_command.map(|command| Command::new("sh").args(["-c", command]).spawn());
+                    reset = wanted.reset_command.map(Reset::start);
                 }
             }
             let trials = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            match child.transpose() {
-                // The command was started to reset the device. Its exit status is not checked.
-                Ok(child) => drop(child.map(|mut child| child.try_wait())),
+            let reset_note = match reset.map(|reset| reset.and_then(Reset::finish)).transpose() {
+                Ok(note) => note.flatten(),
                 Err(source) => {
                     let what = "run the --reset-command with sh".into();
                     return Err(live::Error::System { what, source }.into());
                 }
-            }
-            Ok(trials)
+            };
+            Ok(Ran { trials, reset_note })
         })
     }
 }
@@ -232,8 +243,8 @@ impl Measurer for Rig<'_> {
         let configs = self.layouts.iter();
         let configs = configs.map(|layout| self.config(*layout, &offer.sizes, &offer.phases, offer.residue)).collect();
         let reset_at = offer.reset.then(|| offer.span() / 4);
-        let trials = self.run(configs, reset_at)?;
-        Ok(Observed::of(&trials, offer))
+        let ran = self.run(configs, reset_at)?;
+        Ok(Observed { reset_note: ran.reset_note, ..Observed::of(&ran.trials, offer) })
     }
 
     fn ceiling(&mut self, sizes: &Sizes, span: Nanos) -> Result<u64, tester::Error> {
@@ -248,7 +259,7 @@ impl Measurer for Rig<'_> {
                 TrialConfig { max_lateness: Nanos::from_millis(1), ..config }
             };
             let configs: Vec<TrialConfig> = self.layouts.iter().map(config).collect();
-            let trials = self.run(configs, None)?;
+            let trials = self.run(configs, None)?.trials;
             let sent = trials.iter().filter_map(Trial::offered_pps).fold(f64::INFINITY, f64::min);
             climb.record(if sent.is_finite() { sent } else { 0.0 });
         }
@@ -270,6 +281,38 @@ impl Measurer for Rig<'_> {
 
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// A finished trial.
+struct Ran {
+    /// The result of each direction.
+    trials: Vec<Trial>,
+    /// What went wrong with the reset command.
+    reset_note: Option<String>,
+}
+
+/// The running reset command.
+struct Reset(Child, Group);
+
+impl Reset {
+    fn start(command: &str) -> io::Result<Self> {
+        let (child, group) = Group::start(Command::new("sh").args(["-c", command]).stdin(Stdio::null()))?;
+        Ok(Self(child, group))
+    }
+
+    /// Ends the command if it still runs. Returns what went wrong with it. A status other than 0 does not prove that
+    /// the device was not reset: `ssh` returns 255 when the device that it resets closes the connection.
+    fn finish(mut self) -> io::Result<Option<String>> {
+        if let Some(status) = self.0.try_wait()? {
+            let failed = !status.success();
+            return Ok(
+                failed.then(|| format!("the --reset-command ended with {status}: check that it resets the device"))
+            );
+        }
+        self.1.end(|| self.0.try_wait().is_ok_and(|status| status.is_some()));
+        self.0.wait()?;
+        Ok(Some("the --reset-command still ran at the end of the trial, and was ended".into()))
     }
 }
 
@@ -312,14 +355,19 @@ fn fits(typed: &Typed, sizes: &[Sizes], port: &Opened) -> Result<(), Failure> {
     Err(Failure::wrong(format!("--frame {sizes}"), why, fix))
 }
 
-/// The frames of each direction.
-fn layouts(typed: &Typed, ports: &[Opened]) -> Vec<Layout> {
-    let encapsulation = |reverse| match typed.ip {
+/// The headers of the frames from the sending port or, in `reverse`, from the receiving port.
+pub fn encapsulation(typed: &Typed, reverse: bool) -> Encapsulation {
+    match typed.ip {
         Some(family) => {
             Encapsulation::Flows(Flows { family, vlan: typed.vlan, count: typed.flows, seed: typed.seed, reverse })
         }
         None => Encapsulation::Ethernet { ethertype: LOCAL_EXPERIMENTAL },
-    };
+    }
+}
+
+/// The frames of each direction.
+fn layouts(typed: &Typed, ports: &[Opened]) -> Vec<Layout> {
+    let encapsulation = |reverse| encapsulation(typed, reverse);
     let size = tester::frame::FrameSize::SMALLEST;
     let forth = Layout {
         destination: typed.mac.unwrap_or_else(|| ports.get(1).map_or(LAB_DUT, |rx| rx.facts.mac)),
@@ -337,4 +385,30 @@ fn layouts(typed: &Typed, ports: &[Opened]) -> Vec<Layout> {
         });
     }
     layouts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reset(command: &str, after: Duration) -> Option<String> {
+        let reset = Reset::start(command).unwrap();
+        std::thread::sleep(after);
+        reset.finish().unwrap()
+    }
+
+    /// The status was not read, and a command that took longer than the trial stayed behind.
+    #[test]
+    fn what_becomes_of_the_reset_command_is_told() {
+        let soon = Duration::from_millis(300);
+        assert_eq!(reset("true", soon), None);
+        assert!(reset("exit 3", soon).unwrap().contains("exit status: 3"));
+        let file = std::env::temp_dir().join(format!("apus-reset-{}", std::process::id()));
+        let command = format!("sleep 100 & echo $! > {}; wait", file.display());
+        assert!(reset(&command, soon).unwrap().contains("still ran"));
+        let pid = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "the child of the command is left: {state}");
+    }
 }

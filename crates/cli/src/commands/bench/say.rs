@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
-use tester::document::Distribution;
+use tester::document::{Distribution, Name};
 use tester::host::Reading;
-use tester::result::{CpuDocument, FloodResult, LatencyResult, LoadResult, Measured, SearchEnd};
+use tester::result::{CpuDocument, FloodResult, LatencyResult, LoadResult, LoadTrial, Measured, SearchEnd};
+use tester::search::Verdict;
 use units::{Nanos, PacketRate};
 
 /// Prints a result as a small table.
@@ -52,10 +53,10 @@ fn latency(result: &LatencyResult, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "frames    {} sent, {} lost ({} outside gaps), {} not sent, {} duplicates, {} reordered, {} corrupted",
-        frames.sent,
-        frames.lost,
+        exclusion.intended.saturating_sub(exclusion.unsent),
+        exclusion.lost,
         exclusion.lost_outside_gaps,
-        frames.unsent_late + frames.unsent_tx_full + frames.unsent_no_buffer,
+        exclusion.unsent,
         frames.duplicates,
         frames.reordered,
         frames.corrupted
@@ -101,6 +102,13 @@ fn load(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     )?;
     let pps = |reading: &Reading<u64>| self::reading(reading, |pps| PacketRate::new(pps).to_string());
     writeln!(out, "passes    {}", pps(&result.highest_loss_free_pps))?;
+    if let Some(unsent) = unsent_at(result) {
+        writeln!(
+            out,
+            "          in a trial that passed at this rate, the tester itself skipped or lost {:.2} % of the frames (see --cpu, --fifo)",
+            100.0 * unsent
+        )?;
+    }
     writeln!(out, "fails     {}", pps(&result.lowest_failing_pps))?;
     let end = match result.end {
         SearchEnd::Converged => "the bounds are as close as --width asks for",
@@ -118,6 +126,16 @@ fn load(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
         }
         (None, why) => writeln!(out, "latency   not measured: {}", why.as_deref().unwrap_or_default()),
     }
+}
+
+/// The largest share of frames that the tester did not send, or lost on their way back, in a trial that passed at the
+/// rate found. `None` if there were none.
+fn unsent_at(result: &LoadResult) -> Option<f64> {
+    let rate = result.highest_loss_free_pps.value?;
+    let passed =
+        result.trials.iter().filter(|trial| trial.load_pps == rate && trial.verdict == Name::of(&Verdict::Pass));
+    let share = |trial: &LoadTrial| trial.unsent as f64 / (trial.sent + trial.unsent).max(1) as f64;
+    passed.map(share).reduce(f64::max).filter(|share| *share > 0.0)
 }
 
 fn flood(result: &FloodResult, out: &mut impl Write) -> io::Result<()> {

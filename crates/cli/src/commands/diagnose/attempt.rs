@@ -1,27 +1,45 @@
 //! `--try`: turns a suspected cause into an experiment that changes one setting, measures, and rolls the setting back.
 
-use std::io::Write as _;
-use std::process::Command;
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use audit::diagnosis::{Case, Diagnosis};
+use live::os::Signals;
+use rustix::process::{Pid, Signal, kill_process};
+use tester::host::Reading;
 
 use crate::args::diagnose::Diagnose;
+use crate::documents::diagnose::Tried;
 use crate::{Failure, terminal};
 
+/// Time between two checks for a signal.
+const LISTEN: Duration = Duration::from_millis(50);
+
 /// Runs `apus experiment` for the most likely cause that Apus can test by changing a setting. The experiment changes
-/// the setting at the end of the connection that has the cause.
-pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[String]) -> anyhow::Result<()> {
+/// the setting at the end of the connection that has the cause. As text, the experiment itself prints its result; with
+/// --json, this function returns it. An error of the experiment comes second, because the diagnosis is still worth
+/// printing.
+pub(super) fn run(
+    typed: &Diagnose,
+    case: &Case,
+    found: &Diagnosis,
+    command: &[String],
+) -> anyhow::Result<(Tried, Option<Failure>)> {
     let tried = found.found().find_map(|cause| Some((cause, cause.hit.experiment.factor.as_ref()?)));
     let Some((cause, factor)) = tried else {
         let all: Vec<&str> = found.found().map(|cause| cause.id).collect();
-        let mut err = terminal::err();
-        writeln!(
-            err,
-            "nothing to try: no setting that Apus can change proves {}; follow the advice after \"prove it\"",
-            list(&all)
-        )?;
-        return Ok(());
+        let why = match all.is_empty() {
+            true => "no cause was found".to_owned(),
+            false => format!(
+                "no setting that Apus can change proves {}; follow the advice after \"prove it\"",
+                all.join(", ")
+            ),
+        };
+        writeln!(terminal::err(), "nothing to try: {why}")?;
+        return Ok((Tried { cause: None, experiment: Reading::unknown(why) }, None));
     };
+    let without = |why: String| Tried { cause: Some(cause.id.to_owned()), experiment: Reading::unknown(why) };
     // The namespace of the setting, and the start of the command line that leads from there back to the user's
     // namespace.
     let (place, back) = match case.ends.iter().position(|end| Some(&end.name) == cause.hit.end.as_ref()) {
@@ -35,7 +53,7 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
                 cause.id,
                 plan(typed, cause.id, factor, command)
             )?;
-            return Ok(());
+            return Ok((without("the cause is at the other end, which is a recording".into()), None));
         }
     };
     let plan = plan(typed, cause.id, factor, &[&back, command].concat());
@@ -52,9 +70,9 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
         }
         None => Command::new(program),
     };
+    experiment.arg("experiment").arg(&path);
     if typed.json {
-        // Standard output already contains one JSON document.
-        experiment.stdout(std::process::Stdio::null());
+        experiment.arg("--json").stdout(Stdio::piped());
     }
     writeln!(
         terminal::err(),
@@ -62,17 +80,46 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
         cause.id,
         typed.budget
     )?;
-    let status = live::os::Signals::spawn(experiment.arg("experiment").arg(&path)).and_then(|mut child| child.wait());
+    let ended = finish(&mut experiment);
     let _ = std::fs::remove_file(&path);
-    match status?.code() {
-        Some(0 | 1) => Ok(()),
-        code => Err(Failure::lacking(
-            format!("cannot try {}", cause.id),
-            format!("`apus experiment` ended with {}", code.map_or("a signal".into(), |code| code.to_string())),
-            "see its message above; --try needs root",
-        )
-        .into()),
+    let (code, text) = ended?;
+    match code {
+        Some(0 | 1) if typed.json => {
+            let read = serde_json::from_str(&text).map_err(|error| format!("its JSON cannot be read: {error}"));
+            Ok((Tried { cause: Some(cause.id.to_owned()), experiment: read.into() }, None))
+        }
+        Some(0 | 1) => Ok((without("the experiment printed its result as text".into()), None)),
+        code => {
+            let why =
+                format!("`apus experiment` ended with {}", code.map_or("a signal".into(), |code| code.to_string()));
+            let fix = "see its message above; --try needs root";
+            Ok((without(why.clone()), Some(Failure::lacking(format!("cannot try {}", cause.id), why, fix))))
+        }
     }
+}
+
+/// Runs the experiment, and passes on to it each signal that asks Apus to stop: the experiment then rolls its setting
+/// back. Returns its exit status and its output, if that is piped.
+fn finish(experiment: &mut Command) -> anyhow::Result<(Option<i32>, String)> {
+    let signals = Signals::hold()?;
+    let mut child = Signals::spawn(experiment)?;
+    let output = child.stdout.take();
+    std::thread::scope(|scope| {
+        let read = scope.spawn(|| {
+            let mut text = String::new();
+            output.map_or(Ok(0), |mut output| output.read_to_string(&mut text)).map(|_| text)
+        });
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if signals.wait(LISTEN).is_some() {
+                let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+            }
+        };
+        let text = read.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok((status.code(), text))
+    })
 }
 
 /// Command-line prefix that runs a command in the user's network namespace, from the namespace of the other end.
@@ -94,10 +141,6 @@ fn plan(typed: &Diagnose, id: &str, factor: &str, command: &[String]) -> String 
         words.join(", "),
         !typed.more_is_better,
     )
-}
-
-fn list(ids: &[&str]) -> String {
-    if ids.is_empty() { "anything".to_owned() } else { ids.join(", ") }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ mod watch;
 
 use std::path::Path;
 
-use audit::diagnosis::{Case, Diagnosis, Symptom, diagnose, end_of, suspects};
+use audit::diagnosis::{Case, Diagnosis, End, Symptom, diagnose, end_of, suspects};
 use audit::{Goal, Intent};
 use host::facts::{Facts, Reading};
 
@@ -15,8 +15,12 @@ use crate::args::diagnose::Diagnose;
 use crate::documents::diagnose::Verdict;
 use crate::{Failure, Status, terminal};
 
+/// Packets per second, in and out, from which on they count as a load.
+const LOAD_PPS: f64 = 1.0;
+
 /// Runs `apus diagnose`.
 pub fn run(typed: &Diagnose) -> anyhow::Result<Status> {
+    check(typed)?;
     let ends = match &typed.from {
         Some(from) => {
             let mut ends = vec![(named(from), recorded(from)?)];
@@ -33,12 +37,9 @@ pub fn run(typed: &Diagnose) -> anyhow::Result<Status> {
             && !links.iter().any(|link| link.name == nic)
         {
             let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-            return Err(Failure::wrong(
-                format!("cannot examine interface {nic}"),
-                format!("{name} has the interfaces {}", names.join(", ")),
-                "choose one of these",
-            )
-            .into());
+            let fail = if typed.from.is_some() { Failure::wrong } else { Failure::lacking };
+            let why = format!("{name} has the interfaces {}", names.join(", "));
+            return Err(fail(format!("cannot examine interface {nic}"), why, "choose one of these").into());
         }
     }
     let symptom = Symptom {
@@ -58,12 +59,16 @@ pub fn run(typed: &Diagnose) -> anyhow::Result<Status> {
         found.suspects.extend(suspects(name, &report));
     }
     let verdict = verdict(&case, &found);
-    match typed.json {
-        true => terminal::print_json(&say::document(&case, &found, verdict))?,
-        false => say::text(&mut terminal::out(), &case, &found, verdict, typed.from.is_none())?,
+    if !typed.json {
+        say::text(&mut terminal::out(), &case, &found, verdict, typed.from.is_none())?;
     }
-    if let Some(command) = &typed.attempt {
-        attempt::run(typed, &case, &found, command)?;
+    let tried = typed.attempt.as_ref().map(|command| attempt::run(typed, &case, &found, command)).transpose()?;
+    let (tried, failed) = tried.map_or((None, None), |(tried, failed)| (Some(tried), failed));
+    if typed.json {
+        terminal::print_json(&say::document(&case, &found, verdict, tried))?;
+    }
+    if let Some(failed) = failed {
+        return Err(failed.into());
     }
     Ok(match verdict {
         Verdict::NothingFound => Status::Good,
@@ -72,10 +77,36 @@ pub fn run(typed: &Diagnose) -> anyhow::Result<Status> {
     })
 }
 
+/// Refuses options that would be ignored, and ends that are the same.
+fn check(typed: &Diagnose) -> Result<(), Failure> {
+    if let (Some(nic), None, None) = (&typed.peer_nic, &typed.peer, &typed.peer_netns) {
+        let fix = "add --peer-netns NAME or --peer FILE, or omit --peer-nic";
+        return Err(Failure::wrong(format!("--peer-nic {nic}"), "no other end is observed", fix));
+    }
+    let same = |a: &Path, b: &Path| a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b));
+    if let (Some(from), Some(peer)) = (&typed.from, &typed.peer)
+        && same(from, peer)
+    {
+        let (what, fix) = (format!("--peer {}", peer.display()), "give the recording of the other end, or omit --peer");
+        return Err(Failure::wrong(what, "both ends have the same recording", fix));
+    }
+    if let (Some(netns), Some(peer)) = (&typed.netns, &typed.peer_netns)
+        && netns == peer
+    {
+        let fix = "name the namespace of the other end, or omit --peer-netns";
+        return Err(Failure::wrong(format!("--peer-netns {peer}"), "both ends are in the same namespace", fix));
+    }
+    Ok(())
+}
+
 /// The verdict. Without traffic, finding no cause proves nothing.
 fn verdict(case: &Case, found: &Diagnosis) -> Verdict {
-    let seen = |packets: Option<f64>| packets.is_some_and(|packets| packets > 0.0);
-    let load = case.ends.iter().any(|end| seen(end.rx_packets) || seen(end.tx_packets));
+    // A few packets of address resolution are no load; a ping every second is one.
+    let seen = |end: &End| {
+        let packets = end.rx_packets.unwrap_or(0.0) + end.tx_packets.unwrap_or(0.0);
+        packets > 0.0 && (packets >= LOAD_PPS * end.length_s || !end.sockets.is_empty())
+    };
+    let load = case.ends.iter().any(seen);
     match (found.found().next(), load) {
         (Some(_), _) => Verdict::CausesFound,
         (None, true) => Verdict::NothingFound,

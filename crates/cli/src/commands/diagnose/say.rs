@@ -9,7 +9,7 @@ use units::Nanos;
 
 use crate::documents::VERSION;
 use crate::documents::diagnose as document;
-use crate::documents::diagnose::{Document, SCHEMA, Verdict};
+use crate::documents::diagnose::{Document, SCHEMA, Tried, Verdict};
 
 const WIDTH: usize = 100;
 /// Number of suspects that the text lists; `--json` lists all.
@@ -120,7 +120,7 @@ fn wrapped(out: &mut impl Write, first: &str, text: &str) -> io::Result<()> {
 }
 
 /// Builds the JSON document.
-pub(super) fn document(case: &Case, found: &Diagnosis, verdict: Verdict) -> Document {
+pub(super) fn document(case: &Case, found: &Diagnosis, verdict: Verdict, tried: Option<Tried>) -> Document {
     let symptom = &case.symptom;
     Document {
         apus: VERSION.to_owned(),
@@ -148,6 +148,7 @@ pub(super) fn document(case: &Case, found: &Diagnosis, verdict: Verdict) -> Docu
             })
             .collect(),
         unknown: found.unknown.clone(),
+        tried,
     }
 }
 

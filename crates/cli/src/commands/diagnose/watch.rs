@@ -12,6 +12,7 @@ use live::os::Signals;
 
 use super::recorded;
 use crate::args::diagnose::Diagnose;
+use crate::commands::output::Output;
 use crate::{Failure, terminal};
 
 /// A folder for the recordings, removed when dropped.
@@ -64,6 +65,14 @@ pub(super) fn ends(typed: &Diagnose) -> anyhow::Result<Vec<(String, Facts)>> {
         }
         None => folder.0.join(format!("{which}.tar")),
     };
+    if let Some(prefix) = &typed.keep {
+        // Checked here, because the snapshots would name an option of their own.
+        drop(Output::open(&file("here")).map_err(|failure| Failure {
+            what: format!("cannot save recordings with the prefix {}", prefix.display()),
+            fix: "choose a --keep PREFIX in a folder that you can write to".into(),
+            ..failure
+        })?);
+    }
     let mut takings = vec![start(typed, typed.netns.as_deref(), file("here"))?];
     if let Some(peer) = &typed.peer_netns {
         takings.push(start(typed, Some(peer), file("peer"))?);
@@ -112,7 +121,7 @@ fn check(name: &str) -> Result<(), Failure> {
     if Path::new("/run/netns").join(name).exists() && !name.contains('/') {
         return Ok(());
     }
-    Err(Failure::wrong(
+    Err(Failure::lacking(
         format!("cannot watch the network namespace {name}"),
         "there is no such namespace",
         "use a name that `ip netns list` shows",

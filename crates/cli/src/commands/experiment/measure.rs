@@ -1,11 +1,17 @@
 //! One run of an experiment: starts a command, and reads a number from its output.
 
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use live::os::Signals;
 use serde_json::Value;
 use tester::document::Work;
+
+use crate::commands::group::Group;
+
+/// Time between two checks for a signal during a run.
+const WATCH: Duration = Duration::from_millis(20);
 
 /// The command that measures.
 pub enum Measure {
@@ -77,11 +83,22 @@ pub struct Measured {
     pub work: Result<Work, String>,
 }
 
-/// Measures once. Returns the metric, and the frame count and CPU time by which the energy of the run is divided.
-pub fn run(measure: &Measure, metric: &Metric) -> Result<Measured, String> {
+/// Why a run has no result.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Missing {
+    /// The command failed, took too long, or did not report the metric.
+    Failed(String),
+    /// A signal asked Apus to stop.
+    Interrupted,
+}
+
+/// Measures once. Returns the metric, and the frame count and CPU time by which the energy of the run is divided. Ends
+/// the command and its children if a signal arrives, or if it still runs after `limit`.
+pub fn run(measure: &Measure, metric: &Metric, signals: &Signals, limit: Duration) -> Result<Measured, Missing> {
     let mut command = match measure {
         Measure::Bench(words) => {
-            let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
+            let program = std::env::current_exe().map_err(|e| Missing::Failed(e.to_string()))?;
+            let mut command = Command::new(program);
             command.arg("bench").args(words).arg("--json");
             command
         }
@@ -93,9 +110,59 @@ pub fn run(measure: &Measure, metric: &Metric) -> Result<Measured, String> {
     };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (start, before) = (Instant::now(), softirqs());
-    let child = Signals::spawn(&mut command).map_err(|e| format!("cannot start {:?}: {e}", command.get_program()))?;
-    let output = child.wait_with_output().map_err(|e| e.to_string())?;
-    let (span, after) = (start.elapsed(), softirqs());
+    let started = Group::start(&mut command);
+    let (child, group) =
+        started.map_err(|e| Missing::Failed(format!("cannot start {}: {e}", command.get_program().display())))?;
+    let over = AtomicBool::new(false);
+    let (output, span, after, cut) = std::thread::scope(|scope| {
+        let watchdog = scope.spawn(|| watch(group, &over, signals, start + limit));
+        let output = child.wait_with_output();
+        let (span, after) = (start.elapsed(), softirqs());
+        over.store(true, Ordering::Relaxed);
+        (output, span, after, watchdog.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    match cut {
+        None => {}
+        Some(Cut::Interrupted) => return Err(Missing::Interrupted),
+        Some(Cut::Late) => {
+            let left = units::Nanos::from_millis(limit.as_millis() as u64);
+            return Err(Missing::Failed(format!("it was ended: it still ran after {left}, the rest of the budget")));
+        }
+    }
+    let output = output.map_err(|e| Missing::Failed(e.to_string()))?;
+    read(measure, metric, &output, span, before.zip(after)).map_err(Missing::Failed)
+}
+
+/// Why a run was cut short.
+enum Cut {
+    Interrupted,
+    Late,
+}
+
+/// Ends the command if a signal arrives before it is over, or if it is not over at `deadline`.
+fn watch(group: Group, over: &AtomicBool, signals: &Signals, deadline: Instant) -> Option<Cut> {
+    let is_over = || over.load(Ordering::Relaxed);
+    loop {
+        let signalled = signals.wait(WATCH).is_some();
+        let cut = match () {
+            () if signalled => Cut::Interrupted,
+            () if is_over() => return None,
+            () if Instant::now() >= deadline => Cut::Late,
+            () => continue,
+        };
+        group.end(is_over);
+        return Some(cut);
+    }
+}
+
+/// Reads the result of a run: its output, its length, and the count of softirqs before and after it.
+fn read(
+    measure: &Measure,
+    metric: &Metric,
+    output: &Output,
+    span: Duration,
+    softirqs: Option<(u64, u64)>,
+) -> Result<Measured, String> {
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{}: {}", output.status, said.trim().replace('\n', "; ")));
@@ -107,7 +174,7 @@ pub fn run(measure: &Measure, metric: &Metric) -> Result<Measured, String> {
             last.parse::<f64>().map_err(|_| format!("its last line is {last:?}, not a number"))
         }
         Source::Softirqs => {
-            let risen = before.zip(after).and_then(|(before, after)| after.checked_sub(before));
+            let risen = softirqs.and_then(|(before, after)| after.checked_sub(before));
             let risen = risen.ok_or("/proc/softirqs does not show NET_RX")?;
             Ok(risen as f64 / span.as_secs_f64())
         }
@@ -178,8 +245,25 @@ mod tests {
     use super::*;
 
     fn own(script: &str) -> Result<Measured, String> {
+        within(script, Duration::from_secs(60)).map_err(|missing| match missing {
+            Missing::Failed(why) => why,
+            Missing::Interrupted => panic!("no signal was sent"),
+        })
+    }
+
+    fn within(script: &str, limit: Duration) -> Result<Measured, Missing> {
         let words = ["sh", "-c", script].map(str::to_owned).to_vec();
-        run(&Measure::Command(words), &Metric::own("time", "us", true))
+        let signals = Signals::hold().unwrap();
+        run(&Measure::Command(words), &Metric::own("time", "us", true), &signals, limit)
+    }
+
+    /// A command that hangs once kept the experiment running for ever, whatever its budget.
+    #[test]
+    fn a_command_that_hangs_is_ended_with_its_children() {
+        let start = Instant::now();
+        let missing = within("sleep 100 & sleep 100; wait; echo 1", Duration::from_millis(300)).unwrap_err();
+        assert!(matches!(&missing, Missing::Failed(why) if why.contains("still ran after 300ms")), "{missing:?}");
+        assert!(start.elapsed() < Duration::from_secs(50), "{:?}", start.elapsed());
     }
 
     #[test]

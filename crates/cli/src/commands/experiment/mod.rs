@@ -12,8 +12,8 @@ use host::knob::{Access, Holder, Setting as _};
 use host::profile::{Profile, Purpose};
 use host::transaction::{Held, Meets, Plan as Changes};
 use live::os::Signals;
-use tester::document::{Energy, EnergyMeter as _};
-use tester::experiment::result::{About, ExperimentResult};
+use tester::document::{Energy, EnergyMeter as _, Name};
+use tester::experiment::result::{About, Ending, ExperimentResult};
 use tester::experiment::{Experiment, Step};
 use tester::host::{HostState, Reading};
 use units::Nanos;
@@ -23,6 +23,7 @@ use crate::commands::energy::Wattmeter;
 use crate::documents::VERSION;
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
+use measure::Missing;
 use plan::Plan;
 
 /// The command as recorded in the journal of changes.
@@ -75,7 +76,8 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         out.write_all(result.table().as_bytes())?;
         out.flush()?;
     }
-    Ok(if result.noise_floor_is_sound && result.ended != "failed" { Status::Good } else { Status::Findings })
+    let ended = [Ending::Failed, Ending::Interrupted].iter().all(|other| result.ended != Name::of(other));
+    Ok(if ended && result.noise_floor_is_sound && result.replicates > 0 { Status::Good } else { Status::Findings })
 }
 
 /// Runs one measurement after another until the result is decided, the time budget is used up, or a signal arrives.
@@ -98,12 +100,14 @@ fn conduct(
         let trying = held(access, &together(access, plan, step.on)?)?;
         std::thread::sleep(Duration::from_nanos(plan.settle.as_nanos()));
         meter.start();
-        let measured = measure::run(&plan.measure, &plan.metric);
+        let left = plan.settings.budget.saturating_sub(now()).max(Nanos::from_millis(1));
+        let measured = measure::run(&plan.measure, &plan.metric, signals, Duration::from_nanos(left.as_nanos()));
         let (value, frames, work) = match measured {
-            Ok(run) => (Ok(run.value), run.frames, run.work),
-            Err(why) => (Err(why.clone()), None, Err(why)),
+            Ok(run) => (Some(Ok(run.value)), run.frames, run.work),
+            Err(Missing::Failed(why)) => (Some(Err(why.clone())), None, Err(why)),
+            Err(Missing::Interrupted) => (None, None, Err("the run was interrupted".to_owned())),
         };
-        energies.push(meter.stop(frames, work));
+        let energy = meter.stop(frames, work);
         if let Some(back) = trying.release()?
             && !back.closed
         {
@@ -116,6 +120,11 @@ fn conduct(
             )
             .into());
         }
+        let Some(value) = value else {
+            interrupted = true;
+            break;
+        };
+        energies.push(energy);
         experiment.record(value, now());
     }
     if terminal::err_is_terminal() {

@@ -187,7 +187,7 @@ fn find(access: &Access, config: &InterfaceConfig, least_usecs: u32) -> anyhow::
     if napis.is_empty() {
         let exists = interfaces(access)?.unwrap_or_default().contains(interface);
         return Err(match exists {
-            false => Failure::wrong(
+            false => Failure::lacking(
                 what(),
                 "there is no such network interface in this network namespace",
                 "ip -br link lists the interfaces",

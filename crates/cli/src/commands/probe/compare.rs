@@ -11,6 +11,7 @@ use probe::report::{Set, comparison, verdict};
 use serde_json::Value;
 use tester::host::{HostState, Reading};
 
+use super::super::output;
 use super::{check_writable, html};
 use crate::args::probe::Compare;
 use crate::documents::probe::{Comparison, Document, PLATFORM, PLATFORM_1, Platform, SCHEMA, SCHEMA_1};
@@ -19,6 +20,9 @@ use crate::{Failure, Status, terminal};
 
 /// Runs `apus probe compare`.
 pub fn run(typed: &Compare) -> anyhow::Result<Status> {
+    if let Some(path) = &typed.html {
+        output::is_no_input(path, &[&typed.a, &typed.b])?;
+    }
     check_writable(&None, &typed.html)?;
     let (a, b) = (read(&typed.a)?, read(&typed.b)?);
     let name = |path: &Path| path.display().to_string();

@@ -8,7 +8,6 @@ mod watch;
 
 pub(super) use compare::{File, read as read_measurements};
 
-use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +33,7 @@ use units::Nanos;
 use crate::args::energy::Modelled;
 use crate::args::probe::{self as args, Conditions, CpuList, Outputs, Probe as Typed};
 use crate::commands::energy::{Wattmeter, own_work};
+use crate::commands::output::Output;
 use crate::documents::probe::Document;
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
@@ -326,18 +326,5 @@ fn check_writable(json: &Option<PathBuf>, page: &Option<PathBuf>) -> Result<(), 
         let (what, fix) = (format!("cannot write JSON to {}", path.display()), format!("--html {}", path.display()));
         return Err(Failure::wrong(what, "-o writes JSON, but this name is that of an HTML page", fix));
     }
-    [json, page].into_iter().flatten().try_for_each(|path| can_write(path))
-}
-
-fn can_write(path: &Path) -> Result<(), Failure> {
-    let new = !path.exists();
-    fs::OpenOptions::new().append(true).create(true).open(path).map_err(|e| {
-        let fix = "choose a file in a folder that you can write to";
-        Failure::lacking(format!("cannot write {}", path.display()), e, fix)
-    })?;
-    if new {
-        // A failed run must leave no empty file.
-        let _ = fs::remove_file(path);
-    }
-    Ok(())
+    [json, page].into_iter().flatten().try_for_each(|path| Output::open(path).map(drop))
 }

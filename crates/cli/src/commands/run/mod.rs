@@ -5,7 +5,6 @@ mod meaning;
 mod platform;
 mod say;
 
-use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -18,10 +17,10 @@ use tester::document::EnergyMeter as _;
 
 use crate::args::Run as Typed;
 use crate::commands::energy::Wattmeter;
+use crate::commands::output::Output;
 use crate::commands::ports;
 use crate::failure::describe;
-use crate::terminal::print_json;
-use crate::terminal::{self, Clean};
+use crate::terminal::{self, print_json};
 use crate::{Failure, Status};
 use meaning::Meaning;
 
@@ -123,31 +122,29 @@ fn tell(line: &str) {
 /// The output files. They are opened before the ports, so that an unwritable one is reported at once and no privilege
 /// is needed later.
 struct Outputs {
-    record: Option<(PathBuf, fs::File)>,
-    trace: Option<(PathBuf, fs::File)>,
+    record: Option<Output>,
+    trace: Option<Output>,
 }
 
 impl Outputs {
     fn open(meaning: &Meaning) -> anyhow::Result<Self> {
-        let open = |path: &Option<PathBuf>| match path {
-            None => Ok(None),
-            Some(path) => match fs::File::create(path) {
-                Ok(file) => Ok(Some((path.clone(), file))),
-                Err(error) => Err(unwritable(path, &error)),
-            },
-        };
-        Ok(Self { record: open(&meaning.record)?, trace: open(&meaning.trace)? })
+        let open = |path: &Option<PathBuf>| Output::open_named(path.as_deref());
+        let outputs = Self { record: open(&meaning.record)?, trace: open(&meaning.trace)? };
+        if let (Some(record), Some(trace)) = (&outputs.record, &outputs.trace) {
+            record.differs_from(trace)?;
+        }
+        Ok(outputs)
     }
 
     /// Writes the output files.
     fn keep(self, outcome: &Outcome) -> anyhow::Result<()> {
-        if let Some((path, mut file)) = self.record
+        if let Some(mut output) = self.record
             && let Some(record) = outcome.workers.iter().find_map(|worker| worker.record.as_ref())
         {
-            Clean::new(&mut file, false).write_all(record).map_err(|e| unwritable(&path, &e))?;
+            output.write(&String::from_utf8_lossy(record))?;
         }
-        if let Some((path, mut file)) = self.trace {
-            Clean::new(&mut file, false).write_all(trace(outcome).as_bytes()).map_err(|e| unwritable(&path, &e))?;
+        if let Some(mut output) = self.trace {
+            output.write(&trace(outcome))?;
         }
         let captures = outcome.wrappers.iter().filter_map(|wrapper| wrapper.capture.as_ref());
         for (path, meter) in captures {
