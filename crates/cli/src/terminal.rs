@@ -197,9 +197,8 @@ pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
 
 /// Prints `document` as indented JSON to `out`, for callers that have already locked the output.
 pub(crate) fn print_json_to(out: &mut impl Write, document: &impl Serialize) -> anyhow::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, document)?;
-    writeln!(out)?;
-    out.flush().context("write the document")
+    let written = serde_json::to_writer_pretty(&mut *out, document).map_err(io::Error::from);
+    written.and_then(|()| writeln!(out)).and_then(|()| out.flush()).context("cannot write the JSON document")
 }
 
 /// Whether the user turned colors off: NO_COLOR is set and not empty (no-color.org).

@@ -244,12 +244,8 @@ fn budget(text: &str) -> Result<Nanos, String> {
 pub fn interval(text: &str) -> Result<Nanos, String> {
     const SHORTEST: Nanos = Nanos::from_millis(10);
     const LONGEST: Nanos = Nanos::from_secs(3600);
-    let interval: Nanos = text.parse().map_err(|e: units::ParseError| e.to_string())?;
-    if (SHORTEST..=LONGEST).contains(&interval) {
-        Ok(interval)
-    } else {
-        Err(format!("expected {SHORTEST} to {LONGEST}"))
-    }
+    let interval = values::span_with_hours(text)?;
+    if (SHORTEST..=LONGEST).contains(&interval) { Ok(interval) } else { Err(format!("expected {SHORTEST} to 1h")) }
 }
 
 #[cfg(test)]
@@ -265,6 +261,7 @@ mod tests {
     #[test]
     fn intervals_have_a_unit_and_a_range() {
         assert_eq!(interval("500ms"), Ok(Nanos::from_millis(500)));
+        assert_eq!(interval("1h"), Ok(Nanos::from_secs(3_600)));
         for text in ["1", "1us", "2h", "3601s", ""] {
             assert!(interval(text).is_err(), "{text:?} was taken");
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use host::facts::CpuSet;
 use host::knob::NapiDeferral;
 use live::app::headers::Mac;
 use live::device::afxdp::Filter;
@@ -209,6 +210,14 @@ pub fn bit_rate(text: &str) -> Result<BitRate, String> {
     }
 }
 
+/// Parses a list of CPUs that is not empty.
+pub fn cpus(text: &str) -> Result<CpuSet, String> {
+    match text.parse::<CpuSet>() {
+        Ok(cpus) if cpus.is_empty() => Err("expected at least one CPU, such as 2 or 2-5".into()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
 /// Parses the number of descriptors in a ring of a port: the sizes that the rings of AF_XDP can have (see
 /// [`RingSizes`](live::device::afxdp::RingSizes)).
 pub fn ring(text: &str) -> Result<u32, String> {
@@ -376,6 +385,8 @@ mod tests {
         assert!(width("0").is_err() && width("100%").is_err());
         assert_eq!((ring("64"), ring("1048576")), (Ok(64), Ok(1 << 20)));
         assert!(["32", "100", "268435456", ""].into_iter().all(|text| ring(text).is_err()));
+        assert!(cpus("").is_err() && cpus(" ").is_err() && cpus("2-1").is_err());
+        assert_eq!(cpus("1,3"), Ok(CpuSet::from([1, 3])));
         assert!(rate("0pps").is_err() && bit_rate("0Gbps").is_err() && rate("1pps").is_ok());
     }
 

@@ -438,3 +438,70 @@ fn a_guest_without_a_host_is_told_what_is_missing() {
     let said = expect(&output, 1);
     assert!(said.starts_with("held: vCPU 0 is not fixed (") && !said.contains('\u{1b}'), "{said:?}");
 }
+
+/// Options that would have no effect, and files that would never end, are refused.
+#[test]
+fn wrong_options_of_power_are_refused() {
+    let host = Host::new("options");
+    host.manifest("vm1", "pinning = \"manifest\"", "0 = 1");
+    let root = host.path("");
+    let fifo = host.path("f.toml");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for (words, status, said) in [
+        (&["set", "--cpu", "", "--frequency", "1GHz"] as &[&str], 2, "at least one CPU"),
+        (&["set", "--cpu", "1", "--uncore", "1GHz"], 2, "--frequency"),
+        (&["set", "--root", &root, "--cpu", "1", "--frequency", "9GHz"], 2, "800000 to 3000000 kHz"),
+        (&["steer", "--cpus", "", "--watch", "lo"], 2, "at least one CPU"),
+        (&["steer", "--cpus", "0", "--watch", "lo", "--stall", "10s"], 2, "at most 1s"),
+        (&["steer", "--cpus", "0", "--watch", "lo", "--counts", "x"], 2, "--counts"),
+        (&["steer", "--root", &root, "--cpus", "0", "--watch", "lo", "--policy", "fixed:2.6GHz"], 2, "--watch"),
+        (
+            &["steer", "--root", &root, "--cpus", "0", "--watch", "lo", "--policy", "two-level", "--goal", "busy=50%"],
+            2,
+            "--goal",
+        ),
+        (&["sweep", "--root", &root, "--level", "1GHz"], 2, "at least twice"),
+        (&["sweep", "--root", &root, "--level", "1GHz", "--level", "1GHz"], 2, "given twice"),
+        (&["sweep", "--root", &root, "--period", "2s", "--duration", "2s"], 2, "--period"),
+        (&["sweep", "--root", &root, "-o", "/nowhere/x"], 3, "cannot write /nowhere/x"),
+        (&["serve", "check", &fifo], 2, "not a regular file"),
+        (&["learn", "idle", "x", "--cpu", "0", "--counts", "/dev/zero"], 2, "not a regular file"),
+        (&["request", "max", "--vcpu", "0", "--port", "/dev/zero", "--timeout", "100ms"], 3, "within 100ms"),
+    ] {
+        let words = [&["power"], words].concat();
+        let output = bare(&words);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {errors}");
+        assert!(errors.contains(said), "{words:?}: {errors}");
+    }
+}
+
+/// A server that cannot listen, because another one does, says so; it once ran on without a word.
+#[test]
+fn a_server_that_hears_nobody_says_so() {
+    let host = Host::new("deaf");
+    host.manifest("vm1", "pinning = \"manifest\"", "0 = 1");
+    let mut first = host.serve();
+    drop(host.connect("vm1.0"));
+    let other = Host::new("deaf2");
+    let listen = format!("listen = [\"{}\"]\npinning = \"manifest\"\n[vcpus]\n0 = 1\n", host.path("vm1.0"));
+    other.machine.put("guests/vm2.toml", &listen);
+    let output = other.command().args(["--duration", "300ms"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("vm2: cannot listen on"), "{}", text(&output.stderr));
+    assert_eq!(first.end(Signal::INT), Some(0));
+    // Neither is a log that cannot be written.
+    let output = bare(&[
+        "power",
+        "serve",
+        "--root",
+        &host.path(""),
+        "--guests",
+        &host.path("guests"),
+        "--duration",
+        "300ms",
+        "--log",
+        "/dev/full",
+    ]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+}

@@ -54,7 +54,7 @@ fn without_frequencies_it_says_so_and_makes_no_lab() {
     let said = text(&output.stderr);
     assert!(said.contains("has no policy") && said.contains("no cpufreq driver"), "{said}");
     let host = Host::new("wrong", true);
-    let output = bare(&["power", "sweep", "--level", "9GHz", "--root", host.0.to_str().unwrap()]);
+    let output = bare(&["power", "sweep", "--level", "1GHz", "--level", "9GHz", "--root", host.0.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("0.800 GHz to 2.200 GHz"), "{}", text(&output.stderr));
     assert_eq!(bare(&["power", "sweep", "--period", "1ms"]).status.code(), Some(2), "faster than a change takes");

@@ -318,11 +318,10 @@ impl Setting for Limits {
         let Some((least, most)) = self.hardware(access)? else { return Ok(()) };
         for (field, value) in value.as_fields().into_iter().flatten() {
             if value.parse::<u64>().is_ok_and(|n| !(least..=most).contains(&n)) {
-                return Err(Error::Refused {
-                    what: format!("set {field}={value} kHz on CPU policy {}", self.policy),
-                    why: format!("the hardware supports {least} to {most} kHz"),
-                    fix: "choose a frequency in between".into(),
-                });
+                return Err(Error::invalid(
+                    format!("{field}={value} kHz on CPU policy {}", self.policy),
+                    format!("the hardware supports {least} to {most} kHz; choose a frequency in between"),
+                ));
             }
         }
         Ok(())

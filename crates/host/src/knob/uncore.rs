@@ -121,11 +121,10 @@ impl Setting for UncoreLimits {
         let Some((least, most)) = least.zip(most) else { return Ok(()) };
         for (field, value) in value.as_fields().into_iter().flatten() {
             if value.parse::<u64>().is_ok_and(|n| !(least..=most).contains(&n)) {
-                return Err(Error::Refused {
-                    what: format!("set {field}={value} kHz on the uncore of {}", self.domain),
-                    why: format!("the firmware allows {least} to {most} kHz"),
-                    fix: "choose a frequency in between".into(),
-                });
+                return Err(Error::invalid(
+                    format!("{field}={value} kHz on the uncore of {}", self.domain),
+                    format!("the firmware allows {least} to {most} kHz; choose a frequency in between"),
+                ));
             }
         }
         Ok(())

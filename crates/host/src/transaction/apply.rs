@@ -207,7 +207,7 @@ fn held_by(transaction: &Transaction, what: &str, setting: &AnySetting) -> KnobE
     KnobError::Refused {
         what: format!("{what} {}", setting.label()),
         why: format!("process {pid} holds it (transaction {}, see apus tune status)", transaction.id),
-        fix: "end that process, or choose another interface".into(),
+        fix: "end that process, or leave this setting to it".into(),
     }
 }
 

@@ -30,7 +30,7 @@ pub enum Error {
     #[error(transparent)]
     Knob(#[from] KnobError),
     /// A setting was refused, and all earlier changes were rolled back.
-    #[error("{setting} failed, so all changes were rolled back\n{why}{}", left.as_ref().map_or(String::new(), |left| format!("\n{left}")))]
+    #[error("cannot set {setting}: all changes were rolled back\n{why}{}", left.as_ref().map_or(String::new(), |left| format!("\n{left}")))]
     RolledBack {
         /// The name of the setting.
         setting: String,

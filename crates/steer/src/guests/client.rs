@@ -7,6 +7,9 @@ use std::mem::{Discriminant, discriminant};
 
 use super::protocol::{Answer, Ask, Id, LONGEST_ANSWER, MAGIC, Request};
 
+/// Maximum number of reads in a row.
+const READS: usize = 64;
+
 /// Size of the queue for requests that the host has not read yet, in bytes. Further requests are dropped.
 const UNSENT: usize = 4096;
 /// Maximum number of received answers that [`Client::answer`] has not fetched yet. Usually a client has at most one
@@ -140,7 +143,8 @@ impl<P: Read + Write> Client<P> {
 
     fn receive(&mut self) -> io::Result<()> {
         let mut buffer = [0; LONGEST_ANSWER];
-        loop {
+        // Not for ever, because the caller has a deadline: a port may be as endless as /dev/zero.
+        for _ in 0..READS {
             match self.port.read(&mut buffer) {
                 Ok(0) => {
                     let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the host closed the channel");
@@ -148,10 +152,11 @@ impl<P: Read + Write> Client<P> {
                 }
                 Ok(length) => self.heard(&buffer[..length]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) => return Err(self.fail(e)),
             }
         }
+        Ok(())
     }
 
     /// Stores the answers to this client. Answers to other programs, including DPDK's binary ones, are skipped.
@@ -286,5 +291,28 @@ mod tests {
         let id = client.ask(Ask::State, 3).unwrap();
         assert_eq!(client.answer(id).unwrap(), None);
         assert!(client.unread.len() <= LONGEST_ANSWER);
+    }
+
+    /// `apus power request --port /dev/zero --timeout 500ms` once never ended.
+    #[test]
+    fn a_port_that_never_ends_is_left_after_a_while() {
+        struct Endless;
+        impl Read for Endless {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                buffer.fill(0);
+                Ok(buffer.len())
+            }
+        }
+        impl Write for Endless {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut client = Client::new(Endless, 1);
+        let id = client.ask(Ask::State, 0).unwrap();
+        assert_eq!(client.answer(id).unwrap(), None);
     }
 }

@@ -41,7 +41,8 @@ pub enum Power {
     /// Runs on the host. Each guest has a manifest, a file that states what the guest may request; docs/guests.md has
     /// examples. Guests send requests with DPDK's librte_power or with `apus power request`. Runs until Ctrl-C, or
     /// until --duration has passed, and then restores the original settings. If the command is killed, `apus tune
-    /// rollback --abandoned` or the next `apus power serve` restores them.
+    /// rollback --abandoned` or the next `apus power serve` restores them. Exit status 1 if it could not listen on a
+    /// socket, could not write a line of --log, or could not restore a setting.
     Serve(serve::Serve),
     /// In a virtual machine: asks the host for a frequency, a latency goal or an idle-state limit for one vCPU.
     ///

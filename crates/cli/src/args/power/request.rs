@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use units::Nanos;
 
+use crate::args::values::span_with_hours;
+
 /// Arguments of `apus power request`.
 #[derive(Args, Debug)]
 pub struct Request {
@@ -32,7 +34,7 @@ pub struct Request {
 fn patience(text: &str) -> Result<Nanos, String> {
     const SHORTEST: Nanos = Nanos::from_millis(10);
     const LONGEST: Nanos = Nanos::from_secs(3_600);
-    let span: Nanos = text.parse().map_err(|e: units::ParseError| e.to_string())?;
+    let span = span_with_hours(text)?;
     if (SHORTEST..=LONGEST).contains(&span) { Ok(span) } else { Err("expected 10ms to 1h".into()) }
 }
 
@@ -43,6 +45,7 @@ mod tests {
     #[test]
     fn a_timeout_has_a_unit_and_a_range() {
         assert_eq!(patience("2s"), Ok(Nanos::from_secs(2)));
+        assert_eq!(patience("1h"), Ok(Nanos::from_secs(3_600)));
         for wrong in ["2", "1ms", "2h", ""] {
             assert!(patience(wrong).is_err(), "{wrong}");
         }

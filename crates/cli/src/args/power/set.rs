@@ -8,14 +8,14 @@ use host::profile::Via;
 use units::Hertz;
 
 use crate::args::tune::Manner;
-use crate::args::values::one_of;
+use crate::args::values::{cpus, one_of};
 
 /// Arguments of `apus power set`.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["frequency", "uncore"]))]
 pub struct PowerSet {
     /// CPUs to set to --frequency, such as 21 or 2-5.
-    #[arg(long, value_name = "CPUS", required_unless_present = "uncore")]
+    #[arg(long, value_name = "CPUS", value_parser = cpus, required_unless_present = "uncore", requires = "frequency")]
     pub cpu: Option<CpuSet>,
     /// Frequency for the CPUs of --cpu, such as 800MHz or 2.1GHz.
     #[arg(long, requires = "cpu", value_name = "FREQUENCY")]

@@ -11,7 +11,7 @@ use policy::frequency::outside::{HIGHEST_BUSY_PPM, LOWEST_BUSY_PPM, Slot};
 use steer::frequency::place::Way;
 use units::{Hertz, Nanos};
 
-use crate::args::values::{is_interface_name, one_of, span_with_hours};
+use crate::args::values::{cpus, is_interface_name, one_of, span_with_hours};
 use crate::args::{Steering, Telemetry};
 
 /// The folder in which running instances publish their state.
@@ -42,11 +42,11 @@ pub struct PowerSteer {
     pub branches: Option<Branches>,
     /// With --branches: take the branch counts from FILE, which `apus power learn` wrote, instead of from the CPUs'
     /// counters.
-    #[arg(long, value_name = "FILE", requires = "branches")]
+    #[arg(long, value_name = "FILE", requires = "branches", conflicts_with_all = ["instance", "watch"])]
     pub counts: Option<PathBuf>,
     /// CPUs to control, such as 2 or 2-5. Needed unless --instance is given [default with --instance: all CPUs to which
     /// the instance's workers are pinned].
-    #[arg(long, value_name = "CPUS")]
+    #[arg(long, value_name = "CPUS", value_parser = cpus)]
     pub cpus: Option<CpuSet>,
     /// How to choose the frequency: goal (the lowest that meets --goal), two-level (as DPDK's power library does),
     /// l3fwd-power (as DPDK's example program l3fwd-power does), fixed:FREQUENCY (always the same, such as
@@ -81,11 +81,11 @@ pub struct PowerSteer {
     /// restores it. While it is low, memory is slower for all CPUs of the machine.
     #[arg(long, conflicts_with = "through_host")]
     pub uncore: bool,
-    /// Longest time from a frequency request to the new frequency; `apus probe frequency` measures it.
-    #[arg(long, value_name = "DURATION", default_value = "530us")]
+    /// Longest time from a frequency request to the new frequency, at most 1s; `apus probe frequency` measures it.
+    #[arg(long, value_name = "DURATION", value_parser = up_to_a_second, default_value = "530us")]
     pub settling: Nanos,
-    /// Time for which a core halts at each frequency change; `apus probe frequency` measures it.
-    #[arg(long, value_name = "DURATION", default_value = "12us")]
+    /// Time for which a core halts at each frequency change, at most 1s; `apus probe frequency` measures it.
+    #[arg(long, value_name = "DURATION", value_parser = up_to_a_second, default_value = "12us")]
     pub stall: Nanos,
     /// Change nothing: only print the frequencies that would be requested.
     #[arg(long)]
@@ -268,6 +268,12 @@ impl fmt::Display for Policy {
     }
 }
 
+/// Parses a time of a frequency change. No processor takes longer than a second.
+fn up_to_a_second(text: &str) -> Result<Nanos, String> {
+    let time: Nanos = text.parse().map_err(|error: units::ParseError| error.to_string())?;
+    if time <= Nanos::from_secs(1) { Ok(time) } else { Err("expected at most 1s".into()) }
+}
+
 /// Parses an interface and an optional queue: `eth0` or `eth0:3`.
 fn watch(text: &str) -> Result<Watch, String> {
     let (name, queue) = match text.split_once(':') {
@@ -309,6 +315,7 @@ mod tests {
             assert!(text.parse::<Branches>().is_err(), "{text}");
         }
         assert_eq!("0.03%".parse(), Ok(Branches::Share(300)));
+        assert!(up_to_a_second("2s").is_err() && up_to_a_second("12us").is_ok());
         assert!(watch("eth0:x").is_err() && watch("").is_err() && watch("a/b").is_err());
         assert_eq!(watch("eth0:3"), Ok(Watch { interface: "eth0".into(), queue: Some(3) }));
     }

@@ -12,7 +12,7 @@ use crate::args::values::span_with_hours;
 /// Arguments of `apus power watch`.
 #[derive(Args, Debug)]
 pub struct Watch {
-    /// Time between two readings, from 10ms to 3600s.
+    /// Time between two readings, from 10ms to 1h.
     #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "1s")]
     pub interval: Nanos,
     /// Stop after DURATION, such as 30s or 10m [default: until Ctrl-C; with --json: one interval].

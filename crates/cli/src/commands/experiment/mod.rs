@@ -20,6 +20,7 @@ use units::Nanos;
 
 use crate::args::experiment::Experiment as Typed;
 use crate::commands::energy::Wattmeter;
+use crate::commands::output::Output;
 use crate::documents::VERSION;
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
@@ -47,6 +48,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         )
         .into());
     }
+    let output = Output::open_named(typed.output.as_deref())?;
     let arguments = ["tune", "hold", "--root", "/"].map(str::to_owned).to_vec();
     let access = access.with_holder(Holder { program: std::env::current_exe()?, arguments });
     let signals = Signals::hold()?;
@@ -66,9 +68,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let host = Reading::known(HostState::read(root, std::process::id(), tid));
     let about = About { name: plan.name.clone(), metric: plan.metric.name.clone() };
     let result = ExperimentResult::new(&experiment, &about, host, interrupted).with_energy(energies);
-    if let Some(path) = &typed.output {
-        tester::report::write(&result.report(), path)?;
-    }
+    let kept = output.map_or(Ok(()), |mut output| output.write(&tester::report::render(&result.report())));
     if typed.json {
         print_json(&result)?;
     } else {
@@ -76,6 +76,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         out.write_all(result.table().as_bytes())?;
         out.flush()?;
     }
+    kept?;
     let ended = [Ending::Failed, Ending::Interrupted].iter().all(|other| result.ended != Name::of(other));
     Ok(if ended && result.noise_floor_is_sound && result.replicates > 0 { Status::Good } else { Status::Findings })
 }

@@ -1,7 +1,6 @@
 //! Files of branch counts, as `apus power learn` writes them: one time span per line.
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 
 use host::counters::BranchCounters;
@@ -10,7 +9,11 @@ use serde::{Deserialize, Serialize};
 use steer::frequency::counters::CounterSensor;
 use units::Nanos;
 
+use super::regular_file;
 use crate::Failure;
+
+/// Maximum size of a file in bytes: some ten hours of time spans.
+const LARGEST: u64 = 512 << 20;
 
 /// A line of the file: the counts of one time span.
 #[derive(Serialize, Deserialize)]
@@ -28,9 +31,10 @@ struct Line {
 pub(super) fn spans(path: &Path) -> Result<Vec<(Phase, Branches)>, Failure> {
     let what = || format!("cannot read the branch counts {}", path.display());
     let fix = "make the file with apus power learn";
-    let file = File::open(path).map_err(|error| Failure::wrong(what(), error, fix))?;
+    let file = regular_file(path).map_err(|error| Failure::wrong(what(), error, fix))?;
     let mut spans = Vec::new();
-    for (number, line) in BufReader::new(file).lines().enumerate() {
+    // A larger file is cut inside a line, which is then wrong.
+    for (number, line) in BufReader::new(file.take(LARGEST)).lines().enumerate() {
         let wrong = |why: String| Failure::wrong(what(), format!("line {}: {why}", number + 1), fix);
         let line = line.map_err(|error| wrong(error.to_string()))?;
         let line: Line = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
@@ -61,7 +65,7 @@ pub(super) fn add(path: &Path, phase: Phase, spans: &[Branches]) -> Result<(), F
         text += &serde_json::to_string(&line).map_err(|error| failed(&error))?;
         text.push('\n');
     }
-    let file = File::options().append(true).create(true).open(path);
+    let file = std::fs::File::options().append(true).create(true).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| failed(&error))
 }
 
@@ -84,7 +88,7 @@ pub(super) fn counters(cpu: u32) -> Result<CounterSensor, Failure> {
     let counters = BranchCounters::open(cpu).map_err(|error| {
         let fix = match error.kind() {
             std::io::ErrorKind::PermissionDenied => "run it as root, or with CAP_PERFMON",
-            _ => "run it on a machine whose processor has counters (most virtual machines have none), or use --watch",
+            _ => "run it on a machine whose processor has counters; most virtual machines have none",
         };
         Failure::lacking(format!("cannot count the branches of CPU {cpu}"), error, fix)
     })?;

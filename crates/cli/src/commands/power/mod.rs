@@ -9,6 +9,11 @@ pub(super) mod steer;
 mod sweep;
 mod watch;
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
 use crate::Status;
 use crate::args::power::Power;
 
@@ -22,5 +27,31 @@ pub fn run(typed: Power) -> anyhow::Result<Status> {
         Power::Watch(typed) => watch::run(&typed),
         Power::Serve(typed) => serve::run(&typed),
         Power::Request(typed) => request::run(&typed),
+    }
+}
+
+/// Opens a regular file for reading. Anything else, such as a FIFO, could block or never end.
+fn regular_file(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A FIFO among the manifests once stopped `apus power serve` for ever.
+    #[test]
+    fn only_regular_files_are_read() {
+        let fifo = std::env::temp_dir().join(format!("apus-fifo-{}", std::process::id()));
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        for path in [&fifo, Path::new("/dev/zero"), Path::new("/")] {
+            assert!(regular_file(path).unwrap_err().to_string().contains("regular"), "{}", path.display());
+        }
+        std::fs::remove_file(&fifo).unwrap();
+        assert!(regular_file(Path::new("/proc/version")).is_ok());
     }
 }

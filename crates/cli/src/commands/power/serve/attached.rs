@@ -40,12 +40,14 @@ pub(super) struct Channel {
     /// The connected socket or device. `None` if the channel is not connected.
     pub(super) stream: Option<File>,
     pub(super) trouble: Option<String>,
+    /// The trouble that was last told.
+    told: Option<String>,
     retry: Instant<Monotonic>,
 }
 
 impl Channel {
     fn new(way: Way) -> Self {
-        Self { way, listener: None, stream: None, trouble: None, retry: Instant::ORIGIN }
+        Self { way, listener: None, stream: None, trouble: None, told: None, retry: Instant::ORIGIN }
     }
 
     /// Connects to or listens at the path of the channel, unless that is already done.
@@ -59,6 +61,20 @@ impl Channel {
             Way::Listen(path) => listen(path).map(|listener| self.listener = Some(listener)),
         };
         self.trouble = opened.err().map(|error| error.to_string());
+    }
+
+    /// Whether Apus should listen here but cannot: no guest can then send a request.
+    pub(super) fn is_deaf(&self) -> bool {
+        matches!(self.way, Way::Listen(_)) && self.trouble.is_some()
+    }
+
+    /// Why Apus cannot listen here, if that was not told yet.
+    fn news(&mut self) -> Option<String> {
+        let trouble = self.trouble.clone().filter(|_| self.is_deaf());
+        let is_new = trouble.is_some() && trouble != self.told;
+        self.told = trouble;
+        let (path, why) = (self.way.path().display(), self.told.as_deref().unwrap_or_default());
+        is_new.then(|| format!("cannot listen on {path}: {why}"))
     }
 
     /// Accepts a waiting connection unless the channel is already connected. Returns whether it accepted one.
@@ -115,6 +131,12 @@ impl Attached {
     /// Closes all channels, and removes the socket files that Apus created.
     pub(super) fn end(self) {
         self.channels.into_iter().for_each(Channel::remove);
+    }
+
+    /// Problems of the channels that were not told yet, one line each.
+    pub(super) fn news(&mut self) -> Vec<String> {
+        let name = self.file.manifest.name.clone();
+        self.channels.iter_mut().filter_map(Channel::news).map(|why| format!("{name}: {why}")).collect()
     }
 
     pub(super) fn connected(&self) -> usize {

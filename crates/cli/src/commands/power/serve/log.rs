@@ -18,19 +18,26 @@ pub(super) struct Log {
     aloud: bool,
     /// Why the last line could not be written, so that a full disk is reported only once.
     trouble: Option<String>,
+    /// Whether a line is missing from the file.
+    lost: bool,
 }
 
 impl Log {
     /// Opens the log. `path` is the file to append to, if any. `aloud` says whether to print text lines too.
     pub(super) fn open(path: Option<&Path>, aloud: bool) -> io::Result<Self> {
         let file = path.map(append).transpose()?;
-        Ok(Self { path: path.map(Path::to_owned), file, aloud, trouble: None })
+        Ok(Self { path: path.map(Path::to_owned), file, aloud, trouble: None, lost: false })
     }
 
     /// Opens the file again, after it was renamed.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         self.file = self.path.as_deref().map(append).transpose()?;
         Ok(())
+    }
+
+    /// Whether a line is missing from the file.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.lost
     }
 
     /// Why lines are missing from the file. Each problem is returned only once.
@@ -63,6 +70,7 @@ impl Log {
                 let path = self.path.as_deref().unwrap_or(Path::new("")).display();
                 self.trouble = Some(format!("cannot write {path} ({error}); requests are no longer logged there"));
                 self.file = None;
+                self.lost = true;
             }
         }
         if self.aloud {

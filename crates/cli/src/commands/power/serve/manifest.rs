@@ -28,6 +28,7 @@ use serde::{Deserialize, Deserializer};
 use steer::guests::Manifest;
 use units::{Hertz, Nanos};
 
+use super::super::regular_file;
 use crate::Failure;
 
 /// Maximum size of a manifest in bytes.
@@ -158,7 +159,7 @@ impl GuestFile {
         let fix =
             "correct it; apus power serve check checks manifests and changes nothing; docs/guests.md has examples";
         let mut text = String::new();
-        let read = std::fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut text));
+        let read = regular_file(path).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut text));
         read.map_err(|e| Failure::wrong(&what, e, fix))?;
         if text.len() as u64 > LARGEST {
             return Err(Failure::wrong(&what, "it is larger than 1 MiB", fix));

@@ -45,7 +45,7 @@ fn serve(typed: &Serve) -> anyhow::Result<Status> {
         Access::below(&typed.root)?
     };
     let manager = ServiceManager::of_environment()?;
-    let document = Session::begin(typed, &access)?.run(&signals, &manager)?;
+    let (document, is_good) = Session::begin(typed, &access)?.run(&signals, &manager)?;
     terminal::print(typed.json, &document, |out| {
         for guest in &document.guests {
             writeln!(out, "{}", totals(guest))?;
@@ -56,7 +56,7 @@ fn serve(typed: &Serve) -> anyhow::Result<Status> {
             None => writeln!(out, "no setting was changed"),
         }
     })?;
-    Ok(if document.restored == Some(false) { Status::Findings } else { Status::Good })
+    Ok(if document.restored == Some(false) || !is_good { Status::Findings } else { Status::Good })
 }
 
 fn check(typed: &Check) -> anyhow::Result<Status> {

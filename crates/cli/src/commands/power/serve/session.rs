@@ -22,7 +22,7 @@ use steer::guests::{Applied, Outside, Place, Record, Server, Settings};
 use tester::clock::{MonotonicClock, TrialClock as _};
 use units::{Instant, Monotonic, Nanos};
 
-use super::attached::Attached;
+use super::attached::{self, Attached};
 use super::log::Log;
 use super::manifest::{self, GuestFile};
 use super::note;
@@ -96,7 +96,10 @@ impl<'a> Session<'a> {
     }
 
     /// Serves the guests until a signal arrives or the duration is over.
-    pub(super) fn run(mut self, signals: &Signals, manager: &ServiceManager) -> anyhow::Result<Document> {
+    ///
+    /// Also returns whether all requests could be served and logged: Apus could listen on each socket, and no line of
+    /// the log is missing.
+    pub(super) fn run(mut self, signals: &Signals, manager: &ServiceManager) -> anyhow::Result<(Document, bool)> {
         let clock = MonotonicClock;
         let end = self.typed.duration.map(|duration| self.began + duration);
         let mut published = Published::below(&self.typed.root);
@@ -141,18 +144,21 @@ impl<'a> Session<'a> {
         }
         tell(manager.stopping());
         let mut document = self.document(None);
+        let is_deaf = self.guests.iter().flat_map(|guest| &guest.channels).any(attached::Channel::is_deaf);
+        let is_good = !is_deaf && !self.world.log.is_incomplete();
         let settings = self.world.settings;
         for guest in self.guests {
             guest.end();
         }
         let restored = settings.release_within(PATIENCE).context("cannot restore the settings")?;
         document.restored = restored.map(|restored| restored.closed);
-        Ok(document)
+        Ok((document, is_good))
     }
 
     fn upkeep(&mut self, now: Instant<Monotonic>) {
         for (number, guest) in self.guests.iter_mut().enumerate() {
             guest.upkeep(now, number, self.access, &mut self.server, &mut self.world);
+            guest.news().iter().for_each(|why| note(why));
         }
         self.server.tick(now, &mut self.world);
         self.world.log.trouble().into_iter().for_each(|why| note(&why));

@@ -89,6 +89,10 @@ impl Domains {
 pub(super) fn sources(typed: &PowerSteer) -> anyhow::Result<(BTreeMap<u32, Source>, Goal)> {
     let wrong = |why: &str, fix: &str| Failure::wrong("cannot tell how busy the CPUs are", why, fix);
     let busy = Goal::Busy(BUSY_PPM);
+    if let (Some(goal @ Goal::Busy(_)), false) = (typed.goal, typed.policy == Policy::Goal) {
+        let why = format!("the policy {} has no such goal", typed.policy);
+        return Err(Failure::wrong(format!("--goal {goal}"), why, "omit it, or choose --policy goal").into());
+    }
     if let Some(name) = &typed.instance {
         return workers(typed, name);
     }
@@ -103,6 +107,11 @@ pub(super) fn sources(typed: &PowerSteer) -> anyhow::Result<(BTreeMap<u32, Sourc
         );
     }
     if !typed.policy.looks() {
+        let unused = [("--watch", !typed.watch.is_empty()), ("--branches", typed.branches.is_some())];
+        if let Some((option, _)) = unused.into_iter().find(|(_, given)| *given) {
+            let why = format!("the policy {} does not look at the load", typed.policy);
+            return Err(Failure::wrong(option, why, "omit it, or choose another --policy").into());
+        }
         return Ok((cpus.iter().map(|cpu| (cpu, Source::Nothing)).collect(), typed.goal.unwrap_or(busy)));
     }
     if let Some(judged) = &typed.branches {

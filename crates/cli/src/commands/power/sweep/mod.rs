@@ -27,6 +27,7 @@ use self::changes::{Changer, Tally};
 use crate::args::power::sweep::Sweep as Typed;
 use crate::commands::demo::watch_signals;
 use crate::commands::energy::Wattmeter;
+use crate::commands::output::Output;
 use crate::documents::VERSION;
 use crate::documents::sweep::{Block, Level, SWEEP, Second, Sweep};
 use crate::terminal::print_json;
@@ -37,6 +38,8 @@ const COMMAND: &str = "apus power sweep";
 
 /// Runs `apus power sweep`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
+    check(typed)?;
+    let output = Output::open_named(typed.output.as_deref())?;
     let config = BedConfig::new(typed.name.clone())?;
     let cpu = config.tested.cpu.unwrap_or(0) as u32;
     let access = Access::below(&typed.root)?;
@@ -74,9 +77,10 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         blocks,
         levels: at_levels,
     };
-    if let Some(path) = &typed.output {
-        tester::report::write(&report::report(&document)?, path)?;
-    }
+    let kept = match output {
+        Some(mut output) => output.write(&tester::report::render(&report::report(&document)?)),
+        None => Ok(()),
+    };
     if typed.json {
         print_json(&document)?;
     } else {
@@ -85,8 +89,30 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
             .and_then(|()| out.flush())
             .context("cannot write the table")?;
     }
+    kept?;
     restored?;
-    Ok(Status::Good)
+    Ok(if document.interrupted { Status::Findings } else { Status::Good })
+}
+
+/// Refuses levels and times with which nothing would change.
+fn check(typed: &Typed) -> Result<(), Failure> {
+    let levels = &typed.levels;
+    if levels.len() == 1 {
+        let (why, fix) = ("a change needs two frequencies", "give --level at least twice, or not at all");
+        return Err(Failure::wrong(format!("--level {}", levels[0]), why, fix));
+    }
+    if let Some((_, twice)) = levels.iter().enumerate().find(|(n, level)| levels[..*n].contains(level)) {
+        return Err(Failure::wrong(format!("--level {twice}"), "this frequency is given twice", "give each once"));
+    }
+    if typed.period > typed.duration / 2 {
+        let why = format!("nothing would change: each of the two parts with changes takes {}", typed.duration / 2);
+        return Err(Failure::wrong(
+            format!("--period {}", typed.period),
+            why,
+            "shorten --period, or lengthen --duration",
+        ));
+    }
+    Ok(())
 }
 
 /// The cpufreq policy of the CPU and the frequencies to set. Fails if the host lacks them.

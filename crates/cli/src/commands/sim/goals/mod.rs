@@ -20,6 +20,7 @@ use sim::goals::{Bound, Case, Files, PlanError, RunError, Setting};
 use super::csv;
 use super::sweep::Progress;
 use crate::args::sim::Goals as Typed;
+use crate::commands::output::Output;
 use crate::documents::goals::Document;
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
@@ -45,6 +46,10 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let settings: Vec<Arc<Setting>> = settings.into_iter().map(Arc::new).collect();
     if let Some(folder) = &typed.scenarios {
         keep(folder, &settings, &plan.files)?;
+    }
+    // Checked before the simulations, which take minutes.
+    for path in [&typed.csv, &typed.output].into_iter().flatten() {
+        drop(Output::open(path)?);
     }
     let planned = settings.iter().map(|setting| setting.goals.len()).sum();
     let (cases, interrupted) = simulate(&settings, &plan.files, typed.jobs.map(usize::from), &signals)?;
