@@ -26,10 +26,13 @@ impl Output {
     /// Opens `path` without changing its contents. Creates the file if there is none, and removes it again if nothing
     /// is written to it.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
-        let open = |new: bool| OpenOptions::new().write(true).create_new(new).open(path);
-        let opened = match open(true) {
+        let options = || OpenOptions::new().write(true).clone();
+        let opened = match options().create_new(true).open(path) {
             Ok(file) => Ok((file, true)),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => open(false).map(|file| (file, false)),
+            // A link to a file that does not exist yet counts as existing, too.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                options().create(true).truncate(false).open(path).map(|file| (file, false))
+            }
             Err(error) => Err(error),
         };
         let (file, created) = opened.map_err(|error| unwritable(path, error))?;
@@ -125,6 +128,10 @@ mod tests {
         drop((Output::open(&old).unwrap(), Output::open(&new).unwrap()));
         assert_eq!(fs::read_to_string(&old).unwrap(), "a long earlier result");
         assert!(!new.exists(), "a file without a result stays");
+        let link = folder.join("link");
+        std::os::unix::fs::symlink(&new, &link).unwrap();
+        Output::open(&link).unwrap().write("through the link").unwrap();
+        assert_eq!(fs::read_to_string(&new).unwrap(), "through the link");
         let mut output = Output::open(&old).unwrap();
         output.write("one\n").unwrap();
         output.write_json(&2).unwrap();

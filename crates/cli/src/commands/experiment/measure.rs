@@ -150,7 +150,9 @@ fn watch(group: Group, over: &AtomicBool, signals: &Signals, deadline: Instant) 
             () if Instant::now() >= deadline => Cut::Late,
             () => continue,
         };
-        group.end(is_over);
+        if !is_over() {
+            group.end(is_over);
+        }
         return Some(cut);
     }
 }
