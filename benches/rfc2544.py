@@ -203,6 +203,8 @@ def main():
         bench = Bench(args, scratch)
         if not args.no_build:
             bench.build()
+        if "guest" in args.devices:
+            subprocess.run([bench.forwarder, "prepare"], check=True)
         files = []
         for device in args.devices:
             began = time.monotonic()

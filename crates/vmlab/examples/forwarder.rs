@@ -1,8 +1,11 @@
 //! A guest that forwards between two taps of this network namespace: the device under test of `benches/rfc2544.py`.
 //!
 //! ```text
+//! forwarder prepare
 //! forwarder PATH-OF-APUS NIC CPUS MTU TAP TAP ARGUMENTS…
 //! ```
+//! `prepare` only fetches the guest's packages: a network namespace cannot reach their server.
+//!
 //! NIC is virtio or e1000e. In the guest, `apus run ARGUMENTS…` forwards between `eth0` and `eth1`. When it does, `ready` is
 //! printed. The guest ends when the standard input does; then what `apus run` said is printed.
 
@@ -19,6 +22,9 @@ fn main() {
 }
 
 fn forward(words: &[String]) -> Result<(), Error> {
+    if words == ["prepare"] {
+        return Vm::new().map(drop);
+    }
     let wrong = || Error::Invalid { what: "the arguments".into(), why: "see the head of this example".into() };
     let [program, nic, cpus, mtu, left, right, arguments @ ..] = words else { return Err(wrong()) };
     let nic = match nic.as_str() {
