@@ -476,6 +476,21 @@ fn wrong_options_of_power_are_refused() {
     }
 }
 
+#[test]
+fn a_frequency_that_is_rounded_up_is_told() {
+    let host = Host::new("rounded");
+    let (root, duration) = (host.path(""), ["--duration", "200ms", "--dry-run"]);
+    let steer = |policy: &str| {
+        let words = ["power", "steer", "--root", &root, "--cpus", "0", "--policy", policy];
+        let output = bare(&[&words[..], &duration].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stderr).to_owned()
+    };
+    let said = steer("fixed:2.1GHz");
+    assert!(said.contains("no frequency 2.1GHz") && said.contains("next higher one, 2.6GHz"), "{said}");
+    assert!(!steer("fixed:2.6GHz").contains("next higher"));
+}
+
 /// A server that cannot listen, because another one does, says so; it once ran on without a word.
 #[test]
 fn a_server_that_hears_nobody_says_so() {

@@ -277,12 +277,15 @@ fn policy(typed: &PowerSteer, goal: Goal, transition: Transition, hand: &Hand) -
     })
 }
 
-/// Fails if the CPU cannot run at this frequency.
+/// Fails if the CPU cannot run at this frequency. Says so if it runs at the next higher one instead.
 fn within(frequency: Hertz, pstates: &PStates, hand: &Hand) -> Result<Hertz, Failure> {
+    let cpus = hand.site().cpus;
     if (pstates.lowest()..=pstates.highest()).contains(&frequency) {
+        if let Some(next) = pstates.at_least(frequency).filter(|next| *next != frequency) {
+            note(&format!("CPUs {cpus} have no frequency {frequency}: they run at the next higher one, {next}"));
+        }
         return Ok(frequency);
     }
-    let cpus = hand.site().cpus;
     let why = format!("CPUs {cpus} run at {} to {}", pstates.lowest(), pstates.highest());
     Err(Failure::wrong(format!("cannot use the frequency {frequency}"), why, "choose a frequency in this range"))
 }
