@@ -160,12 +160,15 @@ pub fn mlr_table(result: &MlrResult) -> Vec<String> {
 /// The totals of a soak, and its windows with losses.
 pub fn soak_table(result: &SoakResult) -> Vec<String> {
     let window = Nanos::from_nanos(result.window_ns);
+    let windows = match result.windows.len() {
+        1 => "1 window".to_owned(),
+        n => format!("{n} windows"),
+    };
     let mut lines = vec![
         format!(
-            "{} bytes at {}, {} windows of {window}: {} frames sent, {} lost, {} not sent",
+            "{} bytes at {}, {windows} of {window}: {} frames sent, {} lost, {} not sent",
             result.frames,
             PacketRate::new(result.load_pps),
-            result.windows.len(),
             result.sent,
             result.lost,
             result.unsent
