@@ -48,6 +48,8 @@ pub struct FrameSize(u32);
 impl FrameSize {
     /// The smallest Ethernet frame, 64 bytes.
     pub const SMALLEST: Self = Self(64);
+    /// The sizes of RFC 2544, 9.1, for Ethernet.
+    pub const RFC2544: [Self; 7] = [Self(64), Self(128), Self(256), Self(512), Self(1024), Self(1280), Self(1518)];
     /// A jumbo frame with 9000 bytes of data.
     pub const LARGEST: Self = Self(9004);
 

@@ -200,6 +200,27 @@ fn tells_damage_from_loss_duplicates_and_order() {
     assert_eq!((counts.duplicates, counts.corrupted, counts.foreign, counts.reordered), (40, 40, 40, 40));
 }
 
+/// A frame lost in the warm-up once made a rate fail.
+#[test]
+fn a_loss_in_the_warm_up_does_not_count_for_a_search() {
+    let config = TrialConfig { warm_up: Nanos::from_millis(5), ..config("constant:20kpps") };
+    let outcome = |tamper| {
+        let clock = Virtual::default();
+        let trial = trial(&config, &clock, &mut Simulated { tamper, ..Simulated::new(&clock) });
+        assert_eq!((trial.counts.sent, trial.counts.lost()), (500, 10));
+        (trial.outcome().sent, trial.outcome().lost)
+    };
+    // 100 frames are due in the warm-up of 5 ms, and 400 after it. The device counts from 1.
+    assert_eq!(
+        outcome(|count, octets| if (10..20).contains(&count) { vec![] } else { vec![octets.to_vec()] }),
+        (400, 0)
+    );
+    assert_eq!(
+        outcome(|count, octets| if (96..106).contains(&count) { vec![] } else { vec![octets.to_vec()] }),
+        (400, 5)
+    );
+}
+
 #[test]
 fn a_gap_of_the_tester_shows_in_all_and_not_in_clean() {
     let clock = Virtual::default();

@@ -218,8 +218,7 @@ pub fn cpus(text: &str) -> Result<CpuSet, String> {
     }
 }
 
-/// Parses the number of descriptors in a ring of a port: the sizes that the rings of AF_XDP can have (see
-/// [`RingSizes`](live::device::afxdp::RingSizes)).
+/// Parses the number of descriptors in a ring of AF_XDP ([`RingSizes`](live::device::afxdp::RingSizes)).
 pub fn ring(text: &str) -> Result<u32, String> {
     let size = text.parse().ok().filter(|size: &u32| size.is_power_of_two() && (64..=1 << 20).contains(size));
     size.ok_or_else(|| "expected a power of two from 64 to 1048576".into())

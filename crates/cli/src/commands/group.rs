@@ -25,8 +25,7 @@ impl Group {
         Ok((child, group))
     }
 
-    /// Asks the group to end (SIGTERM). If it still runs after two seconds, ends it (SIGKILL). `over` tells whether it
-    /// has ended.
+    /// Asks the group to end (SIGTERM), and kills it after two seconds (SIGKILL). `over` tells whether it has ended.
     pub(super) fn end(self, mut over: impl FnMut() -> bool) {
         let _ = kill_process_group(self.0, Signal::TERM);
         let began = Instant::now();

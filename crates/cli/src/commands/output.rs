@@ -26,16 +26,9 @@ impl Output {
     /// Opens `path` without changing its contents. Creates the file if there is none, and removes it again if nothing
     /// is written to it.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
-        let options = || OpenOptions::new().write(true).clone();
-        let opened = match options().create_new(true).open(path) {
-            Ok(file) => Ok((file, true)),
-            // A link to a file that does not exist yet counts as existing, too.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                options().create(true).truncate(false).open(path).map(|file| (file, false))
-            }
-            Err(error) => Err(error),
-        };
-        let (file, created) = opened.map_err(|error| unwritable(path, error))?;
+        let created = !path.is_symlink() && !path.exists();
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = opened.map_err(|error| unwritable(path, error))?;
         Ok(Self { path: path.to_owned(), file, created, begun: false })
     }
 

@@ -47,12 +47,13 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
 fn latency(typed: &Latency) -> anyhow::Result<Status> {
     let mut outputs = Outputs::open(&typed.bed, typed.histogram.as_deref())?;
     let mut bed = Bed::open(&typed.bed, matches!(typed.schedule, Schedule::Pcap(_)))?;
+    let most_frames = room::most_frames();
     let mut status = Status::Good;
     for number in 0..typed.repeat {
         let mut config = TrialConfig::new(bed.layout, typed.schedule.clone());
         (config.duration, config.warm_up) = (typed.duration, typed.bed.warm_up);
         config.seed = typed.seed.wrapping_add(number.into());
-        (config.stream, config.max_frames) = (number as u16 + 1, room::most_frames());
+        (config.stream, config.max_frames) = (number as u16 + 1, most_frames);
         let (result, clean) = measure(&mut bed, &typed.bed, &config)?;
         let result = match typed.goal {
             Some(goal) => result.judged(goal.quantile, goal.latency, &clean),
@@ -91,9 +92,8 @@ fn measure(
     Ok((LatencyResult::new(config, &trial, gaps, recovery, seen.cpu).with_energy(energy), clean))
 }
 
-/// The search that the user asked for. `fits` gives the highest rate at which a trial of a given length fits into
-/// memory.
-fn search_config(typed: &Load, fits: impl Fn(Nanos) -> u64) -> Result<SearchConfig, Failure> {
+/// The search that the user asked for, with at most `most_frames` in each trial.
+fn search_config(typed: &Load, most_frames: u64) -> Result<SearchConfig, Failure> {
     let min = typed.min_rate.as_pps();
     let preset = if typed.rfc2544 { SearchConfig::rfc2544 } else { SearchConfig::short };
     let preset = preset(min, FASTEST.as_pps());
@@ -104,7 +104,7 @@ fn search_config(typed: &Load, fits: impl Fn(Nanos) -> u64) -> Result<SearchConf
         ..preset
     };
     let longest = typed.bed.warm_up + config.trial.max(config.confirm_trial);
-    let fits = fits(longest);
+    let fits = room::highest_pps(most_frames, longest, 1);
     let max = typed.max_rate.unwrap_or_else(|| FASTEST.min(PacketRate::new(fits)));
     if max.as_pps() > fits {
         let fix = match config.confirm_trial > config.trial {
@@ -125,7 +125,8 @@ fn search_config(typed: &Load, fits: impl Fn(Nanos) -> u64) -> Result<SearchConf
 }
 
 fn load(typed: &Load) -> anyhow::Result<Status> {
-    let search_config = search_config(typed, |longest| room::highest_pps(longest, 1))?;
+    let most_frames = room::most_frames();
+    let search_config = search_config(typed, most_frames)?;
     let mut search = BinarySearch::new(search_config)?;
     let mut outputs = Outputs::open(&typed.bed, None)?;
     let mut bed = Bed::open(&typed.bed, false)?;
@@ -134,7 +135,7 @@ fn load(typed: &Load) -> anyhow::Result<Status> {
     let trial = |load_pps: u64, duration: Nanos, stream: usize| {
         let mut config = TrialConfig::new(layout, Schedule::ConstantRate(PacketRate::new(load_pps)));
         (config.duration, config.warm_up) = (duration, typed.bed.warm_up);
-        (config.stream, config.max_frames) = (stream as u16, room::most_frames());
+        (config.stream, config.max_frames) = (stream as u16, most_frames);
         config
     };
     while let Some(step) = search.next_step() {
@@ -257,7 +258,7 @@ mod tests {
     fn a_width_that_was_given_holds_with_rfc_2544_too() {
         let width = |words: &[&str]| {
             let words = ["load", "--port", "memory:64"].iter().chain(words);
-            search_config(&Line::try_parse_from(words).unwrap().load, |_| u64::MAX).unwrap().width_ppm
+            search_config(&Line::try_parse_from(words).unwrap().load, u64::MAX).unwrap().width_ppm
         };
         assert_eq!(width(&[]), 50_000);
         assert_eq!(width(&["--rfc2544"]), 5_000);
@@ -270,9 +271,7 @@ mod tests {
     fn trials_fit_into_memory() {
         let config = |words: &[&str]| {
             let words = ["load", "--port", "memory:64", "--warm-up", "0s"].iter().chain(words);
-            // Room for 100 million frames.
-            let fits = |longest: Nanos| 100_000_000_000_000_000 / longest.as_nanos();
-            search_config(&Line::try_parse_from(words).unwrap().load, fits)
+            search_config(&Line::try_parse_from(words).unwrap().load, 100_000_000)
         };
         let max = |words: &[&str]| config(words).unwrap().max_pps;
         assert_eq!((max(&[]), max(&["--rfc2544"])), (2_000_000, 1_666_666));

@@ -22,8 +22,6 @@ use crate::commands::output::{self, Output};
 use crate::terminal::{self, print_json};
 use crate::{Failure, Status};
 
-/// The frame sizes of RFC 2544, 9.1, for Ethernet.
-const RFC2544_SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 /// Maximum number of windows of a soak: more than four months of windows of 10 s.
 const MOST_WINDOWS: u64 = 1_000_000;
 
@@ -117,7 +115,8 @@ pub fn soak(typed: &Soak) -> anyhow::Result<Status> {
         let why = format!("this makes {} windows, and a result has at most {MOST_WINDOWS}", plan.windows());
         return Err(Failure::wrong(format!("--window {}", plan.window), why, "choose longer windows").into());
     }
-    let fits = room::highest_pps(plan.window, if typed.ports.bidirectional { 2 } else { 1 });
+    let directions = if typed.ports.bidirectional { 2 } else { 1 };
+    let fits = room::highest_pps(room::most_frames(), plan.window, directions);
     if plan.load_pps > fits {
         let why = room::too_many(typed.rate, plan.window, fits);
         return Err(Failure::wrong(format!("--rate {}", typed.rate), why, "lower --rate, or shorten --window").into());
@@ -147,12 +146,7 @@ fn check_tests(typed: &Rfc2544, tests: &[Test]) -> Result<(), Failure> {
     match unused.into_iter().find(|(_, given, test)| *given && !tests.contains(test)) {
         None => Ok(()),
         Some((option, _, test)) => {
-            let why = format!("only the test {} uses it, and --test leaves this test out", test.name());
-            let why = if test == Test::Reset {
-                "only the test reset uses it, which runs only on request".into()
-            } else {
-                why
-            };
+            let why = format!("only the test {} uses it, and this test does not run", test.name());
             Err(Failure::wrong(option, why, format!("omit it, or add --test {}", test.name())))
         }
     }
@@ -162,9 +156,7 @@ fn check_tests(typed: &Rfc2544, tests: &[Test]) -> Result<(), Failure> {
 fn sizes(typed: &[Sizes], ports: &Ports) -> Result<Vec<Sizes>, Failure> {
     let smallest = rig::encapsulation(ports, false).smallest();
     if typed.is_empty() {
-        let rest = RFC2544_SIZES.into_iter().map(FrameSize::with_fcs).collect::<Result<Vec<_>, _>>();
-        let rest = rest.map_err(|error| Failure::wrong("cannot choose frame sizes", error, "give --frame"))?;
-        let rest = rest.into_iter().filter(|size| *size > smallest);
+        let rest = FrameSize::RFC2544.into_iter().filter(|size| *size > smallest);
         return Ok(std::iter::once(smallest).chain(rest).map(Sizes::one).collect());
     }
     for (number, one) in typed.iter().enumerate() {
@@ -256,8 +248,7 @@ fn announce(rig: &Rig<'_>, plan: &Plan) {
     }
 }
 
-/// The sum of the times, and each time. The sum is that of the rounded times, so that a reader who adds them up gets
-/// the same.
+/// The sum of the times, and each time. The sum is that of the rounded times, as a reader adds them up.
 fn sum_of(tests: &[(Test, Nanos)]) -> String {
     let all = tests.iter().fold(Nanos::ZERO, |sum, (_, time)| sum + rounded(*time));
     let each: Vec<String> = tests.iter().map(|(test, time)| format!("{} {}", test.name(), rough(*time))).collect();

@@ -71,6 +71,7 @@ pub struct Rig<'a> {
     layouts: Vec<Layout>,
     line_bits_per_s: Option<u64>,
     wanted: Wanted<'a>,
+    most_frames: u64,
     stream: u16,
     signals: Signals,
     stop: AtomicBool,
@@ -101,7 +102,8 @@ impl<'a> Rig<'a> {
         let layouts = layouts(typed, &opened);
         let reported = opened.iter().map(|port| port.facts.speed.map(|speed| speed.as_bps())).min().flatten();
         let line_bits_per_s = wanted.line.map(|line| line.as_bps()).or(reported);
-        let fits = room::highest_pps(wanted.longest, layouts.len());
+        let most_frames = room::most_frames();
+        let fits = room::highest_pps(most_frames, wanted.longest, layouts.len());
         if fits < wanted.max.map_or(FASTEST_PPS, |max| max.as_pps().min(FASTEST_PPS)) {
             let _ = writeln!(
                 terminal::err(),
@@ -111,7 +113,7 @@ impl<'a> Rig<'a> {
             );
         }
         let stop = AtomicBool::new(false);
-        Ok(Self { typed, ports: opened, layouts, line_bits_per_s, wanted, stream: 0, signals, stop })
+        Ok(Self { typed, ports: opened, layouts, line_bits_per_s, wanted, most_frames, stream: 0, signals, stop })
     }
 
     /// Describes what is connected and what is sent.
@@ -144,7 +146,7 @@ impl<'a> Rig<'a> {
     /// Highest rate to try with frames of these sizes. The tester may be slower.
     pub fn highest_pps(&self, sizes: &Sizes) -> u64 {
         let line = self.line_bits_per_s.map_or(FASTEST_PPS, |speed| sizes.line_rate_pps(speed) as u64);
-        let fits = room::highest_pps(self.wanted.longest, self.layouts.len());
+        let fits = room::highest_pps(self.most_frames, self.wanted.longest, self.layouts.len());
         self.wanted.max.map_or(line, |max| max.as_pps().min(line)).clamp(1, FASTEST_PPS.min(fits).max(1))
     }
 
@@ -177,7 +179,7 @@ impl<'a> Rig<'a> {
             duration,
             drain: residue.max(Nanos::from_millis(5)),
             max_lateness: LATEST,
-            max_frames: room::most_frames() / self.layouts.len() as u64,
+            max_frames: self.most_frames / self.layouts.len() as u64,
             ..TrialConfig::new(Layout { size: sizes.longest(), ..layout }, schedule)
         }
     }
@@ -225,7 +227,8 @@ impl<'a> Rig<'a> {
                     reset = wanted.reset_command.map(Reset::start);
                 }
             }
-            let trials = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let trials = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            // Even if the trial failed, for example because the reset removed a port, the command must not stay behind.
             let reset_note = match reset.map(|reset| reset.and_then(Reset::finish)).transpose() {
                 Ok(note) => note.flatten(),
                 Err(source) => {
@@ -233,7 +236,7 @@ impl<'a> Rig<'a> {
                     return Err(live::Error::System { what, source }.into());
                 }
             };
-            Ok(Ran { trials, reset_note })
+            Ok(Ran { trials: trials?, reset_note })
         })
     }
 }

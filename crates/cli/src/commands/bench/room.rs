@@ -14,9 +14,11 @@ pub fn most_frames() -> u64 {
     available(&text).map_or(LEAST, |octets| (octets / 2 / OCTETS_PER_FRAME).max(LEAST))
 }
 
-/// Highest rate per direction at which trials of length `longest` in `directions` fit into memory.
-pub fn highest_pps(longest: Nanos, directions: usize) -> u64 {
-    pps(most_frames(), longest, directions)
+/// Highest rate per direction at which trials of length `longest` in `directions` have at most `most` frames. `most` is
+/// read only once for each command: the available memory changes while the command runs.
+pub fn highest_pps(most: u64, longest: Nanos, directions: usize) -> u64 {
+    let span = u128::from(longest.as_nanos()).max(1) * directions.max(1) as u128;
+    u64::try_from(u128::from(most) * 1_000_000_000 / span).unwrap_or(u64::MAX)
 }
 
 /// Says why `rate` is too high for trials of length `longest`, and what would fit.
@@ -34,11 +36,6 @@ fn available(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-fn pps(most: u64, longest: Nanos, directions: usize) -> u64 {
-    let span = u128::from(longest.as_nanos()).max(1) * directions.max(1) as u128;
-    u64::try_from(u128::from(most) * 1_000_000_000 / span).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,8 +46,8 @@ mod tests {
         assert_eq!(available(text), Some(2_400_000_000));
         assert_eq!(available("MemTotal: 1 kB\n"), None);
         // 1.2 GB hold 100 million frames: 60 s of 1.66 Mpps, or two directions of half of it.
-        assert_eq!(pps(100_000_000, Nanos::from_secs(60), 1), 1_666_666);
-        assert_eq!(pps(100_000_000, Nanos::from_secs(60), 2), 833_333);
+        assert_eq!(highest_pps(100_000_000, Nanos::from_secs(60), 1), 1_666_666);
+        assert_eq!(highest_pps(100_000_000, Nanos::from_secs(60), 2), 833_333);
         assert!(most_frames() >= LEAST);
     }
 }

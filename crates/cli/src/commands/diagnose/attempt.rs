@@ -18,8 +18,7 @@ const LISTEN: Duration = Duration::from_millis(50);
 
 /// Runs `apus experiment` for the most likely cause that Apus can test by changing a setting. The experiment changes
 /// the setting at the end of the connection that has the cause. As text, the experiment itself prints its result; with
-/// --json, this function returns it. An error of the experiment comes second, because the diagnosis is still worth
-/// printing.
+/// --json, this function returns it. Also returns an error of the experiment: the diagnosis is still worth printing.
 pub(super) fn run(
     typed: &Diagnose,
     case: &Case,

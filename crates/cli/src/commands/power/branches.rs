@@ -1,6 +1,6 @@
 //! Files of branch counts, as `apus power learn` writes them: one time span per line.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 
 use host::counters::BranchCounters;
@@ -32,9 +32,11 @@ pub(super) fn spans(path: &Path) -> Result<Vec<(Phase, Branches)>, Failure> {
     let what = || format!("cannot read the branch counts {}", path.display());
     let fix = "make the file with apus power learn";
     let file = regular_file(path).map_err(|error| Failure::wrong(what(), error, fix))?;
+    if file.metadata().is_ok_and(|of| of.len() > LARGEST) {
+        return Err(Failure::wrong(what(), format!("it is larger than {} MiB", LARGEST >> 20), fix));
+    }
     let mut spans = Vec::new();
-    // A larger file is cut inside a line, which is then wrong.
-    for (number, line) in BufReader::new(file.take(LARGEST)).lines().enumerate() {
+    for (number, line) in BufReader::new(file).lines().enumerate() {
         let wrong = |why: String| Failure::wrong(what(), format!("line {}: {why}", number + 1), fix);
         let line = line.map_err(|error| wrong(error.to_string()))?;
         let line: Line = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
@@ -121,6 +123,8 @@ mod tests {
             std::fs::write(&path, format!("{bad}\n")).unwrap();
             assert!(spans(&path).unwrap_err().to_string().contains("line 1"), "{bad}");
         }
+        std::fs::File::create(&path).unwrap().set_len(LARGEST + 1).unwrap();
+        assert!(spans(&path).unwrap_err().to_string().contains("larger than 512 MiB"));
         std::fs::remove_file(&path).unwrap();
         assert!(spans(&path).is_err());
     }

@@ -89,8 +89,8 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
             .and_then(|()| out.flush())
             .context("cannot write the table")?;
     }
-    kept?;
     restored?;
+    kept?;
     Ok(if document.interrupted { Status::Findings } else { Status::Good })
 }
 
