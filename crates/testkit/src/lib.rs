@@ -4,8 +4,9 @@
 //! **Law:** this crate is a dev-dependency only and never part of the binary (`laws.rs` compares the edges).
 #![forbid(unsafe_code)]
 
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
 
 /// Environment variable that a machine sets to promise that it has everything that the tests need: `APUS_REQUIRE=all`.
 pub const REQUIRE: &str = "APUS_REQUIRE";
@@ -42,6 +43,27 @@ pub fn first_attempt(passed: bool) {
     let test = current.name().unwrap_or("a thread of a test");
     let line = format!("{test}\t{}\n", if passed { "passed" } else { "failed" });
     append(ATTEMPTS, &line);
+}
+
+/// Writes a file of a machine that exists only in a folder, and the folders above it. Like an attribute in sysfs, an
+/// existing file has its old or its new content, whenever a program reads it: `std::fs::write` would leave it empty in
+/// between.
+///
+/// # Panics
+/// Panics if the file cannot be written.
+pub fn put(path: &Path, text: &str) {
+    let written = || -> io::Result<()> {
+        fs::create_dir_all(path.parent().unwrap_or(path))?;
+        let Ok(existing) = fs::symlink_metadata(path) else { return fs::write(path, text) };
+        if !existing.is_file() {
+            return fs::write(path, text);
+        }
+        let beside = path.with_added_extension("new");
+        fs::write(&beside, text)?;
+        fs::set_permissions(&beside, existing.permissions())?;
+        fs::rename(&beside, path)
+    };
+    written().unwrap_or_else(|error| panic!("write {}: {error}", path.display()));
 }
 
 /// Keeps the settings of the whole machine unchanged until the returned file is closed. First waits for running tests
@@ -84,7 +106,7 @@ fn append(variable: &str, line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
     use std::process::{Command, Output};
 
     fn file(name: &str) -> PathBuf {
@@ -137,5 +159,22 @@ mod tests {
         assert_eq!(status, Some(1));
         assert!(said.contains("first attempts: 11, failed: 2") && said.contains("hide a fault"), "{said}");
         std::fs::remove_file(kept).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_written_again_is_never_empty() {
+        let path = file("folder").join("below/attribute");
+        put(&path, "0\n");
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
+        std::thread::scope(|scope| {
+            let reads = scope.spawn(|| (0..20_000).filter(|_| fs::read_to_string(&path).unwrap().is_empty()).count());
+            while !reads.is_finished() {
+                put(&path, "20000\n");
+            }
+            assert_eq!(reads.join().unwrap(), 0);
+        });
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+        assert_eq!((fs::read_to_string(&path).unwrap(), mode & 0o777), ("20000\n".to_owned(), 0o400));
+        fs::remove_dir_all(file("folder")).unwrap();
     }
 }

@@ -93,6 +93,8 @@ pub enum Special {
     /// Exit status 1 if the second audit has a finding that the first does not have, or a more severe one.
     Diff(Diff),
     /// Judges a kernel command line without auditing the rest of the host, or suggests one.
+    ///
+    /// Exit status 1 if the judged command line has a finding.
     Cmdline(Cmdline),
     /// Lists the rules that `apus audit` checks.
     Rules {

@@ -62,6 +62,8 @@ pub enum Command {
     Report(lab::Report),
     /// Replays a recorded run: checks that the waiting policy makes the same decisions again, and compares the run's
     /// CPU time with the minimum that could have met the goal.
+    ///
+    /// Exit status 1 if a decision differs.
     Replay(lab::Replay),
     /// Feeds recorded samples to an exact copy of Linux's dynamic interrupt moderation (DIM).
     #[command(subcommand)]
@@ -79,7 +81,8 @@ pub enum Command {
     /// files and service settings may hold secrets, so Apus writes MASKED in place of everything in them that is not
     /// known to be harmless. It also masks MAC addresses, UUIDs and serial numbers. The only log lines in the archive
     /// are the kernel messages that the audit uses. Only the user who runs the command can read the archive. Taking a
-    /// snapshot interrupts isolated CPUs only if --msrs is given.
+    /// snapshot interrupts isolated CPUs only if --msrs is given. Exit status 1 if the archive reached its size limit and
+    /// is incomplete.
     ///
     /// On a host without Apus, the script tools/apus-snapshot.sh does the same; it needs only a shell and tar.
     Snapshot(snapshot::Snapshot),

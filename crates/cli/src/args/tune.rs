@@ -17,25 +17,30 @@ pub enum Tune {
     /// Applies a profile to the host; `apus tune rollback` undoes the changes.
     ///
     /// Writes each change to a journal (/var/lib/apus/tune) before making it, and reads the setting afterwards to check
-    /// it. If the kernel refuses one change, all changes are rolled back, unless --keep-going is given.
+    /// it. If the kernel refuses one change, all changes are rolled back, unless --keep-going is given. Exit status 1 if
+    /// a setting is not in force as requested, or if the host has none of the settings.
     Apply(Apply),
     /// Rolls back all applied changes, or those of one transaction.
     ///
     /// Also works after a crash, a kill or a reboot. If someone else has changed a setting since Apus set it, the
-    /// command asks whether to keep the newer value. Without a terminal, it keeps that value and reports it.
+    /// command asks whether to keep the newer value. Without a terminal, it keeps that value and reports it. Exit status
+    /// 1 if something remains to be rolled back.
     Rollback(Rollback),
     /// Shows the applied profiles, and the current value of each setting that they changed.
-    Status(Show),
-    /// Checks whether the host still has the settings that were applied, or those of a profile. Exit status 1 if a
-    /// setting differs.
     ///
-    /// Comparing with a profile needs no root privilege, and the profile need not be applied.
+    /// Exit status 1 if a command was killed before it had rolled back its changes, or if a journal is damaged.
+    Status(Show),
+    /// Checks whether the host still has the settings that were applied, or those of a profile.
+    ///
+    /// Comparing with a profile needs no root privilege, and the profile need not be applied. Exit status 1 if a setting
+    /// differs, if no profile is applied or, in the comparison with a profile, if the host has none of its settings.
     Verify(Verify),
     /// Recommends the profile that suits this host, and gives the reasons.
     Recommend(RecommendArgs),
     /// Applies a profile, and keeps running to apply it to devices and threads that appear later.
     ///
-    /// Ctrl-C or SIGTERM ends the command, and rolls back everything that it applied.
+    /// Ctrl-C or SIGTERM ends the command, and rolls back everything that it applied. Exit status 1 if something remains
+    /// to be rolled back.
     Follow(Follow),
     /// Shows each changed setting with its value before the change and its value now.
     Diff(Show),

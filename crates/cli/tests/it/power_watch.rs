@@ -32,9 +32,7 @@ impl Host {
     }
 
     fn put(&self, path: &str, text: &str) {
-        let path = self.0.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        testkit::put(&self.0.join(path), text);
     }
 
     fn zone(&self, zone: &str, file: &str, text: &str) {

@@ -344,6 +344,7 @@ fn per_node(facts: &Facts, context: &Context) -> Judged {
     let all = facts.cpus.all();
     if !all.is_empty() && all.is_subset(isolated) {
         return Judgement::fail_for(isolated, "all CPUs are isolated: none is left for housekeeping")
+            .with_effect(crate::Effect::Unsized)
             .see_as(all.to_string(), facts.cpus.online.source())
             .alone();
     }
@@ -352,6 +353,7 @@ fn per_node(facts: &Facts, context: &Context) -> Judged {
             0,
             "CPU 0 is among the application's CPUs, but it boots the host, and some kernel work stays on it",
         )
+        .with_effect(crate::Effect::Unsized)
         .see_as(format!("isolated {isolated}"), source_of(context))
         .alone();
     }
@@ -423,6 +425,17 @@ pub(crate) mod tests {
         Case::warn("cmd.hk-per-node", || host().isolated("0-6")),
         Case::unknown("cmd.hk-per-node", iso),
     ];
+
+    /// Packets wait for the kernel's work on CPU 0, so the report must not say that no packet waits.
+    #[test]
+    fn only_a_node_without_housekeeping_makes_the_work_slower() {
+        use crate::Effect;
+        let effect = |host: Host| host.judge("cmd.hk-per-node")[0].effect;
+        assert_eq!(effect(host().isolated("0-7")), Some(Effect::Unsized));
+        assert_eq!(effect(host().isolated("0-6")), Some(Effect::Unsized));
+        assert_eq!(effect(nodes("0-3", "4-7")), None);
+        assert_eq!(crate::rules::find("cmd.hk-per-node").unwrap().magnitude.effect, Effect::Slower);
+    }
 
     #[test]
     fn the_setting_that_differs_is_named_and_no_sibling_is_switched_off() {

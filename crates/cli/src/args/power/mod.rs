@@ -55,6 +55,7 @@ pub enum Power {
     /// unchanged frequency, and shows the longest latency of each phase. Then forwards frames at each fixed frequency,
     /// and measures CPU time and, if the machine has an energy meter, power. Creates a lab of two network namespaces
     /// for this, and removes it afterwards. Restores the frequency limits at the end, also after Ctrl-C; after a kill,
-    /// `apus tune rollback --abandoned` restores them. Needs root, two CPUs and a cpufreq driver.
+    /// `apus tune rollback --abandoned` restores them. Needs root, two CPUs and a cpufreq driver. Exit status 1 after
+    /// Ctrl-C.
     Sweep(Box<sweep::Sweep>),
 }

@@ -59,7 +59,7 @@ pub enum Sim {
     ///
     /// `adaptive` loses a case if it misses a goal that a rival meets, or if a rival meets the goal with over 1 % less
     /// power (over 5 % for a tuned rival). The command lists these cases. At the end, it counts wins, ties and losses.
-    /// Exit status 1 if `adaptive` loses a case.
+    /// Exit status 1 if `adaptive` loses a case, or after Ctrl-C.
     ///
     /// --grid selects the cases: quick (72 cases, a few minutes), classic (48 cases, Poisson traffic only, a few
     /// minutes) or full (9,240 cases, days; use --sample to draw some of them). The other options replace parts of the

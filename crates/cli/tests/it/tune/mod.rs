@@ -69,9 +69,7 @@ impl Machine {
     }
 
     pub fn put(&self, path: &str, text: &str) {
-        let path = self.0.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        testkit::put(&self.0.join(path), text);
     }
 
     pub fn read(&self, path: &str) -> String {
