@@ -9,7 +9,7 @@ use policy::moderation::Profile;
 use units::{Nanos, PacketRate};
 
 use super::Moderation;
-use super::values::span_with_hours;
+use super::values::{is_interface_name, rate, span_with_hours};
 
 /// The configuration file of the service.
 pub const CONFIG: &str = "/etc/apus/moderate.toml";
@@ -27,7 +27,7 @@ pub struct Moderate {
     pub command: Option<Command>,
     /// Network interfaces whose receive queues Apus adjusts. If an interface has the name of a subcommand, put `--`
     /// before it.
-    #[arg(required_unless_present = "config", value_name = "INTERFACE")]
+    #[arg(required_unless_present = "config", value_name = "INTERFACE", value_parser = interface)]
     pub interfaces: Vec<String>,
     /// Adjust the interfaces listed in the configuration file FILE, each with its own goals [default FILE:
     /// /etc/apus/moderate.toml].
@@ -58,7 +58,7 @@ pub struct Moderate {
     /// With --policy goal: highest packet rate to expect on one queue. The timer never exceeds half the time that the
     /// receive ring takes to fill at this rate [default: the rate of 64-byte frames at the line rate; no limit if the
     /// driver does not report its ring size or its line rate].
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     pub peak_rate: Option<PacketRate>,
     /// End after DURATION, such as 90s, 10m or 2h [default: run until Ctrl-C].
     #[arg(long, value_name = "DURATION", value_parser = span_with_hours)]
@@ -67,7 +67,8 @@ pub struct Moderate {
     /// moderation) in DIR/INTERFACE-QUEUE.csv, for `apus dim replay`.
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
-    /// Change nothing: only watch the queues, and print the settings that the policy would choose.
+    /// Change nothing: only watch the queues, and print the settings that the policy would choose. Settings that a killed
+    /// command left behind are named, and stay as they are.
     #[arg(long)]
     pub dry_run: bool,
     /// Print only one JSON document, at the end (schema apus.moderate/1).
@@ -158,6 +159,14 @@ impl Place {
 const LONGEST: Nanos = Nanos::from_millis(2_147);
 /// Queue numbers are below this limit (Linux, include/uapi/linux/ethtool.h, `MAX_NUM_QUEUE`).
 const MOST_QUEUES: u32 = 4096;
+
+/// Parses the name of a network interface.
+fn interface(text: &str) -> Result<String, String> {
+    match is_interface_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("an interface name has 1 to 15 characters, without /, : and spaces".into()),
+    }
+}
 
 /// Parses the goal of one queue: `3:p99=50us`.
 fn queue_goal(text: &str) -> Result<(u32, Goal), String> {

@@ -40,9 +40,23 @@ pub struct Document {
     pub duration_ns: u64,
     /// The receive queues.
     pub queues: Vec<Queue>,
+    /// Interfaces of the configuration file that are not controlled: they do not exist, or this host cannot control
+    /// them.
+    #[serde(default)]
+    pub not_controlled: Vec<NotControlled>,
     /// Whether all settings that the command still controlled were restored to their original values. `null` if it
     /// changed none, or if no setting was left to restore.
     pub restored: Option<bool>,
+}
+
+/// An interface that is not controlled.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct NotControlled {
+    /// Name of the interface.
+    pub interface: String,
+    /// Why the command does not control it.
+    pub why: String,
 }
 
 /// A receive queue.

@@ -170,7 +170,7 @@ fn a_goal_is_steered_for_and_everything_is_as_before() {
 }
 
 #[test]
-fn a_killed_one_is_restored_by_the_next_and_a_dry_one_changes_nothing() {
+fn a_killed_one_is_named_by_a_dry_one_and_restored_by_the_next() {
     let _turn = turn();
     let Some(lab) = lab("modk") else { return };
     let journal = Journal::new("moderate-killed");
@@ -182,9 +182,13 @@ fn a_killed_one_is_restored_by_the_next_and_a_dry_one_changes_nothing() {
     assert_eq!(timeout(&deferral(&lab)), 300_000, "nobody was left to restore it");
     let (status, out, err) = output(start(&lab, &journal.0, &["dut0", "--dry-run", "--duration", "1s"]));
     assert_eq!(status, Some(0), "{out}{err}");
+    assert!(err.contains("apus tune rollback --abandoned"), "{err}");
+    assert_eq!(timeout(&deferral(&lab)), 300_000, "a dry run changes nothing");
     // It measures before it sets a timer.
     assert!(out.contains("dut0 queue 0: timer off (initial setting)"), "{out}");
     assert!(out.contains("Nothing was changed (--dry-run)."), "{out}");
+    let (status, out, err) = output(start(&lab, &journal.0, &["dut0", "--policy", "static:1us", "--duration", "1s"]));
+    assert_eq!(status, Some(0), "{out}{err}");
     assert_eq!(deferral(&lab), before, "{err}");
     let left: Vec<_> =
         std::fs::read_dir(journal.0.join("apus/tune")).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -381,10 +385,71 @@ fn a_service_waits_for_interfaces_and_reads_its_file_again() {
     wait_for("its original setting", || is_deferred(&lab, 0));
     running.signal(Signal::TERM);
     let (status, out, err) = output(running);
-    assert_eq!(status, Some(0), "{out}{err}");
+    assert_eq!(status, Some(1), "{out}{err}");
+    assert!(out.contains("\nother0: not controlled: "), "{out}");
     assert!(err.contains("later0: not controlled yet"), "{err}");
     assert!(err.contains("keeping the previous configuration"), "{err}");
     assert!(err.contains("dut0: no longer in the configuration"), "{err}");
+}
+
+/// What can never be controlled is left out, and a service with nothing else ends.
+#[test]
+fn a_service_leaves_out_what_this_host_cannot_control() {
+    let _turn = turn();
+    let Some(lab) = lab("modu") else { return };
+    let journal = Journal::new("moderate-unsupported");
+    let file = journal.0.join("moderate.toml");
+    let config = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        start(&lab, &journal.0, &["--config", file.to_str().unwrap(), "--duration", "3s", "--json"])
+    };
+    let (status, out, err) = output(config("[interface.dut0]\nplace = \"nic\"\npolicy = \"static:50us\"\n"));
+    assert_eq!((status, out.as_str()), (Some(3), ""), "{err}");
+    assert!(err.contains("cannot moderate any interface") && err.contains("does not offer rx-usecs"), "{err}");
+    let (status, out, err) =
+        output(config("[interface.dut0]\npolicy = \"static:50us\"\n[interface.typo0]\npolicy = \"static:50us\"\n"));
+    let document: Json = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}"));
+    assert_eq!((status, &document["queues"][0]["interface"]), (Some(1), &"dut0".into()), "{document:#}");
+    let left_out = &document["not_controlled"][0];
+    assert_eq!(left_out["interface"], "typo0", "{document:#}");
+    assert!(left_out["why"].as_str().unwrap().contains("no such network interface"), "{document:#}");
+}
+
+#[test]
+fn a_service_finds_a_renamed_interface_in_its_new_file() {
+    let _turn = turn();
+    let Some(lab) = lab("mody") else { return };
+    let journal = Journal::new("moderate-service-renamed");
+    let file = journal.0.join("moderate.toml");
+    std::fs::write(&file, "[interface.dut0]\npolicy = \"static:300us\"\n").unwrap();
+    let running = start(&lab, &journal.0, &["--config", file.to_str().unwrap()]);
+    wait_for("the deferral", || is_deferred(&lab, 300_000));
+    ip(&lab, &["link", "set", "dut0", "down"]);
+    ip(&lab, &["link", "set", "dut0", "name", "lan0"]);
+    ip(&lab, &["link", "set", "lan0", "up"]);
+    wait_for("the deferral under the new name", || is_deferred_at(&lab, "dut", "lan0", 300_000));
+    std::fs::write(&file, "[interface.lan0]\npolicy = \"static:200us\"\n").unwrap();
+    running.signal(Signal::HUP);
+    wait_for("the other time", || is_deferred_at(&lab, "dut", "lan0", 200_000));
+    running.signal(Signal::TERM);
+    let (status, out, err) = output(running);
+    assert_eq!(status, Some(0), "{out}{err}");
+    assert!(!err.contains("not controlled yet"), "{err}");
+    assert!(is_deferred_at(&lab, "dut", "lan0", 0));
+}
+
+#[test]
+fn a_dry_run_ends_with_its_interface() {
+    let _turn = turn();
+    let Some(lab) = lab("modw") else { return };
+    let journal = Journal::new("moderate-dry-gone");
+    let mut running = start(&lab, &journal.0, &["dut0", "--dry-run", "--policy", "static:300us"]);
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert!(running.0.try_wait().unwrap().is_none(), "it runs on until its interface is gone");
+    ip(&lab, &["link", "del", "dut0"]);
+    let (status, out, err) = output(running);
+    assert_eq!(status, Some(1), "{out}{err}");
+    assert!(out.contains("dut0 queue 0: no longer controlled"), "{out}{err}");
 }
 
 #[test]
@@ -395,6 +460,10 @@ fn wrong_use_is_said() {
         (&["moderate", "lo", "--goal", "100us"], 2, "p99"),
         (&["moderate", "lo", "--duration", "0s"], 2, "duration"),
         (&["moderate", "typo0"], 3, "no such network interface"),
+        (&["moderate", "a/b"], 2, "1 to 15 characters"),
+        (&["moderate", ""], 2, "1 to 15 characters"),
+        (&["moderate", "lo", "--peak-rate", "0pps"], 2, "at least 1pps"),
+        (&["moderate", "lo", "--policy", "net-dim", "--peak-rate", "1Mpps"], 2, "--policy goal"),
         (&["moderate", "lo", "--record", "calls"], 2, "no interface has the policy net-dim"),
     ] {
         let output = bare(words);

@@ -37,7 +37,7 @@ fn publish(folder: &Path, queues: &[Value]) {
     let me = Process::current().unwrap();
     let document = json!({
         "apus": "0", "schema": "apus.moderate/1", "dry_run": false, "duration_ns": 60_000_000_000_u64, "queues": queues,
-        "restored": null,
+        "not_controlled": [], "restored": null,
     });
     validate(&document);
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -70,16 +70,16 @@ fn a_configuration_is_checked_without_steering() {
     let check = || bare(&["moderate", "check", file.to_str().unwrap()]);
     fs::write(
         &file,
-        "[defaults]\ngoal = \"p99=200us\"\n[interface.lo]\n[interface.lo.queue.3]\ngoal = \"p99.9=1ms\"\n\
-         [interface.typo0]\npolicy = \"net-dim\"\nplace = \"nic\"\npeak_rate = \"2Mpps\"\n",
+        "[defaults]\ngoal = \"p99=200us\"\n[interface.lo]\npeak_rate = \"2Mpps\"\n[interface.lo.queue.3]\ngoal = \"p99.9=1ms\"\n\
+         [interface.typo0]\npolicy = \"net-dim\"\nplace = \"nic\"\n",
     )
     .unwrap();
     let good = check();
     assert_eq!(good.status.code(), Some(0), "{}", text(&good.stderr));
     assert_eq!(
         text(&good.stdout),
-        "lo: goal p99=200us, place napi\n  queue 3: p99.9=1ms\n\
-         typo0: policy net-dim, judged by p99=200us, place nic, at most 2.00Mpps per queue\n"
+        "lo: goal p99=200us, place napi, at most 2.00Mpps per queue\n  queue 3: p99.9=1ms\n\
+         typo0: policy net-dim, judged by p99=200us, place nic\n"
     );
     assert_eq!(text(&good.stderr), "note: typo0: at present this host has no such interface\n");
     fs::write(&file, "[interface.lo]\ngoal = \"100us\"\ncolour = \"red\"\n").unwrap();

@@ -7,7 +7,7 @@ use crate::knob::{AnySetting, Value};
 /// The journal format that this version of Apus writes. This version also reads older formats, and leaves journals in a
 /// newer format unchanged. Format 2 added the side effects of a change on other settings, and rejected settings; format
 /// 3 added settings that a controller changes repeatedly.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// One record of a journal, which is one line of its file.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
@@ -57,6 +57,9 @@ pub enum Record {
         /// The wanted value.
         wanted: Value,
     },
+    /// The process to which the transaction was bound gave it up and continued to run, because not everything could be
+    /// rolled back. What is left is rolled back later, as after the end of the process.
+    Released,
     /// The transaction is complete: all wanted changes are made, and they stay in force.
     Kept,
     /// A change was rolled back, or there is nothing left to roll back.

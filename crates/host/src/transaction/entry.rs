@@ -52,6 +52,8 @@ pub struct Transaction {
     pub is_past: bool,
     /// Whether the process to which the transaction was bound has ended.
     pub lost_process: bool,
+    /// Whether that process gave the transaction up before everything was rolled back.
+    pub released: bool,
 }
 
 /// The current state of a changed setting.
@@ -110,6 +112,7 @@ pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Er
             transaction = now;
             transaction.lost_process = true;
         }
+        transaction.released |= super::held::is_given_up(vault, id);
         all.push(transaction);
     }
     Ok(all)
@@ -130,6 +133,7 @@ impl Transaction {
             rest,
             is_past: false,
             lost_process: false,
+            released: false,
         };
         for record in records {
             match record {
@@ -159,6 +163,7 @@ impl Transaction {
                 Record::Refused { setting, wanted, why } => transaction.refused.push((setting, wanted, why)),
                 Record::Already { setting, wanted } => transaction.already.push((setting, wanted)),
                 Record::Kept => transaction.kept = true,
+                Record::Released => transaction.released = true,
             }
         }
         if transaction.begin.is_none() {
@@ -182,9 +187,9 @@ impl Transaction {
     }
 
     /// Whether nothing will roll the transaction back automatically: it was not completed, or the process to which it
-    /// was bound has ended.
+    /// was bound has ended or gave it up.
     pub fn is_abandoned(&self) -> bool {
-        !self.kept || self.lost_process
+        !self.kept || self.lost_process || self.released
     }
 
     fn has_lost_its_process(&self) -> bool {

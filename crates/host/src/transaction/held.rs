@@ -1,7 +1,9 @@
 //! Settings that stay changed only as long as a process runs.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsFd as _;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -10,7 +12,7 @@ use super::apply::{Announced, Applied, Options, announce, apply};
 use super::network::network;
 use super::rollback::{self, Recovered, RolledBack, Which, rollback_ours};
 use super::{Error, Plan, Target};
-use crate::journal::{Lease, Lock, started};
+use crate::journal::{Durable, Journal, Lease, Lock, Record, started};
 use crate::knob::{Access, DeviceDeferral, Error as KnobError, NapiDeferral, defers_each, napis_of};
 use crate::vault::Vault;
 
@@ -60,6 +62,10 @@ impl Held {
             }
         };
         let (applied, result) = begin()?;
+        if let (Some(id), Some(vault)) = (applied.id, Vault::open(access)?) {
+            // The number may be that of an earlier transaction, which somebody has rolled back meanwhile.
+            given_up().remove(&vault.show(&id.to_string()));
+        }
         Ok((Self { access: access.clone(), applied, command: command.into(), namespace }, result))
     }
 
@@ -96,8 +102,38 @@ impl Held {
     }
 
     fn one(&self, id: u32, patience: Duration) -> Result<Option<RolledBack>, Error> {
-        Ok(rollback_ours(&self.access, Which::One(id), &self.command, patience)?.pop())
+        let result = rollback_ours(&self.access, Which::One(id), &self.command, patience);
+        let is_closed = |back: &RolledBack| back.closed;
+        if !result.as_ref().is_ok_and(|back| back.iter().all(is_closed)) {
+            self.give_up(id, result.is_ok());
+        }
+        Ok(result?.pop())
     }
+
+    /// Gives a transaction up that could not be rolled back completely. From now on, the rest can be rolled back by
+    /// everybody, and this process can hold the same settings again. If another transaction is running, only this
+    /// process knows that the transaction is given up: its journal cannot be written.
+    fn give_up(&self, id: u32, can_write: bool) {
+        let Ok(Some(vault)) = Vault::open(&self.access) else { return };
+        given_up().insert(vault.show(&id.to_string()));
+        if can_write && let Ok(_lock) = Lock::take(&vault, &self.command, Duration::ZERO) {
+            let record = |(mut journal, _): (Journal, _)| journal.append(&vault, &Record::Released, Durable::Now);
+            // If this fails, only this process knows it, as above.
+            let _ = Journal::open(&vault, id).and_then(record);
+        }
+    }
+}
+
+/// The transactions that this process has given up, by the path of their journals.
+fn given_up() -> std::sync::MutexGuard<'static, BTreeSet<String>> {
+    static GIVEN_UP: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether this process has given the transaction up.
+pub(super) fn is_given_up(vault: &Vault, id: u32) -> bool {
+    let all = given_up();
+    !all.is_empty() && all.contains(&vault.show(&id.to_string()))
 }
 
 /// Options for a transaction that lasts as long as this process.

@@ -415,6 +415,45 @@ mod tests {
         assert!(transactions(&folder.access()).unwrap().is_empty());
     }
 
+    /// A queue that was not there when its interface was let go of is there again.
+    #[test]
+    fn what_could_not_be_restored_does_not_bar_the_way_back() {
+        let folder = folder();
+        let mut it = two(&folder);
+        it.steer(0, &Value::text(10)).unwrap();
+        it.steer(1, &Value::text(20)).unwrap();
+        std::fs::remove_file(folder.path("sys/b")).unwrap();
+        assert!(!it.release().unwrap().unwrap().closed);
+        assert!(folder.read("var/lib/apus/tune/000001.journal").contains("released"), "for other processes");
+        assert!(transactions(&folder.access()).unwrap()[0].is_abandoned());
+        folder.put("sys/b", "20\n");
+        let it = two(&folder);
+        assert_eq!((it.original(0), it.original(1)), (Some(&Value::text("1")), Some(&Value::text("2"))));
+        assert!(it.release().unwrap().unwrap().closed);
+        assert!(transactions(&folder.access()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_had_no_time_to_be_restored_is_restored_at_the_next_beginning() {
+        let folder = folder();
+        let access = folder.access();
+        let mut it = two(&folder);
+        it.steer(0, &Value::text(10)).unwrap();
+        let lock = crate::journal::Lock::take(&Vault::create(&access).unwrap(), "another", Duration::ZERO).unwrap();
+        it.release_within(Duration::ZERO).unwrap_err();
+        assert_eq!(folder.read("sys/a"), "10\n");
+        drop(lock);
+        let mut it = two(&folder);
+        assert_eq!((it.original(0), folder.read("sys/a").as_str()), (Some(&Value::text("1")), "1\n"));
+        // The new transaction has the number of the old one, and is not given up.
+        assert_eq!(it.id(), Some(1));
+        it.steer(0, &Value::text(30)).unwrap();
+        assert!(!transactions(&access).unwrap()[0].is_abandoned());
+        let error = Steered::new(&access, "x", &[File::new("/sys/a").into()], "a test", "0").unwrap_err();
+        assert!(error.to_string().contains("holds it"), "{error}");
+        assert!(it.release().unwrap().unwrap().closed);
+    }
+
     #[test]
     fn somebody_elses_change_is_left_alone() {
         let folder = folder();

@@ -51,6 +51,8 @@ pub enum Beside {
     },
     /// NAPI deferral, while Apus sets the NIC's coalescing.
     Deferral,
+    /// Nothing. A dry run supposes this of a NIC whose adaptive moderation Apus would switch off.
+    Nothing,
 }
 
 /// All watched queues: one kernel watch that their sensors share.
@@ -149,6 +151,7 @@ impl Queues {
             let bound = match (beside, &known.name) {
                 (_, None) => None,
                 (Beside::Card { .. }, Some(_)) => known.card,
+                (Beside::Nothing, Some(_)) => Some(Nanos::ZERO),
                 (Beside::Deferral, Some(name)) => deferral(&deferral_of(&self.access, name, number)),
             };
             let now = known.napis.iter().find(|(napi, _)| napi.queue == number).map(|(_, id)| *id);
@@ -176,7 +179,7 @@ impl Queues {
         let napis = napis_of(&self.access, &name, &numbers).unwrap_or_default();
         let least = of_it.into_iter().find_map(|seen| match seen.queue.beside {
             Beside::Card { least_usecs } => Some(least_usecs),
-            Beside::Deferral => None,
+            Beside::Deferral | Beside::Nothing => None,
         });
         let card = least.and_then(|least| card(&Coalesce::new(&name).read(&self.access), least));
         Known { index, name: Some(name), napis, card }

@@ -27,7 +27,7 @@ use units::PacketRate;
 
 use crate::Failure;
 use crate::args::moderate::{GOAL, Moderate, Place, Policy, policy, queue_number};
-use crate::args::values::is_interface_name;
+use crate::args::values::{is_interface_name, rate};
 
 /// The interfaces to control, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,6 +94,12 @@ impl Config {
             return Err(wrong(
                 format!("--queue-goal with --policy {}", typed.policy),
                 "queue goals need --policy goal",
+            ));
+        }
+        if typed.policy != Policy::Goal && typed.peak_rate.is_some() {
+            return Err(wrong(
+                format!("--peak-rate with --policy {}", typed.policy),
+                "the peak rate limits only the timer of --policy goal",
             ));
         }
         let mut interfaces: Vec<InterfaceConfig> = Vec::new();
@@ -223,8 +229,10 @@ impl Reader<'_> {
         let mut own = Keys::default();
         let mut queues: Vec<(u32, Goal)> = Vec::new();
         let mut goals_at: Vec<usize> = Vec::new();
+        let mut peak_at = None;
         for entry in self.table(name, value) {
             if entry.0.get_ref() != "queue" {
+                peak_at = peak_at.or((entry.0.get_ref() == "peak_rate").then_some(entry.0.span().start));
                 self.keys(entry, &mut own, &["goal", "policy", "place", "peak_rate", "queue"]);
                 continue;
             }
@@ -250,6 +258,10 @@ impl Reader<'_> {
         if policy != Policy::Goal {
             for at in goals_at {
                 self.mistake(at, format!("a queue can have a goal only with the policy goal, and {name} has {policy}"));
+            }
+            if let Some(at) = peak_at {
+                let why = format!("peak_rate limits the timer only with the policy goal, and {name} has {policy}");
+                self.mistake(at, why);
             }
         }
         InterfaceConfig {
@@ -277,7 +289,7 @@ impl Reader<'_> {
             "goal" => set(&mut keys.goal, text.parse()),
             "policy" => set(&mut keys.policy, policy(text)),
             "place" => set(&mut keys.place, Place::from_str(text, false).map_err(|_| "expected napi, epoll or nic")),
-            _ => set(&mut keys.peak_rate, text.parse()),
+            _ => set(&mut keys.peak_rate, rate(text)),
         };
         if let Some(why) = wrong {
             self.mistake(value.span().start, format!("{name} = {text:?}: {why}"));
@@ -400,6 +412,7 @@ queue = 3
 peak_rate = \"fast\"
 [interface.eth2]
 policy = \"net-dim\"
+peak_rate = \"0pps\"
   [interface.eth2.queue.01]
   goal = \"p99=1ms\"
   [interface.eth2.queue.4]
@@ -424,11 +437,13 @@ eth4 = true
         let rest = said[expected.len()..].join("\n");
         for part in [
             "f:13:13: peak_rate = \"fast\": ",
-            "f:16:25: \"01\" is not the number of a queue, 0 to 4095",
-            "f:16:25: a queue can have a goal only with the policy goal, and eth2 has net-dim",
-            "f:19:3: the key \"policy\" is unknown here; expected goal",
-            "f:20:23: queue 1 has no goal",
-            "f:22:8: eth4 must be a section, not true or false",
+            "f:16:13: peak_rate = \"0pps\": expected a rate of at least 1pps",
+            "f:16:1: peak_rate limits the timer only with the policy goal, and eth2 has net-dim",
+            "f:17:25: \"01\" is not the number of a queue, 0 to 4095",
+            "f:17:25: a queue can have a goal only with the policy goal, and eth2 has net-dim",
+            "f:20:3: the key \"policy\" is unknown here; expected goal",
+            "f:21:23: queue 1 has no goal",
+            "f:23:8: eth4 must be a section, not true or false",
         ] {
             assert!(rest.contains(part), "{part}\nis not in\n{rest}");
         }
@@ -482,6 +497,10 @@ eth4 = true
         for (words, why) in [
             (&["eth0", "--queue-goal", "1:p99=1ms", "--queue-goal", "1:p99=2ms"][..], "the queue has two goals"),
             (&["eth0", "--policy", "net-dim", "--queue-goal", "1:p99=1ms"], "queue goals need --policy goal"),
+            (
+                &["eth0", "--policy", "net-dim", "--peak-rate", "1Mpps"],
+                "the peak rate limits only the timer of --policy goal",
+            ),
         ] {
             let failure = Config::of(&typed(words)).unwrap_err();
             assert!(failure.why == why && failure.status == crate::Status::Wrong, "{failure}");

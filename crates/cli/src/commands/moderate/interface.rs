@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use host::knob::{
     Access, AnySetting, Coalesce, CoalesceQueue, DeviceDeferral, Napi, Rings, Setting as _, Value, driver_of,
-    interface_index, interfaces, lists_napis, napi_queues, napis_of,
+    interface_index, interface_name, interfaces, lists_napis, napi_queues, napis_of,
 };
 use host::transaction::{Steered, Target};
 use policy::moderation::{
@@ -46,6 +46,22 @@ pub(super) struct Options<'a> {
     pub(super) record: Option<&'a std::path::Path>,
 }
 
+/// Why this host cannot control an interface, now or later: a service does not try again.
+#[derive(Debug)]
+pub(super) struct Unsupported(pub(super) Failure);
+
+impl std::fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+fn unsupported(what: impl Into<String>, why: impl ToString, fix: impl Into<String>) -> anyhow::Error {
+    Unsupported(Failure::lacking(what, why, fix)).into()
+}
+
 /// An interface and its queues.
 pub(super) struct Interface {
     pub(super) config: InterfaceConfig,
@@ -59,7 +75,7 @@ pub(super) struct Interface {
 
 impl Interface {
     /// Starts to control the interface. Fails if the interface does not exist or is down, or if another process
-    /// controls it.
+    /// controls it. Fails with [`Unsupported`] if the host or the driver lacks what is needed.
     pub(super) fn begin(
         options: Options<'_>,
         config: InterfaceConfig,
@@ -68,24 +84,31 @@ impl Interface {
         let access = options.access;
         // The smallest `rx-usecs` that the driver treats as a time.
         let least_usecs = driver_of(access, &config.name)?.map_or(0, |driver| least_usecs(&driver));
-        let found = find(access, &config, least_usecs)?;
+        let mut found = find(access, &config, least_usecs)?;
         check_measured(&config, &found, watch)?;
-        if let Some((queue, _)) = config.queues.iter().find(|(queue, _)| !found.iter().any(|one| one.queue == *queue)) {
-            let has = found.iter().map(|one| one.queue.to_string()).collect::<Vec<_>>().join(", ");
-            note(&format!("{}: queue {queue} is not in use; the queues in use are {has}", config.name));
+        note_unused_goals(&config, found.iter().map(|one| one.queue));
+        if options.dry_run
+            && config.place != TypedPlace::Nic
+            && card_that_adapts(access, &config.name, least_usecs)?.is_some()
+        {
+            note(&format!(
+                "{}: without --dry-run, the NIC's adaptive moderation would be switched off; its delay is not counted",
+                config.name
+            ));
+            found.iter_mut().for_each(|one| one.beside = Beside::Nothing);
         }
+        let index = interface_index(access, &config.name);
         let places = places(access, &config, &found, least_usecs)?;
         let is_shared = places.len() < found.len();
         let in_force = in_force(access, &places, found.len())?;
         let (steered, actuators) = match options.dry_run {
-            true => (None, found.iter().map(|_| -> Any { Box::new(Dry) }).collect()),
+            true => (None, found.iter().map(|_| -> Any { Box::new(Dry::new(access, index)) }).collect()),
             false => {
                 let shared = steered(access, &config, &places, least_usecs)?;
                 let actuators = actuators(&shared, &places, found.len());
                 (Some(shared), actuators)
             }
         };
-        let index = interface_index(access, &config.name);
         let loss = loss_bound(access, &config)?;
         let mut queues = Vec::with_capacity(found.len());
         for ((found, actuator), in_force) in found.into_iter().zip(actuators).zip(in_force) {
@@ -109,9 +132,13 @@ impl Interface {
         let found: Vec<Watch> = self.queues.iter().map(|queue| queue.watch().clone()).collect();
         check_measured(&config, &found, &self.watch)?;
         let loss = loss_bound(options.access, &config)?;
-        for queue in &mut self.queues {
+        // A recorder may fail, so all queues switch after the last one is open.
+        let recorders = self.queues.iter().map(|queue| recorder(options, &config, queue.number()));
+        let recorders = recorders.collect::<anyhow::Result<Vec<_>>>()?;
+        note_unused_goals(&config, self.queues.iter().map(Queue::number));
+        for (queue, recorder) in self.queues.iter_mut().zip(recorders) {
             let controller = controller(&config, queue.number(), loss, queue.is_shared(), queue.in_force());
-            queue.control_by(config.policy, controller, recorder(options, &config, queue.number())?);
+            queue.control_by(config.policy, controller, recorder);
         }
         self.config = config;
         Ok(())
@@ -130,17 +157,22 @@ impl Interface {
     /// Whether the interface is up and its queues are no longer the controlled ones, because its number of channels has
     /// changed.
     pub(super) fn has_others(&self, access: &Access) -> bool {
-        let is_it = interface_index(access, &self.config.name) == self.index;
-        let Ok(mut now) = receive_queues(access, &self.config.name) else { return false };
+        let Some(name) = self.name_now(access) else { return false };
+        let Ok(mut now) = receive_queues(access, &name) else { return false };
         let mut steered: Vec<u32> = self.queues.iter().map(Queue::number).collect();
         now.sort_unstable();
         steered.sort_unstable();
-        is_it && !now.is_empty() && now != steered
+        !now.is_empty() && now != steered
     }
 
-    /// Whether the interface no longer exists.
-    pub(super) fn is_lost_with_device(&self) -> bool {
-        !self.queues.is_empty() && self.queues.iter().all(Queue::is_gone)
+    /// Whether the interface no longer exists here, and Apus has therefore stopped controlling its queues.
+    pub(super) fn is_lost_with_device(&self, access: &Access) -> bool {
+        self.is_lost() && self.index.is_some() && self.name_now(access).is_none()
+    }
+
+    /// The interface's present name. `None` if it no longer exists in this network namespace.
+    pub(super) fn name_now(&self, access: &Access) -> Option<String> {
+        self.index.and_then(|index| interface_name(access, index))
     }
 
     /// Stops controlling the interface, and restores its settings. Returns whether all settings were restored; `None`
@@ -221,7 +253,21 @@ fn check_measured(config: &InterfaceConfig, found: &[Watch], watch: &Mutex<Queue
         return Ok(());
     }
     let what = format!("cannot moderate {name} with the policy {policy}, which needs measurements");
-    Err(Failure::lacking(what, why, "use a fixed time, which needs no measurement: --policy static:50us").into())
+    Err(unsupported(what, why, "use a fixed time, which needs no measurement: --policy static:50us"))
+}
+
+/// Names the queues that have a goal of their own and are not in use.
+fn note_unused_goals(config: &InterfaceConfig, in_use: impl Iterator<Item = u32>) {
+    let in_use: Vec<u32> = in_use.collect();
+    let list = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let unused: Vec<u32> = config.queues.iter().map(|(queue, _)| *queue).filter(|one| !in_use.contains(one)).collect();
+    let are = match unused.len() {
+        0 => return,
+        1 => "queue",
+        _ => "queues",
+    };
+    let (name, unused, in_use) = (&config.name, list(&unused), list(&in_use));
+    note(&format!("{name}: not in use, so their goals have no effect: {are} {unused}; the queues in use are {in_use}"));
 }
 
 /// The settings to control: one for each queue, or one for the whole device.
@@ -239,7 +285,7 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usec
         {
             let what = format!("cannot moderate {interface} with --place epoll");
             let why = "this kernel cannot suspend a queue's interrupts: irq-suspend-timeout needs Linux 6.13 or later";
-            return Err(Failure::lacking(what, why, "use --place napi").into());
+            return Err(unsupported(what, why, "use --place napi"));
         }
         // Before Linux 6.13, all instances of a device share one timeout.
         if let Some(first) = found.first()
@@ -248,7 +294,7 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usec
             if DeviceDeferral::new(interface).timeout.read(access)?.is_none() {
                 let what = format!("cannot moderate {interface} with --place napi");
                 let why = "the kernel supports no NAPI interrupt deferral, neither for a queue nor for the device";
-                return Err(Failure::lacking(what, why, "use --place nic if its driver offers rx-usecs").into());
+                return Err(unsupported(what, why, "use --place nic if its driver offers rx-usecs"));
             }
             return Ok(vec![Place::DeviceDeferral { interface: interface.clone() }]);
         }
@@ -260,7 +306,7 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usec
     if !has("rx-usecs") {
         let what = format!("cannot moderate {interface} with --place nic");
         let why = "its driver does not offer rx-usecs (ethtool -c shows what it offers)";
-        return Err(Failure::lacking(what, why, "use --place napi, which works with every driver").into());
+        return Err(unsupported(what, why, "use --place napi, which works with every driver"));
     }
     // A driver that supports coalescing for one queue supports it for all (net/ethtool/ioctl.c,
     // ethtool_get_per_queue_coalesce).
@@ -295,7 +341,7 @@ fn steered(access: &Access, config: &InterfaceConfig, places: &[Place], least_us
         && let Err(error) = steered.steer(0, &first.value(Profile::eqe(TRIAL_USECS, 0)))
     {
         let what = format!("cannot moderate {} with --place nic", config.name);
-        return Err(Failure::lacking(what, error, "use --place napi, which works with every driver").into());
+        return Err(unsupported(what, error, "use --place napi, which works with every driver"));
     }
     let mut steer = |number: usize, value: &Value| match steered.steer(number, value) {
         Ok(moved) if moved.is_good() => None,
@@ -305,7 +351,7 @@ fn steered(access: &Access, config: &InterfaceConfig, places: &[Place], least_us
     for (number, (setting, value)) in (places.len()..).zip(&beside) {
         if let Some(why) = steer(number, value) {
             let what = format!("cannot moderate {}: {} cannot be {value}", config.name, setting.label());
-            return Err(Failure::lacking(what, why, "use --place nic if its driver offers rx-usecs").into());
+            return Err(unsupported(what, why, "use --place nic if its driver offers rx-usecs"));
         }
     }
     if let Some(card) = adaptive {
@@ -409,7 +455,9 @@ fn loss_bound(access: &Access, config: &InterfaceConfig) -> anyhow::Result<Optio
     let descriptors = ring.as_ref().and_then(|ring| ring.field("rx")?.parse().ok());
     // A driver that does not know the speed reports an error or -1.
     let speed = access.number(&format!("/sys/class/net/{interface}/speed")).ok().flatten();
-    let line = speed.map(|megabits| BitRate::new(megabits * 1_000_000).frames_of(SHORTEST_FRAME));
+    let line = speed
+        .filter(|megabits| *megabits > 0)
+        .map(|megabits| BitRate::new(megabits * 1_000_000).frames_of(SHORTEST_FRAME));
     let why = match (descriptors, config.peak_rate.or(line)) {
         (Some(descriptors), Some(peak)) => return Ok(Some(LossBound { descriptors, peak })),
         (None, _) => "its driver does not report the ring size",

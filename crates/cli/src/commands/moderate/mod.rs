@@ -44,15 +44,29 @@ fn steer(typed: &Moderate) -> anyhow::Result<Status> {
         return Err(Failure::wrong("cannot use --record", why, "add --policy net-dim, or omit --record").into());
     }
     let signals = Signals::hold()?;
-    for line in ports::take_back_left_behind(COMMAND)? {
-        note(&line);
-    }
     let access = Access::live()?;
+    match typed.dry_run {
+        true => left_behind(&access)?.iter().for_each(|line| note(line)),
+        false => ports::take_back_left_behind(COMMAND)?.iter().for_each(|line| note(line)),
+    }
     let options =
         Options { access: &access, dry_run: typed.dry_run, aloud: !typed.json, record: typed.record.as_deref() };
     let manager = ServiceManager::of_environment()?;
     let session = Session::begin(typed, options, config)?;
     say::result(typed.json, session.run(&signals, &manager)?)
+}
+
+/// The transactions that a killed process left behind. A dry run leaves their settings as they are.
+fn left_behind(access: &Access) -> anyhow::Result<Vec<String>> {
+    let all = match host::transaction::transactions(access) {
+        // Another user's journal does not concern this one.
+        Err(host::knob::Error::NotPermitted { .. }) => return Ok(Vec::new()),
+        other => other?,
+    };
+    let line = |id: u32| {
+        format!("transaction {id}: a process was killed and left its settings changed: apus tune rollback --abandoned")
+    };
+    Ok(all.iter().filter(|one| one.is_abandoned()).map(|one| line(one.id)).collect())
 }
 
 /// Prints a message that is not part of the result.

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use host::knob::{Access, interface_name};
 use policy::moderation::{Profile, Reason as PolicyReason};
 use steer::moderation::watched::{Queue as Watch, Watched};
 use steer::moderation::{Figures, Moderate as Controller, Reason, Wish};
@@ -20,7 +21,17 @@ pub(super) type Any = Box<dyn Actuator<Monotonic, Setting = Wish, InForce = Prof
 
 /// The actuator of a dry run: applies nothing, and reports every setting as applied.
 #[derive(Debug)]
-pub(super) struct Dry;
+pub(super) struct Dry {
+    access: Access,
+    /// Index of the interface. `None` if it is not known.
+    index: Option<u32>,
+}
+
+impl Dry {
+    pub(super) fn new(access: &Access, index: Option<u32>) -> Self {
+        Self { access: access.clone(), index }
+    }
+}
 
 impl Actuator<Monotonic> for Dry {
     type Setting = Wish;
@@ -35,7 +46,10 @@ impl Actuator<Monotonic> for Dry {
     }
 
     fn stands(&mut self) -> Standing {
-        Standing::AsLeft
+        match self.index {
+            Some(index) if interface_name(&self.access, index).is_none() => Standing::Lost(Lost::Gone),
+            _ => Standing::AsLeft,
+        }
     }
 }
 
@@ -94,11 +108,6 @@ impl Queue {
 
     pub(super) fn is_lost(&self) -> bool {
         self.machine.lost().is_some()
-    }
-
-    /// Whether control ended because the device is gone.
-    pub(super) fn is_gone(&self) -> bool {
-        self.machine.lost() == Some(&Lost::Gone)
     }
 
     pub(super) fn is_shared(&self) -> bool {

@@ -8,39 +8,53 @@ use units::Nanos;
 
 use super::session::Ended;
 use crate::documents::VERSION;
-use crate::documents::moderate::{Document, Queue, SCHEMA, Verdict};
+use crate::documents::moderate::{Document, NotControlled, Queue, SCHEMA, Verdict};
 use crate::{Status, terminal};
 
 /// The document of a session.
-pub(super) fn document(dry_run: bool, lasted: Nanos, queues: Vec<Queue>, restored: Option<bool>) -> Document {
+pub(super) fn document(
+    dry_run: bool,
+    lasted: Nanos,
+    queues: Vec<Queue>,
+    not_controlled: Vec<NotControlled>,
+    restored: Option<bool>,
+) -> Document {
     Document {
         apus: VERSION.to_owned(),
         schema: SCHEMA.to_owned(),
         dry_run,
         duration_ns: lasted.as_nanos(),
         queues,
+        not_controlled,
         restored,
     }
 }
 
+/// Whether a queue that is controlled for its goal has missed it.
+pub(super) fn has_missed(queue: &Queue) -> bool {
+    let missed = [Verdict::Missed, Verdict::WouldMiss].map(|verdict| Name::of(&verdict)).contains(&queue.verdict);
+    missed && queue.policy == "goal"
+}
+
 /// Prints the result. The exit status says whether the queues controlled by the policy `goal` met their goals.
 pub(super) fn result(as_json: bool, ended: Ended) -> anyhow::Result<Status> {
-    let document = document(ended.dry_run, ended.lasted, ended.queues, ended.restored);
-    let failed = |queue: &Queue| {
-        let missed = [Verdict::Missed, Verdict::WouldMiss].map(|verdict| Name::of(&verdict)).contains(&queue.verdict);
-        (missed && queue.policy == "goal") || queue.lost.is_some()
-    };
+    let Ended { dry_run, lasted, queues, not_controlled, missed_before, restored } = ended;
+    let document = document(dry_run, lasted, queues, not_controlled, restored);
     let mut out = terminal::out();
     match as_json {
         true => terminal::print_json_to(&mut out, &document)?,
-        false => table(&mut out, &document).context("cannot write the result")?,
+        false => table(&mut out, &document, missed_before).context("cannot write the result")?,
     }
     out.flush().context("cannot write the result")?;
-    let failed = document.restored == Some(false) || document.queues.iter().any(failed);
+    let lost = |queue: &Queue| queue.lost.is_some();
+    let failed = missed_before
+        || document.restored == Some(false)
+        || !document.not_controlled.is_empty()
+        || document.queues.iter().any(|queue| has_missed(queue) || lost(queue));
     Ok(if failed { Status::Findings } else { Status::Good })
 }
 
-fn table(out: &mut impl std::io::Write, document: &Document) -> std::io::Result<()> {
+fn table(out: &mut impl std::io::Write, document: &Document, missed_before: bool) -> std::io::Result<()> {
     let unknown = || "-".to_owned();
     let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
     writeln!(out)?;
@@ -84,6 +98,12 @@ fn table(out: &mut impl std::io::Write, document: &Document) -> std::io::Result<
             writeln!(out, "{}", of(&format!("unmeasured: {why}")))?;
         }
     }
+    for one in &document.not_controlled {
+        writeln!(out, "{}: not controlled: {}", terminal::line(&one.interface), terminal::line(&one.why))?;
+    }
+    if missed_before {
+        writeln!(out, "A goal was missed before its queues were started again or got another goal.")?;
+    }
     writeln!(out, "TIMER: how long the interrupt may be delayed after a packet arrives.")?;
     writeln!(
         out,
@@ -95,7 +115,7 @@ fn table(out: &mut impl std::io::Write, document: &Document) -> std::io::Result<
     )?;
     writeln!(
         out,
-        "LATE: share of packets since the start that may have been later than the goal; VERDICT is based on it."
+        "LATE: share of packets since the queue was started that may have been later than the goal; VERDICT is based on it."
     )?;
     match document.restored {
         None if document.dry_run => writeln!(out, "Nothing was changed (--dry-run).")?,

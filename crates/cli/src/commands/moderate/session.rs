@@ -6,8 +6,8 @@
 //!               └─────────────────┼───────────────────────────────────────────────────────┘
 //!                                 └── another signal, the end, nothing left ──► restore, result
 //! ```
-//! A service (`--config`) waits for interfaces that do not exist yet, and runs until it is stopped. Without a
-//! configuration file, a missing interface is an error, and the command ends when it no longer controls any queue.
+//! A service (`--config`) waits for interfaces that do not exist yet, and runs until it is stopped. It leaves out an
+//! interface that this host cannot control, and ends if it can control none. Without a configuration file, a missing interface is an error, and the command ends when it no longer controls any queue.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -25,12 +25,12 @@ use units::{Instant, Monotonic, Nanos};
 
 use super::super::published::Published;
 use super::config::{Config, InterfaceConfig};
-use super::interface::{Interface, Options};
+use super::interface::{Interface, Options, Unsupported};
 use super::note;
 use super::say;
 use crate::args::moderate::Moderate;
-use crate::documents::moderate::{Document, Queue};
-use crate::terminal;
+use crate::documents::moderate::{Document, NotControlled, Queue};
+use crate::{Failure, terminal};
 
 /// Time between two publications of the state, and between two checks of the interfaces.
 const UPKEEP_EVERY: Nanos = Nanos::from_secs(1);
@@ -47,6 +47,11 @@ pub(super) struct Ended {
     pub(super) dry_run: bool,
     pub(super) lasted: Nanos,
     pub(super) queues: Vec<Queue>,
+    /// The interfaces that are not controlled.
+    pub(super) not_controlled: Vec<NotControlled>,
+    /// Whether a queue missed its goal before it was started again or got another goal: its results are not in
+    /// `queues`.
+    pub(super) missed_before: bool,
     /// Whether all settings were restored. `None` if nothing was changed, or nothing was left to restore.
     pub(super) restored: Option<bool>,
 }
@@ -59,11 +64,12 @@ enum Wake {
     End,
 }
 
-/// An interface from the configuration that is not available.
+/// An interface from the configuration that is not controlled.
 struct Absent {
     config: InterfaceConfig,
     why: String,
-    retry: Instant<Monotonic>,
+    /// When to try again. `None`: never, because the host lacks what is needed ([`Unsupported`]).
+    retry: Option<Instant<Monotonic>>,
 }
 
 /// The interfaces of a run of `apus moderate`.
@@ -76,6 +82,8 @@ pub(super) struct Session<'a> {
     absent: Vec<Absent>,
     /// Results of interfaces that are no longer controlled.
     ended: Vec<Queue>,
+    /// Whether a result that was discarded had missed its goal.
+    missed_before: bool,
     restored: Option<bool>,
     began: Instant<Monotonic>,
 }
@@ -97,38 +105,69 @@ impl<'a> Session<'a> {
             interfaces: Vec::new(),
             absent: Vec::new(),
             ended: Vec::new(),
+            missed_before: false,
             restored: None,
             began: MonotonicClock.now(),
         };
         for one in config.interfaces {
             session.add(one)?;
         }
+        session.check_hopeful()?;
         Ok(session)
     }
 
-    /// Starts to control an interface. A service tries again later if this fails.
+    /// Starts to control an interface. If this fails, a service goes on with the other interfaces.
     fn add(&mut self, config: InterfaceConfig) -> anyhow::Result<()> {
         match Interface::begin(self.options, config.clone(), &self.watch) {
             Ok(interface) => self.interfaces.push(interface),
-            Err(error) if self.is_service => self.wait_for(config, &format!("{error:#}"), None),
-            Err(error) => return Err(error),
+            Err(error) if self.is_service => self.leave_out(config, &error, None),
+            Err(error) => {
+                return Err(match error.downcast::<Unsupported>() {
+                    Ok(Unsupported(failure)) => failure.into(),
+                    Err(error) => error,
+                });
+            }
         }
         Ok(())
     }
 
-    /// Schedules another attempt for an unavailable interface, and prints why unless that was printed before.
-    fn wait_for(&mut self, config: InterfaceConfig, why: &str, said: Option<&str>) {
-        let why = why.replace('\n', "; ");
+    /// Notes that an interface is not controlled, and prints why unless that was printed before. Schedules another
+    /// attempt, unless the host lacks what is needed.
+    fn leave_out(&mut self, config: InterfaceConfig, error: &anyhow::Error, said: Option<&str>) {
+        let why = format!("{error:#}").replace('\n', "; ");
+        let is_final = error.is::<Unsupported>();
         if said != Some(&why) {
-            note(&format!("{}: not controlled yet: {why}", config.name));
+            let yet = if is_final { "" } else { " yet" };
+            note(&format!("{}: not controlled{yet}: {why}", config.name));
         }
-        let retry = MonotonicClock.now() + RETRY_EVERY;
+        let retry = (!is_final).then(|| MonotonicClock.now() + RETRY_EVERY);
         self.absent.push(Absent { config, why, retry });
+    }
+
+    /// Fails if no interface is controlled, and none can be controlled later.
+    fn check_hopeful(&self) -> Result<(), Failure> {
+        let is_hopeless = self.interfaces.is_empty() && self.absent.iter().all(|absent| absent.retry.is_none());
+        match self.absent.first() {
+            Some(first) if is_hopeless => Err(Failure::lacking(
+                "cannot moderate any interface of the configuration file",
+                format!("{}: {}", first.config.name, first.why.trim_start_matches("error: ")),
+                "the lines above say what each interface lacks; docs/moderate.md says what each policy needs",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Discards the results of an interface that is controlled again, or has another goal. Remembers whether it had
+    /// missed its goal.
+    fn discard(&mut self, interface: &str) {
+        let is_it = |queue: &Queue| queue.interface == interface;
+        self.missed_before |= self.ended.iter().any(|queue| is_it(queue) && say::has_missed(queue));
+        self.ended.retain(|queue| !is_it(queue));
     }
 
     /// Stops controlling an interface, and keeps its results.
     fn end_one(&mut self, interface: Interface, patience: Duration) {
-        self.ended.retain(|queue| queue.interface != interface.config.name);
+        self.discard(&interface.config.name);
         self.ended.extend(self.documents_of(&interface));
         let restored = interface.end(patience);
         self.restored = match (self.restored, restored) {
@@ -178,7 +217,14 @@ impl<'a> Session<'a> {
         for interface in std::mem::take(&mut self.interfaces) {
             self.end_one(interface, PATIENCE);
         }
-        Ok(Ended { dry_run: self.options.dry_run, lasted, queues: self.ended, restored: self.restored })
+        Ok(Ended {
+            dry_run: self.options.dry_run,
+            lasted,
+            not_controlled: self.not_controlled(),
+            queues: self.ended,
+            missed_before: self.missed_before,
+            restored: self.restored,
+        })
     }
 
     /// Runs the loops of the queues until other work is due.
@@ -210,31 +256,44 @@ impl<'a> Session<'a> {
     /// Checks for interfaces that have changed or come back.
     fn look(&mut self) {
         let access = self.options.access;
-        let (changed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.interfaces)
-            .into_iter()
-            .partition(|interface| interface.has_others(access) || self.is_service && interface.is_lost_with_device());
+        let (changed, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.interfaces).into_iter().partition(|interface| {
+                interface.has_others(access) || self.is_service && interface.is_lost_with_device(access)
+            });
         self.interfaces = kept;
         for interface in changed {
-            let config = interface.config.clone();
-            note(&format!("{}: its queues have changed; starting it again", config.name));
+            let mut config = interface.config.clone();
+            match interface.name_now(access) {
+                // A renamed interface is found by its new name.
+                Some(name) => config.name = name,
+                None => note(&format!("{}: it no longer exists here", config.name)),
+            }
+            if interface.has_others(access) {
+                note(&format!("{}: its queues have changed; starting it again", config.name));
+            }
+            let before = interface.config.name.clone();
             self.end_one(interface, SHORT_PATIENCE);
-            match self.add(config.clone()) {
-                Ok(()) => self.ended.retain(|queue| queue.interface != config.name),
-                Err(error) => self.wait_for(config, &format!("{error:#}"), None),
+            match Interface::begin(self.options, config.clone(), &self.watch) {
+                Ok(interface) => {
+                    self.discard(&before);
+                    self.interfaces.push(interface);
+                }
+                Err(error) => self.leave_out(config, &error, None),
             }
         }
         let now = MonotonicClock.now();
-        let (due, waiting): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.absent).into_iter().partition(|absent| now >= absent.retry);
+        let (due, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.absent)
+            .into_iter()
+            .partition(|absent| absent.retry.is_some_and(|retry| now >= retry));
         self.absent = waiting;
         for Absent { config, why, .. } in due {
             match Interface::begin(self.options, config.clone(), &self.watch) {
                 Ok(interface) => {
                     note(&format!("{}: now controlled", config.name));
-                    self.ended.retain(|queue| queue.interface != config.name);
+                    self.discard(&config.name);
                     self.interfaces.push(interface);
                 }
-                Err(error) => self.wait_for(config, &format!("{error:#}"), Some(&why)),
+                Err(error) => self.leave_out(config, &error, Some(&why)),
             }
         }
     }
@@ -250,16 +309,30 @@ impl<'a> Session<'a> {
             }
         };
         self.absent.clear();
-        let mut before = std::mem::take(&mut self.interfaces);
+        let is_listed = |interface: &Interface| config.interfaces.iter().any(|one| one.name == interface.config.name);
+        let (mut before, gone): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.interfaces).into_iter().partition(is_listed);
+        // First, because one of them may be in the configuration under its new name.
+        for interface in gone {
+            note(&format!(
+                "{}: no longer in the configuration; it is not controlled from now on",
+                interface.config.name
+            ));
+            self.end_one(interface, SHORT_PATIENCE);
+        }
         for one in config.interfaces {
-            self.ended.retain(|queue| queue.interface != one.name);
             match before.iter().position(|interface| interface.config.name == one.name) {
                 Some(place) if before[place].can_become(&one) => {
                     let mut interface = before.swap_remove(place);
-                    if interface.config != one
-                        && let Err(error) = interface.reconfigure(self.options, one)
-                    {
-                        note(&format!("{}: keeping its previous configuration: {error:#}", interface.config.name));
+                    if interface.config != one {
+                        let so_far = self.documents_of(&interface);
+                        match interface.reconfigure(self.options, one) {
+                            Ok(()) => self.missed_before |= so_far.iter().any(say::has_missed),
+                            Err(error) => {
+                                let name = &interface.config.name;
+                                note(&format!("{name}: keeping its previous configuration: {error:#}"));
+                            }
+                        }
                     }
                     self.interfaces.push(interface);
                     continue;
@@ -267,21 +340,21 @@ impl<'a> Session<'a> {
                 Some(place) => {
                     let interface = before.swap_remove(place);
                     self.end_one(interface, SHORT_PATIENCE);
-                    self.ended.retain(|queue| queue.interface != one.name);
                 }
                 None => {}
             }
-            if let Err(error) = self.add(one.clone()) {
-                self.wait_for(one, &format!("{error:#}"), None);
+            self.discard(&one.name);
+            match Interface::begin(self.options, one.clone(), &self.watch) {
+                Ok(interface) => self.interfaces.push(interface),
+                Err(error) => self.leave_out(one, &error, None),
             }
         }
-        for interface in before {
-            note(&format!(
-                "{}: no longer in the configuration; it is not controlled from now on",
-                interface.config.name
-            ));
-            self.end_one(interface, SHORT_PATIENCE);
-        }
+    }
+
+    /// The interfaces that are not controlled, and why.
+    fn not_controlled(&self) -> Vec<NotControlled> {
+        let one = |absent: &Absent| NotControlled { interface: absent.config.name.clone(), why: absent.why.clone() };
+        self.absent.iter().map(one).collect()
     }
 
     fn documents_of(&self, interface: &Interface) -> Vec<Queue> {
@@ -295,7 +368,7 @@ impl<'a> Session<'a> {
     fn document(&self) -> Document {
         let now = self.interfaces.iter().flat_map(|interface| self.documents_of(interface));
         let lasted = MonotonicClock.now().since(self.began).unwrap_or(Nanos::ZERO);
-        say::document(self.options.dry_run, lasted, now.collect(), None)
+        say::document(self.options.dry_run, lasted, now.collect(), self.not_controlled(), None)
     }
 
     /// The current state in one line of text.
@@ -305,7 +378,7 @@ impl<'a> Session<'a> {
         let mut text = format!("controlling {steered} receive queues");
         if !self.absent.is_empty() {
             let names: Vec<&str> = self.absent.iter().map(|absent| absent.config.name.as_str()).collect();
-            text = format!("{text}; not controlled yet: {}", names.join(", "));
+            text = format!("{text}; not controlled: {}", names.join(", "));
         }
         terminal::line(&text)
     }

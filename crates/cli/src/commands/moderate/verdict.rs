@@ -29,7 +29,8 @@ pub(super) fn judge(controller: &Controller<Monotonic>, is_lost: bool, dry_run: 
 
 fn by(quantile: Quantile, lateness: Lateness, has_bound: bool, dry_run: bool) -> Verdicts {
     let share = f64::from(quantile.above_ppm()) / 1e6;
-    let least = (BY_CHANCE.ln() / (1.0 - share).ln()).ceil();
+    // At least one packet: without any, even a goal that allows all packets to be late is not judged.
+    let least = (BY_CHANCE.ln() / (1.0 - share).ln()).ceil().max(1.0);
     let Lateness { packets, late } = lateness;
     let all = packets as f64;
     if !has_bound && packets == 0 {
@@ -70,6 +71,15 @@ mod tests {
         assert_eq!((verdict(367, 0.0), verdict(368, 0.0)), (Verdict::Unmeasured, Verdict::Held));
         assert_eq!((verdict(1_000, 10.0), verdict(1_000, 10.5)), (Verdict::Held, Verdict::Missed));
         assert_eq!((verdict(10, 3.0), verdict(10, 4.0)), (Verdict::Unmeasured, Verdict::Missed));
+    }
+
+    #[test]
+    fn no_packet_proves_nothing() {
+        for ppm in [0, 1, 500_000, 999_999] {
+            let quantile = Quantile::from_ppm(ppm).unwrap();
+            let verdict = by(quantile, Lateness::default(), true, false).verdict;
+            assert_eq!(verdict, Verdict::Unmeasured, "{ppm}");
+        }
     }
 
     #[test]
