@@ -20,6 +20,7 @@
 
 static pthread_mutex_t control = PTHREAD_MUTEX_INITIALIZER; /* held while queues are enabled or disabled */
 static struct queue *known;                                 /* all queues that were ever enabled */
+static pid_t home;                                          /* the process that enabled the first one */
 static __thread char said[256];
 
 int failed(int code, const char *format, ...)
@@ -53,11 +54,24 @@ const char *apus_dpdk_strerror(int code)
 	}
 }
 
-/* Waits until the lcore has left its callback, in which it may be blocked. */
+/* Whether this is a child of the process that enabled queues. Its parent may have held a lock during fork(2). */
+static bool is_child(void)
+{
+	return home != 0 && home != getpid();
+}
+
+static int refused_to_child(void)
+{
+	return failed(APUS_E_THREAD, "the queues belong to the parent process: a child cannot change them");
+}
+
+/* Waits until the lcore has left its callback, in which it may be blocked. The lcore does not enter it again before. */
 static void take(struct lcore *lcore)
 {
+	__atomic_fetch_add(&lcore->wanted, 1, __ATOMIC_RELAXED);
 	while (!rte_spinlock_trylock(&lcore->lock))
 		usleep(50);
+	__atomic_fetch_sub(&lcore->wanted, 1, __ATOMIC_RELAXED);
 }
 
 static uint16_t on_poll(uint16_t port, uint16_t number, struct rte_mbuf **packets, uint16_t received, uint16_t most,
@@ -73,7 +87,7 @@ static uint16_t on_poll(uint16_t port, uint16_t number, struct rte_mbuf **packet
 		__atomic_fetch_add(&lcore->counts.strangers, 1, __ATOMIC_RELAXED);
 		return received;
 	}
-	if (unlikely(!rte_spinlock_trylock(&lcore->lock)))
+	if (unlikely(__atomic_load_n(&lcore->wanted, __ATOMIC_RELAXED) != 0 || !rte_spinlock_trylock(&lcore->lock)))
 		return received;
 	if (likely(queue->lcore == lcore))
 		lcore_polled(lcore, queue, received, received == most);
@@ -154,6 +168,8 @@ static void leave(struct queue *queue)
 static int on_destroy(uint16_t port, enum rte_eth_event_type type, void *arg, void *ret)
 {
 	(void)type, (void)arg, (void)ret;
+	if (is_child())
+		return 0;
 	pthread_mutex_lock(&control);
 	for (struct queue *queue = known; queue != NULL; queue = queue->next)
 		queue->closed |= queue->port == port;
@@ -170,13 +186,59 @@ static struct queue *make(uint16_t port, uint16_t number)
 
 	if (queue == NULL)
 		return NULL;
-	if (known == NULL)
+	if (known == NULL) {
 		rte_eth_dev_callback_register(RTE_ETH_ALL, RTE_ETH_EVENT_DESTROY, on_destroy, NULL);
+		home = getpid();
+	}
 	queue->port = port;
 	queue->queue = number;
 	queue->next = known;
 	known = queue;
 	return queue;
+}
+
+/* The strings of a configuration. */
+enum { STRINGS = 8 };
+
+static void strings_of(apus_config *config, const char **all[STRINGS])
+{
+	const char **strings[STRINGS] = {&config->mode, &config->goal, &config->profile, &config->profile_path,
+					 &config->name, &config->app, &config->port, &config->telemetry_root};
+
+	memcpy(all, strings, sizeof(strings));
+}
+
+/* Whether two configurations say the same, wherever their strings are. */
+static bool is_same(const apus_config *given, const apus_config *kept)
+{
+	apus_config a = *given, b = *kept;
+	const char **of_a[STRINGS], **of_b[STRINGS];
+
+	strings_of(&a, of_a);
+	strings_of(&b, of_b);
+	for (int i = 0; i < STRINGS; i++) {
+		if ((*of_a[i] == NULL) != (*of_b[i] == NULL) || (*of_a[i] != NULL && strcmp(*of_a[i], *of_b[i]) != 0))
+			return false;
+		*of_a[i] = *of_b[i] = NULL;
+	}
+	return memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+/* Replaces the configuration that is kept for the comparison with those of further queues. */
+static void keep(apus_config *kept, const apus_config *given)
+{
+	const char **strings[STRINGS];
+
+	strings_of(kept, strings);
+	for (int i = 0; i < STRINGS; i++)
+		free((void *)(uintptr_t)*strings[i]);
+	memset(kept, 0, sizeof(*kept));
+	kept->size = sizeof(*kept);
+	if (given == NULL)
+		return;
+	*kept = *given;
+	for (int i = 0; i < STRINGS; i++)
+		*strings[i] = *strings[i] == NULL ? NULL : strdup(*strings[i]);
 }
 
 static int add(unsigned int id, uint16_t port, uint16_t number, const apus_config *config)
@@ -192,7 +254,7 @@ static int add(unsigned int id, uint16_t port, uint16_t number, const apus_confi
 		return failed(APUS_E_SIZE, "config.size is %zu, but apus_config has %zu bytes here", config->size, sizeof(*config));
 	if (lcore->count == APUS_MAX_QUEUES)
 		return failed(APUS_E_LIMIT, "lcore %u has %u queues: no more are possible", id, APUS_MAX_QUEUES);
-	if (lcore->count > 0 && config != NULL && memcmp(config, &lcore->config, sizeof(*config)) != 0)
+	if (lcore->count > 0 && config != NULL && !is_same(config, &lcore->config))
 		return failed(APUS_E_CONFIG, "lcore %u has another configuration since its first queue: pass the same, or NULL", id);
 	queue = queue == NULL ? make(port, number) : queue;
 	if (queue == NULL)
@@ -201,9 +263,7 @@ static int add(unsigned int id, uint16_t port, uint16_t number, const apus_confi
 		code = begin(lcore, id, port, config);
 		if (code < 0)
 			return code;
-		memset(&lcore->config, 0, sizeof(lcore->config));
-		if (config != NULL)
-			lcore->config = *config;
+		keep(&lcore->config, config);
 	}
 	take(lcore);
 	lcore_forget_wakes(lcore);
@@ -216,6 +276,9 @@ static int add(unsigned int id, uint16_t port, uint16_t number, const apus_confi
 	lcore->round++;
 	__atomic_store_n(&queue->lcore, lcore, __ATOMIC_RELEASE);
 	rte_spinlock_unlock(&lcore->lock);
+	/* DPDK keeps the callbacks of a port that was closed, and runs them for the next port with its number. */
+	if (queue->callback != NULL)
+		rte_eth_remove_rx_callback(port, number, queue->callback);
 	queue->callback = rte_eth_add_rx_callback(port, number, on_poll, queue);
 	if (queue->callback == NULL) {
 		code = rte_errno;
@@ -230,6 +293,8 @@ int apus_dpdk_queue_enable(unsigned int lcore, uint16_t port, uint16_t queue, co
 	struct rte_eth_dev_info info;
 	int code = check_lcore(lcore);
 
+	if (is_child())
+		return refused_to_child();
 	if (code < 0)
 		return code;
 	if (!rte_eth_dev_is_valid_port(port) || rte_eth_dev_info_get(port, &info) < 0)
@@ -254,6 +319,7 @@ static int remove_queue(unsigned int id, uint16_t port, uint16_t number)
 			      queue->lcore->id, id);
 	/* DPDK leaves freeing the callback to its caller. It is never freed, because a thread may still run in it. */
 	rte_eth_remove_rx_callback(port, number, queue->callback);
+	queue->callback = NULL;
 	leave(queue);
 	return 0;
 }
@@ -262,6 +328,8 @@ int apus_dpdk_queue_disable(unsigned int lcore, uint16_t port, uint16_t queue)
 {
 	int code = check_lcore(lcore);
 
+	if (is_child())
+		return refused_to_child();
 	if (code < 0)
 		return code;
 	pthread_mutex_lock(&control);
@@ -274,6 +342,8 @@ int apus_dpdk_lcore_work(unsigned int id, apus_dpdk_work *work, void *arg)
 {
 	int code = check_lcore(id);
 
+	if (is_child())
+		return refused_to_child();
 	if (code < 0)
 		return code;
 	take(&lcores[id]);
@@ -288,6 +358,8 @@ int apus_dpdk_lcore_frequency(unsigned int id, int follow)
 	struct lcore *lcore = &lcores[id < RTE_MAX_LCORE ? id : 0];
 	int code = check_lcore(id);
 
+	if (is_child())
+		return refused_to_child();
 	if (code < 0)
 		return code;
 	pthread_mutex_lock(&control);

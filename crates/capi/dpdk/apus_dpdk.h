@@ -51,8 +51,8 @@ enum {
 /* Enables waiting: when all enabled queues of `lcore` are empty, libapus waits. Call it after rte_eth_dev_configure,
  * before or after rte_eth_dev_start. Only this lcore may poll the queue.
  *
- * The queues of an lcore share one policy, made from the first queue's `config`. For further queues, pass the same
- * configuration or NULL. NULL for the first queue means all defaults (p99=100us). APUS_WAKES_NOTHING in `config.wakes`
+ * The queues of an lcore share one policy, made from the first queue's `config`. For further queues, pass an equal
+ * configuration (its strings may be copies) or NULL. NULL for the first queue means all defaults (p99=100us). APUS_WAKES_NOTHING in `config.wakes`
  * forbids interrupts and monitoring. `config.worker` is set to the lcore's number, and `config.port` to the port's name
  * if it is NULL. */
 int apus_dpdk_queue_enable(unsigned int lcore, uint16_t port, uint16_t queue, const apus_config *config);
@@ -67,7 +67,8 @@ int apus_dpdk_queue_disable(unsigned int lcore, uint16_t port, uint16_t queue);
 typedef uint64_t apus_dpdk_work(unsigned int lcore, void *arg);
 
 /* Sets the function that reports the lcore's other work: transmit buffers, timers, rings, crypto devices. NULL: the
- * lcore has no other work. */
+ * lcore has no other work. The function stays set until the next call, also while the lcore has no enabled queue: pass
+ * NULL before `arg` is freed. */
 int apus_dpdk_lcore_work(unsigned int lcore, apus_dpdk_work *work, void *arg);
 
 /* Adapts the lcore's frequency to its load, through rte_power: every 10 ms, it sets the lowest frequency at which the
@@ -87,7 +88,8 @@ typedef struct apus_dpdk_counts {
     uint32_t wakes;     /* APUS_DPDK_ */
     uint32_t queues;    /* enabled queues */
     uint32_t khz;       /* the last frequency that was set, in kHz; 0: none */
-    int32_t error;      /* why the lcore no longer waits, such as APUS_E_THREAD after fork(2); 0: it waits */
+    int32_t error;      /* why the lcore no longer waits, such as APUS_E_THREAD after fork(2); 0: it waits. After an error
+                           that may pass (APUS_E_TIME, APUS_E_SYSTEM), it polls once more and decides again */
 } apus_dpdk_counts;
 
 int apus_dpdk_lcore_counts(unsigned int lcore, apus_dpdk_counts *counts);

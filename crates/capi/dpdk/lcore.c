@@ -27,9 +27,11 @@
 
 struct lcore lcores[RTE_MAX_LCORE];
 
-static uint64_t ns_of(uint64_t ticks)
+/* The time between two readings of the time stamp counter. 0 if the counter went backwards, as it can when a virtual
+ * machine is restored, or between sockets. */
+static uint64_t ns_between(uint64_t from, uint64_t to)
 {
-	uint64_t hz = rte_get_tsc_hz();
+	uint64_t hz = rte_get_tsc_hz(), ticks = to > from ? to - from : 0;
 
 	return ticks >= hz ? ticks / hz * NS_PER_SECOND : ticks * NS_PER_SECOND / hz;
 }
@@ -49,10 +51,11 @@ static uint64_t earlier(uint64_t until_ns, uint64_t free_ns)
 	return free_ns < until_ns && until_ns - free_ns > now_ns ? now_ns + free_ns : until_ns;
 }
 
-/* Makes the lcore stop waiting for good. */
+/* Makes the lcore stop waiting for good, if the error lasts. After any other error, it decides again at the next poll. */
 static void give_up(struct lcore *lcore, int code)
 {
-	lcore->counts.error = code;
+	if (code != APUS_E_TIME && code != APUS_E_SYSTEM)
+		lcore->counts.error = code;
 }
 
 static void ended(struct lcore *lcore, uint32_t kind, uint64_t until_ns)
@@ -91,8 +94,10 @@ static void tell(struct lcore *lcore)
 		seen[i].received = queue->received;
 		/* This report does not ask for a wait: the loop polls again before any wait. */
 		seen[i].fill = queue->received + 1;
-		seen[i].picked_up_ns = now_ns - ns_of(ticks - queue->picked_up);
-		seen[i].first_ns = queue->before == 0 ? seen[i].picked_up_ns : now_ns - ns_of(ticks - queue->before);
+		seen[i].picked_up_ns = now_ns - ns_between(queue->picked_up, ticks);
+		seen[i].first_ns = seen[i].picked_up_ns;
+		if (queue->before != 0)
+			seen[i].first_ns = RTE_MIN(seen[i].picked_up_ns, now_ns - ns_between(queue->before, ticks));
 		queue->received = 0;
 	}
 	lcore->pending = 0;
@@ -187,6 +192,22 @@ static bool add_interrupts(struct lcore *lcore)
 	close(lcore->epoll);
 	lcore->epoll = -1;
 	return false;
+}
+
+/* Enables the interrupts of all queues. Fails if a queue no longer has one: its port was restarted without. */
+static bool arm(struct lcore *lcore)
+{
+	lcore->armed = true;
+	drain(lcore);
+	for (uint32_t i = 0; i < lcore->count; i++) {
+		const struct queue *queue = lcore->queues[i];
+
+		if (rte_eth_dev_rx_intr_ctl_q_get_fd(queue->port, queue->queue) < 0 || enable(queue) < 0) {
+			disarm(lcore);
+			return false;
+		}
+	}
+	return true;
 }
 
 /* Waits for the descriptors themselves, level-triggered, because an edge may come before the frame can be read
@@ -316,11 +337,11 @@ static void decide(struct lcore *lcore, uint64_t free_ns)
 	case APUS_BLOCK:
 		if (lcore->counts.wakes == APUS_DPDK_INTERRUPT) {
 			lcore->until_ns = until_ns;
-			lcore->armed = true;
-			drain(lcore);
-			for (uint32_t i = 0; i < lcore->count; i++)
-				enable(lcore->queues[i]);
-			return; /* the block begins when all queues were polled once more */
+			if (arm(lcore))
+				return; /* the block begins when all queues were polled once more */
+			ended(lcore, APUS_POLL, 0);
+			lcore_forget_wakes(lcore);
+			return;
 		}
 		if (lcore->counts.wakes == APUS_DPDK_MONITOR) {
 			monitor(lcore, until_ns);

@@ -39,11 +39,12 @@ struct queue {
 struct __rte_cache_aligned lcore {
 	/* For all fields below. The lcore never waits for it; other threads hold it while they add or remove queues. */
 	rte_spinlock_t lock;
+	uint32_t wanted; /* how many other threads wait for the lock: the lcore leaves it to them */
 	unsigned int id;
 	uint32_t count;
 	struct queue *queues[APUS_MAX_QUEUES];
 	apus_waiter *waiter; /* NULL: no queue */
-	apus_config config;  /* configuration given for the first queue */
+	apus_config config;  /* configuration given for the first queue, with copies of its strings */
 	bool interrupts;     /* the configuration allows interrupts and monitoring */
 	bool can_pause;      /* the CPU has rte_power_pause */
 	uint64_t longest_ns; /* maximum length of a block */

@@ -27,7 +27,8 @@ static uint64_t arrival(struct msghdr *message) {
     return (uint64_t)stamp.tv_sec * 1000000000u + (uint64_t)stamp.tv_nsec;
 }
 
-/* Answers all datagrams that there are, and tells their number and the arrival of the first and of the last. */
+/* Answers all datagrams that there are, and tells their number and the arrival of the oldest and of the newest. They may
+ * be in another order than their stamps, if several CPUs received them. */
 static apus_queue answer_all(int socket) {
     char data[2048], control[64];
     struct sockaddr_in from;
@@ -43,8 +44,9 @@ static apus_queue answer_all(int socket) {
         message.msg_control = control, message.msg_controllen = sizeof control;
         ssize_t length = recvmsg(socket, &message, 0);
         if (length < 0) return seen;
-        seen.last_ns = arrival(&message);
-        if (seen.received++ == 0) seen.first_ns = seen.last_ns;
+        uint64_t at = arrival(&message);
+        if (seen.received++ == 0 || at < seen.first_ns) seen.first_ns = at;
+        if (at > seen.last_ns) seen.last_ns = at;
         sendto(socket, data, (size_t)length, 0, (struct sockaddr *)&from, message.msg_namelen);
     }
 }

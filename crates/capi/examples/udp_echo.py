@@ -17,15 +17,15 @@ STAMP = struct.Struct("@ll")
 
 
 def answer_all(server):
-    """Answers all datagrams that there are. Returns their number, and when the first and the last arrived."""
+    """Answers all datagrams that there are. Returns their number, and when the oldest and the newest arrived."""
     received, first, last = 0, 0, 0
     try:
         while True:
             data, ancillary, _, sender = server.recvmsg(2048, 64)
             seconds, nanoseconds = STAMP.unpack(ancillary[0][2])
             server.sendto(data, sender)
-            received, last = received + 1, seconds * 1_000_000_000 + nanoseconds
-            first = first or last
+            at = seconds * 1_000_000_000 + nanoseconds
+            received, first, last = received + 1, min(first or at, at), max(last, at)
     except BlockingIOError:
         return received, first, last
 

@@ -1,6 +1,7 @@
 /* Returns each frame to its sender, over an AF_XDP socket of libxdp: xdp-echo INTERFACE. libapus waits, for p99=100us. */
 #define _DEFAULT_SOURCE
 #include <apus.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -47,6 +48,15 @@ static void set_up(const char *interface) {
     for (uint64_t i = 0; i < FRAMES / 2; i++) refill(i * SIZE);
 }
 
+/* Makes the kernel send all frames of the transmit ring. In copy mode, one call sends at most 32 of them, and then
+ * returns EAGAIN (Linux, net/xdp/xsk.c, TX_BATCH_SIZE). */
+static void send_all(void) {
+    while (xsk_prod_nb_free(&tx, FRAMES / 2) < FRAMES / 2)
+        if (sendto(xsk_socket__fd(xsk), NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 && errno != EAGAIN && errno != EBUSY &&
+            errno != ENOBUFS)
+            return;
+}
+
 /* Returns the frames that there are, at most BURST, and their number. */
 static unsigned echo(void) {
     uint32_t at = 0, to = 0;
@@ -66,7 +76,7 @@ static unsigned echo(void) {
     }
     xsk_ring_prod__submit(&tx, received);
     xsk_ring_cons__release(&rx, received);
-    sendto(xsk_socket__fd(xsk), NULL, 0, MSG_DONTWAIT, NULL, 0);
+    send_all();
     return received;
 }
 

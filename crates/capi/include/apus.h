@@ -137,7 +137,7 @@ typedef struct apus_config {
     const char *app;           /* name of the application in telemetry. Default: "libapus" */
     const char *port;          /* name of the port in telemetry. Default: none */
     const char *telemetry_root; /* telemetry folder. Default: /dev/shm/apus; /dev/shm/apus-UID for users other than root */
-    uint64_t longest_block_ns; /* maximum length of a block. Default: 100 ms */
+    uint64_t longest_block_ns; /* maximum length of a block or sleep. Default: 100 ms */
     uint32_t worker;           /* number of this loop, if several loops have the same name */
     uint32_t burst;            /* maximum number of packets that the loop takes in one poll: after so many,
                                   more may be waiting. Default: a poll takes all waiting packets */
@@ -178,7 +178,7 @@ typedef struct apus_decision {
 typedef struct apus_done {
     uint64_t began_ns; /* time of the decision and start of the wait */
     uint64_t ended_ns; /* end of the wait */
-    uint64_t until_ns; /* requested end; APUS_NEVER: none */
+    uint64_t until_ns; /* requested end, after the limit of longest_block_ns; APUS_NEVER: none */
     uint32_t kind;
     uint32_t reason;
     uint32_t woken;    /* APUS_WOKEN_ */

@@ -88,37 +88,34 @@ impl Waiter {
         })
     }
 
-    /// Sets what can end a blocking wait. A changed value resets the policy.
+    /// Sets what can end a blocking wait. If a packet can end one now and could not before, or the reverse, the policy
+    /// is reset.
     pub fn set_wakes(&mut self, wakes: Wakes) -> Result<(), Code> {
         self.own()?;
         if self.begun.is_some() {
             return Err(fail(Code::Order, "apus_set_wakes was called during a wait: call apus_wait_end first"));
         }
-        let anew = self.settings.wakes != wakes;
+        let before = self.can_wake();
         self.settings.wakes = wakes;
-        if anew {
-            self.policy = self.settings.policy(match wakes {
-                Wakes::Watched => !self.watched.is_empty() || self.memory.is_some(),
-                Wakes::Caller => true,
-                Wakes::Nothing => false,
-            });
-        }
+        self.wakes_changed(before);
         Ok(())
     }
 
     /// Adds a file descriptor. A blocking wait ends when the descriptor becomes readable.
     pub fn watch(&mut self, fd: i32) -> Result<(), Code> {
         self.watchable()?;
+        let before = self.can_wake();
         self.watched.add(fd)?;
-        self.watches_changed(self.watched.len() == 1 && self.memory.is_none());
+        self.wakes_changed(before);
         Ok(())
     }
 
     /// Removes a file descriptor.
     pub fn unwatch(&mut self, fd: i32) -> Result<(), Code> {
         self.own()?;
+        let before = self.can_wake();
         self.watched.remove(fd)?;
-        self.watches_changed(self.watched.is_empty() && self.memory.is_none());
+        self.wakes_changed(before);
         Ok(())
     }
 
@@ -129,9 +126,9 @@ impl Waiter {
             let why = "this CPU has no umwait (waitpkg in /proc/cpuinfo), or does not report the rate of its time stamp counter: watch a descriptor instead";
             return Err(fail(Code::Unsupported, why));
         }
-        let changed = memory.is_some() != self.memory.is_some() && self.watched.is_empty();
+        let before = self.can_wake();
         self.memory = memory;
-        self.watches_changed(changed);
+        self.wakes_changed(before);
         Ok(())
     }
 
@@ -146,11 +143,20 @@ impl Waiter {
         }
     }
 
-    /// Resets the policy if `anew` is true. A new policy is needed because a policy must know from the start whether a
-    /// packet can end a blocking wait.
-    fn watches_changed(&mut self, anew: bool) {
-        if anew {
-            self.policy = self.settings.policy(!self.watched.is_empty() || self.memory.is_some());
+    /// Whether a packet can end a blocking wait.
+    fn can_wake(&self) -> bool {
+        match self.settings.wakes {
+            Wakes::Watched => !self.watched.is_empty() || self.memory.is_some(),
+            Wakes::Caller => true,
+            Wakes::Nothing => false,
+        }
+    }
+
+    /// Resets the policy if [`can_wake`](Self::can_wake) is no longer `before`: a policy must know it from the start.
+    fn wakes_changed(&mut self, before: bool) {
+        let now = self.can_wake();
+        if now != before {
+            self.policy = self.settings.policy(now);
         }
     }
 
@@ -159,21 +165,23 @@ impl Waiter {
         let decision = self.begin(queues)?;
         let until = Instant::from_nanos(decision.until_ns);
         let kind = self.begun.map_or(WaitKind::Poll, |begun| begun.decision.action.kind());
-        let (until, woken) = match kind {
-            WaitKind::Poll => (None, Woken::Not),
+        let (cut, woken) = match kind {
+            WaitKind::Poll => (until, Woken::Not),
             WaitKind::Pause => {
                 self.pause(until);
-                (None, Woken::ByTime)
+                (until, Woken::ByTime)
             }
             WaitKind::Sleep => {
                 // Limit a sleep like a blocking wait; a policy that wanted a longer one decides again.
-                let until = until.min(self.polls.1 + self.settings.longest_block);
-                self.cpu.sleep_until(until);
-                (None, Woken::ByTime)
+                let cut = until.min(self.cpu.now() + self.settings.longest_block);
+                self.cpu.sleep_until(cut);
+                (cut, Woken::ByTime)
             }
-            WaitKind::Block => (None, self.block(until)),
+            WaitKind::Block => self.block(until),
         };
-        self.end(kind, until, Some(woken))
+        // The policy gets the end that it decided; the caller, the end of this wait.
+        let done = self.end(kind, None, Some(woken))?;
+        Ok(if kind == WaitKind::Poll { done } else { Done { until_ns: cut.as_nanos(), ..done } })
     }
 
     /// Reads the clock, passes the observations to the policy, and returns its decision.
@@ -277,17 +285,18 @@ impl Waiter {
     }
 
     /// Waits until `until`, but at most for the maximum length of a blocking wait. If memory is watched, its change
-    /// ends the wait early; otherwise a watched descriptor does.
-    fn block(&mut self, until: At) -> Woken {
+    /// ends the wait early; otherwise a watched descriptor does. Returns the latest end, and what ended the wait.
+    fn block(&mut self, until: At) -> (At, Woken) {
         let nothing = self.watched.is_empty() && self.memory.is_none();
         let longest = if nothing { UNWAKEABLE.min(self.settings.longest_block) } else { self.settings.longest_block };
         let now = self.cpu.now();
         let until = until.min(now + longest);
-        match (&self.memory, self.waitpkg) {
+        let woken = match (&self.memory, self.waitpkg) {
             // The thread keeps its core in this wait, and checks the descriptors whenever the wait ends.
             (Some(memory), Some(waitpkg)) => waitpkg.rest(Some(memory), until, || LibcCpu.now()).0,
             _ => self.watched.block(until.since(now).unwrap_or(Nanos::ZERO)),
-        }
+        };
+        (until, woken)
     }
 
     /// Makes the calling thread the owner of the waiter. Called only if the waiter has no owner yet.

@@ -28,6 +28,8 @@ pub struct DpdkDevice {
     port: Arc<Port>,
     queue: u16,
     slots: Arc<RawPool>,
+    /// Length of the longest frame for which a slot has room in every case, in bytes.
+    room: usize,
     burst: usize,
     packets: [Packet; BURST],
     /// Epoll descriptor with which the receive interrupt is armed, if the driver has one.
@@ -62,6 +64,7 @@ impl DpdkDevice {
         Ok(Self {
             port,
             queue,
+            room: slots.room() as usize,
             slots,
             burst,
             packets: [Packet::default(); BURST],
@@ -108,6 +111,20 @@ impl DpdkDevice {
             sys::foreign_take(packet, &mut []);
             pool.give(frame);
         }
+    }
+
+    /// Gives back the frames of other devices that are too long: such a frame may have to be copied behind DPDK's
+    /// headers, and the slot has no room for it there. Returns how many there were; they count as accepted.
+    #[cold]
+    fn refuse_long(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
+        let room = self.room;
+        let mut refused = 0;
+        for frame in frames.extract_if(.., |frame| !frame.was_lent() && frame.len() > room) {
+            pool.give(frame);
+            refused += 1;
+        }
+        self.own.tx_invalid += refused as u64;
+        refused
     }
 
     /// The queue's receive interrupt. `None` if the driver does not support one.
@@ -172,9 +189,15 @@ impl Device for DpdkDevice {
         let mut total = 0;
         while !frames.is_empty() {
             let count = frames.len().min(BURST);
+            let mut is_too_long = false;
             for (packet, frame) in self.packets.iter_mut().zip(&frames[..count]) {
                 let kind = if frame.was_lent() { OWN } else { FRESH };
+                is_too_long |= kind == FRESH && frame.len() > self.room;
                 *packet = Packet { at: frame.offset() as u64, len: frame.len() as u32, kind };
+            }
+            if is_too_long {
+                total += self.refuse_long(pool, frames);
+                continue;
             }
             let sent = sys::tx(self.port.id, self.queue, &self.slots, pool, &mut self.packets[..count]);
             let mut lent = 0;
@@ -255,7 +278,7 @@ impl Device for DpdkDevice {
             rx_ring_full: missed,
             rx_no_buffer: self.own.rx_no_buffer + no_mbuf,
             rx_invalid: self.own.rx_invalid + rx_errors,
-            tx_invalid: 0,
+            tx_invalid: self.own.tx_invalid,
             tx_dropped: tx_errors.saturating_sub(refused),
         }
     }

@@ -398,7 +398,8 @@ pub fn rx(port: u16, queue: u16, slots: &RawPool, out: &mut [Packet; BURST], roo
 pub fn tx(port: u16, queue: u16, slots: &RawPool, pool: &Pool, packets: &mut [Packet]) -> usize {
     slots.check(pool);
     let count = packets.len().min(BURST) as u16;
-    // SAFETY: as for `rx`. Each packet lies within a slot of the pool, because it was a `Frame`. The slot of a sent
+    // SAFETY: as for `rx`. Each packet lies within a slot of the pool, because it was a `Frame`, and
+    // a slot has room for a copy behind its headers, because the device refuses longer frames. The slot of a sent
     // packet belongs to the driver from then on, because the device lends it.
     unsafe { apus_tx(port, queue, slots.raw.as_ptr(), packets.as_mut_ptr(), count) as usize }
 }

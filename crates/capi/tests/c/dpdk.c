@@ -338,6 +338,55 @@ static void ports_end(const char *arg) {
     CHECK(apus_dpdk_queue_disable(1, ring, 0) == 0);
 }
 
+/* A port that is closed and opened again under its number, with the callback that DPDK kept: each packet counts once. */
+static void ports_return(const char *arg) {
+    struct rte_mbuf *frames[BURST];
+    uint64_t received = 0;
+    (void)arg;
+    CHECK(apus_dpdk_queue_enable(0, endless, 0, NULL) == 0);
+    CHECK(rte_eth_dev_stop(endless) == 0 && rte_eth_dev_close(endless) == 0);
+    CHECK(rte_dev_probe("net_null8") == 0 && port_of("net_null8") == endless);
+    start_port(endless, 1);
+    CHECK(apus_dpdk_queue_enable(0, endless, 0, NULL) == 0);
+    for (int i = 0; i < 100; i++) {
+        uint16_t count = rte_eth_rx_burst(endless, 0, frames, BURST);
+        for (uint16_t at = 0; at < count; at++) rte_pktmbuf_free(frames[at]);
+        received += count;
+    }
+    CHECK(received == 100 * BURST && counts_of(0).packets == received);
+    CHECK(apus_dpdk_queue_disable(0, endless, 0) == 0);
+}
+
+/* Another thread gets the lock of an lcore that waits nearly always, after at most one wait. */
+static void asleep(const char *arg) {
+    (void)arg;
+    CHECK(apus_dpdk_queue_enable(1, ring, 0, NULL) == 0);
+    worker_starts(ring, 0);
+    UNTIL(waits(counts_of(1)) > 100);
+    uint64_t began = apus_now();
+    for (int i = 0; i < 100; i++) CHECK(apus_dpdk_lcore_work(1, NULL, NULL) == 0);
+    printf("100 changes in %" PRIu64 " ns\n", apus_now() - began);
+    CHECK(apus_now() - began < 10000000000ull);
+    worker_ends();
+    CHECK(apus_dpdk_queue_disable(1, ring, 0) == 0);
+}
+
+/* The strings of a configuration count by what they say. */
+static void configurations(const char *arg) {
+    char goal[] = "p99=60us", same[] = "p99=60us";
+    apus_config first = configuration(goal), second = configuration(same), defaults = {.size = sizeof defaults};
+    (void)arg;
+    CHECK(apus_dpdk_queue_enable(0, ring, 0, &first) == 0);
+    CHECK(apus_dpdk_queue_enable(0, ring, 1, &second) == 0);
+    CHECK(apus_dpdk_queue_disable(0, ring, 1) == 0);
+    goal[4] = '7';
+    CHECK(apus_dpdk_queue_enable(0, ring, 1, &first) == APUS_E_CONFIG);
+    CHECK(apus_dpdk_queue_enable(0, ring, 1, &second) == 0);
+    CHECK(apus_dpdk_queue_disable(0, ring, 0) == 0 && apus_dpdk_queue_disable(0, ring, 1) == 0);
+    CHECK(apus_dpdk_queue_enable(0, ring, 0, NULL) == 0 && apus_dpdk_queue_enable(0, ring, 1, &defaults) == 0);
+    CHECK(apus_dpdk_queue_disable(0, ring, 0) == 0 && apus_dpdk_queue_disable(0, ring, 1) == 0);
+}
+
 /* A child process must not touch its parent's. */
 static void other_process(const char *arg) {
     struct rte_mbuf *frames[BURST];
@@ -347,7 +396,11 @@ static void other_process(const char *arg) {
     pid_t child = fork();
     if (child == 0) {
         for (int i = 0; i < 10; i++) rte_eth_rx_burst(ring, 0, frames, BURST);
-        _exit(counts_of(0).error == APUS_E_THREAD && strstr(apus_dpdk_strerror(APUS_E_THREAD), "process") ? 0 : 1);
+        bool refused = apus_dpdk_queue_disable(0, ring, 0) == APUS_E_THREAD &&
+                       apus_dpdk_queue_enable(0, ring, 1, NULL) == APUS_E_THREAD &&
+                       apus_dpdk_lcore_work(0, NULL, NULL) == APUS_E_THREAD;
+        bool polls = counts_of(0).error == APUS_E_THREAD && strstr(apus_dpdk_strerror(APUS_E_THREAD), "process");
+        _exit(refused && polls ? 0 : 1);
     }
     int status;
     CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
@@ -440,6 +493,9 @@ static const struct {
     {"changes_while_running", changes_while_running},
     {"strangers", strangers},
     {"ports_end", ports_end},
+    {"ports_return", ports_return},
+    {"asleep", asleep},
+    {"configurations", configurations},
     {"other_process", other_process},
     {"telemetry", telemetry},
     {"cost", cost},

@@ -114,6 +114,21 @@ fn a_port_that_is_closed_takes_its_queues_along() {
 }
 
 #[test]
+fn a_port_that_comes_back_counts_each_packet_once() {
+    passes("ports_return");
+}
+
+#[test]
+fn an_lcore_that_waits_nearly_always_can_be_changed() {
+    passes("asleep");
+}
+
+#[test]
+fn equal_configurations_are_equal_wherever_their_texts_are() {
+    passes("configurations");
+}
+
+#[test]
 fn a_child_process_does_not_wait() {
     passes("other_process");
 }
@@ -141,7 +156,15 @@ fn under_asan_and_ubsan() {
         ["tests/c/dpdk.c", "dpdk/apus_dpdk.c", "dpdk/lcore.c", "dpdk/frequency.c"].map(|file| folder().join(file));
     let checked = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
     let program = compiled("dpdk-asan", &files, &checked);
-    for test in ["errors", "several_queues", "work_of_others", "changes_while_running", "ports_end"] {
+    for test in [
+        "errors",
+        "several_queues",
+        "work_of_others",
+        "changes_while_running",
+        "ports_end",
+        "ports_return",
+        "configurations",
+    ] {
         // What libdpdk keeps until the end is no leak of ours.
         println!("{}", run(command(&program, test).env("ASAN_OPTIONS", "detect_leaks=0")));
     }

@@ -103,6 +103,7 @@ void apus_slots_format(const struct apus_slots *slots, struct rte_mbuf *mbuf)
 	header->iova = slots->iova + at;
 	if (slots->addresses != NULL)
 		header->iova = slots->addresses[at >> slots->shift] + (at & (((size_t)1 << slots->shift) - 1));
+	RTE_ASSERT((uintptr_t)mbuf % RTE_CACHE_LINE_SIZE == 0);
 	rte_pktmbuf_init(slots->pool, NULL, mbuf, 0);
 }
 
@@ -142,7 +143,7 @@ struct apus_slots *apus_slots_new(void *base, size_t len, uint32_t slot_size, in
 	uint32_t size = len / slot_size;
 	uint32_t object = slot_size - (APUS_COLOURS - 1) * RTE_CACHE_LINE_SIZE;
 	struct rte_pktmbuf_pool_private private = {
-		.mbuf_data_room_size = object - sizeof(struct rte_mempool_objhdr) - sizeof(struct rte_mbuf),
+		.mbuf_data_room_size = object - APUS_HEADER - sizeof(struct rte_mbuf),
 	};
 	struct apus_slots *slots;
 	char name[RTE_MEMPOOL_NAMESIZE];
@@ -163,7 +164,7 @@ struct apus_slots *apus_slots_new(void *base, size_t len, uint32_t slot_size, in
 	if (result < 0)
 		goto failed;
 	snprintf(name, sizeof(name), "apus_%u", __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
-	slots->pool = rte_mempool_create_empty(name, size, object - sizeof(struct rte_mempool_objhdr), CACHE,
+	slots->pool = rte_mempool_create_empty(name, size, object - APUS_HEADER, CACHE,
 					       sizeof(private), rte_socket_id(), RTE_MEMPOOL_F_NO_SPREAD);
 	if (slots->pool == NULL) {
 		result = -rte_errno;

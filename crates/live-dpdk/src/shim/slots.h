@@ -10,6 +10,9 @@
  * the level 1 cache and evict each other. So the mbuf of slot n starts n % COLOURS cache lines later. With 24, the rest
  * of 4096 bytes still holds the 2176 bytes of RTE_MBUF_DEFAULT_BUF_SIZE, which drivers expect. */
 #define APUS_COLOURS 24
+/* Bytes before an mbuf, with the mempool's header at their end. Drivers write to mbufs with aligned vector instructions,
+ * so each mbuf is aligned to a cache line, as struct rte_mbuf requires. */
+#define APUS_HEADER RTE_ALIGN_CEIL(sizeof(struct rte_mempool_objhdr), RTE_CACHE_LINE_SIZE)
 
 struct apus_slots {
 	struct rte_mempool *pool;
@@ -29,7 +32,7 @@ static inline struct rte_mbuf *apus_mbuf_of(const struct apus_slots *slots, uint
 	uint64_t slot = at >> slots->shift;
 
 	return (struct rte_mbuf *)(slots->base + (slot << slots->shift) + slot % APUS_COLOURS * RTE_CACHE_LINE_SIZE +
-				   sizeof(struct rte_mempool_objhdr));
+				   APUS_HEADER);
 }
 
 /* Writes the headers of a slot, which another device may have overwritten. */

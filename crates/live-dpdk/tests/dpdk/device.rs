@@ -85,6 +85,27 @@ fn frames_of_other_devices_and_our_own_pass_through_unchanged() {
     }
 }
 
+/// A frame of another device that is longer than the room behind DPDK's headers: a copy of it would write into the next
+/// slot.
+#[test]
+fn a_frame_that_has_no_room_behind_the_headers_is_refused() {
+    let mut end = End::open("net_ring20");
+    let room = end.device.capabilities().longest_frame as usize;
+    let (fits, longest) = (room, end.pool.longest_frame());
+    assert!(fits < longest, "there are such frames");
+    for round in 0..30 {
+        let mut frames: Vec<Frame> =
+            [fits, longest, 60, fits + 1].into_iter().map(|len| end.frame(round, len)).collect();
+        assert_eq!(end.device.tx(0, &mut end.pool, &mut frames), 4);
+        let back = end.receive();
+        assert_eq!(back.iter().map(Frame::len).collect::<Vec<_>>(), [fits, 60]);
+        back.iter().for_each(|frame| end.check(frame, round, frame.len()));
+        back.into_iter().for_each(|frame| end.pool.give(frame));
+        assert_eq!(end.device.statistics(0).tx_invalid, 2 * u64::from(round + 1));
+        end.assert_no_slot_lost();
+    }
+}
+
 #[test]
 fn a_full_ring_takes_no_more_and_the_caller_keeps_the_rest() {
     let mut end = End::open("net_ring30");
