@@ -28,7 +28,7 @@ impl From<Status> for ExitCode {
 /// An error with a suggested remedy, printed on three lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// The exit status: [`Status::Wrong`] or [`Status::Lacking`].
+    /// The exit status: [`Status::Wrong`] or [`Status::Lacking`]; [`Status::Findings`] after an interruption.
     pub status: Status,
     /// What failed, such as "cannot read the plan x.toml".
     pub what: String,
@@ -42,6 +42,11 @@ impl Failure {
     /// An error because of wrong usage or invalid input (exit status 2).
     pub fn wrong(what: impl Into<String>, why: impl ToString, fix: impl Into<String>) -> Self {
         Self { status: Status::Wrong, what: what.into(), why: why.to_string(), fix: fix.into() }
+    }
+
+    /// An interruption before there was a result (exit status 1).
+    pub fn interrupted(what: impl Into<String>, why: impl ToString, fix: impl Into<String>) -> Self {
+        Self { status: Status::Findings, what: what.into(), why: why.to_string(), fix: fix.into() }
     }
 
     /// An error because the host lacks a permission, a file or a device (exit status 3).

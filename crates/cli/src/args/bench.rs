@@ -184,7 +184,8 @@ pub struct Bed {
     /// EtherType 0x88b5, without IP].
     #[arg(long, value_name = "SRC:PORT-DST:PORT", help_heading = "Frames")]
     pub udp: Option<UdpText>,
-    /// Time to send frames before the measurement. These frames do not count as sent, lost or late.
+    /// Time to send frames before the measurement. In the summary and in the search, these frames do not count as sent,
+    /// lost or late; the frame counts in JSON include them.
     #[arg(long, value_name = "DURATION", default_value = "100ms", help_heading = "Frames")]
     pub warm_up: Nanos,
 

@@ -129,7 +129,7 @@ pub enum Command {
     /// Watches one or both ends of a connection while your load runs: sockets, queues, rings, interrupt moderation, CPU
     /// time of threads. Changes nothing, except with --try, which rolls back its changes. If the ends are two hosts,
     /// record both at the same time with `apus snapshot --watch`, and name the two recordings with --from and --peer.
-    /// Exit status 0 if no cause was found; 1 if one was found; 3 if there was no traffic to observe.
+    /// Exit status 0 if no cause was found; 1 if one was found, or after Ctrl-C; 3 if there was no traffic to observe.
     Diagnose(Box<diagnose::Diagnose>),
     /// Shows how many interrupts and softirqs per second each CPU handles, by source.
     Irqs(audit::Irqs),

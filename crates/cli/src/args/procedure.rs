@@ -113,7 +113,8 @@ pub struct Soak {
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1800s")]
     pub duration: Nanos,
     /// Length of a window, at least 100ms. Loss and latency are reported for each window; the last one may be shorter.
-    /// Between two windows, the load pauses for up to some 20 ms.
+    /// Between two windows, the load pauses for about 20 ms, or 70 ms after a loss, and for the time that the tester needs
+    /// to evaluate the window: longer with more frames.
     #[arg(long, value_name = "DURATION", value_parser = window, default_value = "10s")]
     pub window: Nanos,
     /// Frame size in bytes, including the 4-byte check sequence, or an IMIX genome (RFC 6985), such as

@@ -16,8 +16,8 @@ use crate::terminal::Clean;
 pub(super) struct Output {
     path: PathBuf,
     file: File,
-    /// Whether the file did not exist before.
-    created: bool,
+    /// The file, if it did not exist before. If `path` is a link to it, this is its own path.
+    created: Option<PathBuf>,
     /// Whether a result was written, or its writing began.
     begun: bool,
 }
@@ -26,9 +26,10 @@ impl Output {
     /// Opens `path` without changing its contents. Creates the file if there is none, and removes it again if nothing
     /// is written to it.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
-        let created = !path.is_symlink() && !path.exists();
+        let is_new = !path.exists();
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = opened.map_err(|error| unwritable(path, error))?;
+        let created = is_new.then(|| fs::canonicalize(path)).and_then(Result::ok);
         Ok(Self { path: path.to_owned(), file, created, begun: false })
     }
 
@@ -76,8 +77,8 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if self.created && !self.begun {
-            let _ = fs::remove_file(&self.path);
+        if let Some(path) = self.created.as_ref().filter(|_| !self.begun) {
+            let _ = fs::remove_file(path);
         }
     }
 }
@@ -123,6 +124,8 @@ mod tests {
         assert!(!new.exists(), "a file without a result stays");
         let link = folder.join("link");
         std::os::unix::fs::symlink(&new, &link).unwrap();
+        drop(Output::open(&link).unwrap());
+        assert!(!new.exists() && link.is_symlink(), "the file behind a link, without a result, stays");
         Output::open(&link).unwrap().write("through the link").unwrap();
         assert_eq!(fs::read_to_string(&new).unwrap(), "through the link");
         let mut output = Output::open(&old).unwrap();

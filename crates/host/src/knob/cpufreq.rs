@@ -327,6 +327,12 @@ impl Setting for Limits {
         Ok(())
     }
 
+    /// The hardware's range can shrink while the limits are changed: it ends with turbo, for example. The kernel then
+    /// lowers a restored limit itself.
+    fn check_back(&self, _: &Access, before: &Value) -> Result<(), Error> {
+        check_limits(&self.label(), before)
+    }
+
     /// Allows time for the change, because a write is only a request: a work item changes the policy later
     /// (drivers/cpufreq/cpufreq.c, `cpufreq_notifier_max`).
     fn shows_within(&self) -> Duration {
@@ -456,6 +462,22 @@ mod tests {
                 self.0.lock().unwrap().push(act.object.rsplit('/').next().unwrap().to_owned());
             }
         }
+    }
+
+    #[test]
+    fn a_limit_above_what_the_hardware_has_now_is_restored() {
+        let folder = policy("powersave");
+        let access = folder.access();
+        let file = |name: &str| format!("sys/devices/system/cpu/cpufreq/policy2/{name}");
+        folder.put(&file("scaling_max_freq"), "3500000\n");
+        let knob = Knob(Limits::new(2));
+        let change = knob.set(&access, &Value::fields([("max", 1_200_000)])).unwrap();
+        // Without turbo, the hardware's highest frequency is lower.
+        folder.put(&file("cpuinfo_max_freq"), "2100000\n");
+        knob.0.check_back(&access, &change.before).unwrap();
+        assert!(knob.0.check(&access, &change.before).is_err(), "nobody can ask for it now");
+        knob.restore(&access, &change.before, change.verdict.now(), Theirs::Keep).unwrap();
+        assert_eq!(folder.read(&file("scaling_max_freq")), "3500000\n");
     }
 
     #[test]

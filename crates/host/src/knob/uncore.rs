@@ -130,6 +130,11 @@ impl Setting for UncoreLimits {
         Ok(())
     }
 
+    /// The firmware's range may have changed, too: see the frequency limits of CPUs.
+    fn check_back(&self, _: &Access, before: &Value) -> Result<(), Error> {
+        check_limits(&self.label(), before)
+    }
+
     fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
         Ok(limit_files(wanted, self.file("min_freq_khz"), self.file("max_freq_khz")))
     }

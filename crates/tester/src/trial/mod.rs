@@ -176,17 +176,19 @@ impl Trial {
         split(&self.ledger, self.start, self.warm_up, &self.gaps, tested, recovery)
     }
     /// The outcome to record in a search for the highest loss-free rate, without the frames due during the warm-up.
-    /// Frames lost by the tester's own device count as unsent.
+    /// Frames lost by the tester's own device count as unsent. If frames of the warm-up were lost too, its device may
+    /// have lost those: only what it lost beyond them is no loss of the device under test.
     pub fn outcome(&self) -> Outcome {
+        let mut early = 0;
         let (mut sent, mut lost, mut unsent) = (self.counts.sent, self.counts.lost(), self.counts.unsent());
         for (_, fate) in self.ledger.iter().take_while(|(due, _)| *due < self.warm_up) {
             match fate {
                 Fate::Unsent => unsent = unsent.saturating_sub(1),
-                Fate::Missing => (sent, lost) = (sent.saturating_sub(1), lost.saturating_sub(1)),
+                Fate::Missing => (sent, lost, early) = (sent.saturating_sub(1), lost.saturating_sub(1), early + 1),
                 Fate::Received(_) | Fate::ReceivedTooLate => sent = sent.saturating_sub(1),
             }
         }
-        let own = (self.device.rx_ring_full + self.device.rx_no_buffer).min(lost);
+        let own = (self.device.rx_ring_full + self.device.rx_no_buffer).saturating_sub(early).min(lost);
         Outcome { sent, lost: lost - own, unsent: unsent + own }
     }
     /// Frames due per second; `None` if no frame was due.

@@ -44,6 +44,8 @@ pub fn rfc2544(typed: &Rfc2544) -> anyhow::Result<Status> {
         longest: effort.longest_trial(&tests),
     };
     let mut rig = Rig::open(&typed.ports, &sizes, wanted)?;
+    rig.check_least(typed.range.min_rate)?;
+    let deviations = rig.deviations(&sizes);
     let plan = Plan {
         sizes,
         tests,
@@ -52,7 +54,7 @@ pub fn rfc2544(typed: &Rfc2544) -> anyhow::Result<Status> {
         max_pps: typed.range.max_rate.map(|rate| rate.as_pps()),
         line_bits_per_s: rig.line_bits_per_s(),
         alone,
-        deviations: rig.deviations(),
+        deviations,
     };
     let setup = rig.setup();
     if !typed.ports.json {
@@ -79,6 +81,7 @@ pub fn mlr(typed: &Mlr) -> anyhow::Result<Status> {
     let longest = goals.iter().map(|goal| goal.final_trial).fold(typed.warm_up, Nanos::max);
     let wanted = Wanted { max: typed.range.max_rate, line: typed.range.line, reset_command: None, longest };
     let mut rig = Rig::open(&typed.ports, &sizes, wanted)?;
+    rig.check_least(typed.range.min_rate)?;
     let pause = Effort { after_learning: Nanos::ZERO, between: typed.pause, residue: typed.pause, ..Effort::FULL };
     let plan = MlrPlan {
         sizes,
@@ -192,9 +195,11 @@ pub fn compare(typed: &Compare) -> anyhow::Result<Status> {
     }
     let compared: CompareDocument = procedure::compare((&name_a, &a), (&name_b, &b));
     if compared.comparisons.is_empty() {
-        let why = match compared.only_in_one.as_slice() {
-            [] => "no quantity was measured in both".to_owned(),
-            only => format!("they have no frame size in common: {}", only.join(", ")),
+        let is_in_b = |frames| b.result.sizes.iter().any(|other| other.frames == frames);
+        let has_common = a.result.sizes.iter().any(|size| is_in_b(size.frames.clone()));
+        let why = match has_common {
+            true => "at the frame sizes that they have in common, no quantity was measured in both".to_owned(),
+            false => format!("they have no frame size in common: {}", compared.only_in_one.join(", ")),
         };
         return Err(
             Failure::wrong("cannot compare these results", why, "measure the same frame sizes and tests").into()

@@ -103,17 +103,43 @@ impl<'a> Rig<'a> {
         let reported = opened.iter().map(|port| port.facts.speed.map(|speed| speed.as_bps())).min().flatten();
         let line_bits_per_s = wanted.line.map(|line| line.as_bps()).or(reported);
         let most_frames = room::most_frames();
-        let fits = room::highest_pps(most_frames, wanted.longest, layouts.len());
-        if fits < wanted.max.map_or(FASTEST_PPS, |max| max.as_pps().min(FASTEST_PPS)) {
-            let _ = writeln!(
-                terminal::err(),
+        let stop = AtomicBool::new(false);
+        let rig =
+            Self { typed, ports: opened, layouts, line_bits_per_s, wanted, most_frames, stream: 0, signals, stop };
+        if let Some(limit) = rig.memory_limit(sizes) {
+            let _ = writeln!(terminal::err(), "{limit}");
+        }
+        Ok(rig)
+    }
+
+    /// Highest rate for which the tester has memory.
+    fn fits(&self) -> u64 {
+        room::highest_pps(self.most_frames, self.wanted.longest, self.layouts.len())
+    }
+
+    /// Says that memory, and neither the user nor the line, limits the rate with frames of these sizes. `None` if it
+    /// does not.
+    fn memory_limit(&self, sizes: &[Sizes]) -> Option<String> {
+        let fits = self.fits();
+        sizes.iter().any(|sizes| fits < self.wished_pps(sizes)).then(|| {
+            format!(
                 "the available memory limits the rate to {}: the longest trial takes {}, and each of its frames 12 bytes",
                 PacketRate::new(fits),
-                wanted.longest
-            );
+                self.wanted.longest
+            )
+        })
+    }
+
+    /// Fails if the tester has no memory for trials at the lowest rate of the search.
+    pub fn check_least(&self, least: PacketRate) -> Result<(), Failure> {
+        match least.as_pps() > self.fits() {
+            false => Ok(()),
+            true => Err(Failure::wrong(
+                format!("--min-rate {least}"),
+                room::too_many(least, self.wanted.longest, self.fits()),
+                "choose a lower rate, or shorter trials",
+            )),
         }
-        let stop = AtomicBool::new(false);
-        Ok(Self { typed, ports: opened, layouts, line_bits_per_s, wanted, most_frames, stream: 0, signals, stop })
     }
 
     /// Describes what is connected and what is sent.
@@ -145,13 +171,17 @@ impl<'a> Rig<'a> {
 
     /// Highest rate to try with frames of these sizes. The tester may be slower.
     pub fn highest_pps(&self, sizes: &Sizes) -> u64 {
-        let line = self.line_bits_per_s.map_or(FASTEST_PPS, |speed| sizes.line_rate_pps(speed) as u64);
-        let fits = room::highest_pps(self.most_frames, self.wanted.longest, self.layouts.len());
-        self.wanted.max.map_or(line, |max| max.as_pps().min(line)).clamp(1, FASTEST_PPS.min(fits).max(1))
+        self.wished_pps(sizes).clamp(1, self.fits().max(1))
     }
 
-    /// Deviations from RFC 2544 that follow from the ports and the frames.
-    pub fn deviations(&self) -> Vec<String> {
+    /// Highest rate that the user and the line allow.
+    fn wished_pps(&self, sizes: &Sizes) -> u64 {
+        let line = self.line_bits_per_s.map_or(FASTEST_PPS, |speed| sizes.line_rate_pps(speed) as u64);
+        self.wanted.max.map_or(line, |max| max.as_pps().min(line)).min(FASTEST_PPS)
+    }
+
+    /// Deviations from RFC 2544 that follow from the ports, the frames and the tester's memory.
+    pub fn deviations(&self, sizes: &[Sizes]) -> Vec<String> {
         let mut found = vec![
             "latency is measured by the tester's software clock, and includes the tester's pacing error (RFC 2544, 26.2; RFC 1242, 3.8)"
                 .to_owned(),
@@ -164,6 +194,7 @@ impl<'a> Rig<'a> {
         } else if self.typed.flows < 256 {
             found.push(format!("{} flows instead of 256 destination networks (RFC 2544, 12)", self.typed.flows));
         }
+        found.extend(self.memory_limit(sizes));
         found
     }
 

@@ -146,7 +146,7 @@ fn finish(taking: &mut Taking, signals: &Signals) -> anyhow::Result<()> {
             .into());
         }
         if signals.wait(Duration::from_millis(20)).is_some() {
-            return Err(Failure::lacking(
+            return Err(Failure::interrupted(
                 format!("cannot judge {}: interrupted", taking.name),
                 "a signal arrived before the counters were read a second time",
                 "let it finish, or watch for a shorter time with --watch",

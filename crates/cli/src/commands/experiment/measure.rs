@@ -1,7 +1,10 @@
 //! One run of an experiment: starts a command, and reads a number from its output.
 
+use std::io::Read;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use live::os::Signals;
@@ -12,6 +15,8 @@ use crate::commands::group::Group;
 
 /// Time between two checks for a signal during a run.
 const WATCH: Duration = Duration::from_millis(20);
+/// Time between two checks whether the output of an ended command is complete.
+const STEP: Duration = Duration::from_millis(1);
 
 /// The command that measures.
 pub enum Measure {
@@ -111,15 +116,24 @@ pub fn run(measure: &Measure, metric: &Metric, signals: &Signals, limit: Duratio
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (start, before) = (Instant::now(), softirqs());
     let started = Group::start(&mut command);
-    let (child, group) =
+    let (mut child, group) =
         started.map_err(|e| Missing::Failed(format!("cannot start {}: {e}", command.get_program().display())))?;
-    let over = AtomicBool::new(false);
-    let (output, span, after, cut) = std::thread::scope(|scope| {
-        let watchdog = scope.spawn(|| watch(group, &over, signals, start + limit));
-        let output = child.wait_with_output();
+    let (stdout, stderr) = (Said::by(child.stdout.take()), Said::by(child.stderr.take()));
+    let (over, given_up) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (status, span, after, cut) = std::thread::scope(|scope| {
+        let watchdog = scope.spawn(|| {
+            let cut = watch(group, &over, signals, start + limit);
+            given_up.store(true, Ordering::Relaxed);
+            cut
+        });
+        let status = child.wait();
+        // A process that has left the group may keep the pipes open for ever.
+        while !(given_up.load(Ordering::Relaxed) || stdout.is_complete() && stderr.is_complete()) {
+            std::thread::sleep(STEP);
+        }
         let (span, after) = (start.elapsed(), softirqs());
         over.store(true, Ordering::Relaxed);
-        (output, span, after, watchdog.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        (status, span, after, watchdog.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     match cut {
         None => {}
@@ -129,8 +143,44 @@ pub fn run(measure: &Measure, metric: &Metric, signals: &Signals, limit: Duratio
             return Err(Missing::Failed(format!("it was ended: it still ran after {left}, the rest of the budget")));
         }
     }
-    let output = output.map_err(|e| Missing::Failed(e.to_string()))?;
+    let status = status.map_err(|e| Missing::Failed(e.to_string()))?;
+    let output = Output { status, stdout: stdout.so_far(), stderr: stderr.so_far() };
     read(measure, metric, &output, span, before.zip(after)).map_err(Missing::Failed)
+}
+
+/// What a command writes to a pipe, read by a thread that nobody waits for.
+struct Said {
+    text: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Said {
+    fn by(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let to = text.clone();
+        let reader = std::thread::spawn(move || {
+            let Some(mut pipe) = pipe else { return };
+            let mut part = [0; 4096];
+            loop {
+                match pipe.read(&mut part) {
+                    Ok(0) => return,
+                    Ok(len) => to.lock().unwrap_or_else(PoisonError::into_inner).extend(&part[..len]),
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(_) => return,
+                }
+            }
+        });
+        Self { text, reader }
+    }
+
+    /// Whether all writers have closed the pipe.
+    fn is_complete(&self) -> bool {
+        self.reader.is_finished()
+    }
+
+    fn so_far(&self) -> Vec<u8> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// Why a run was cut short.
@@ -266,6 +316,15 @@ mod tests {
         let missing = within("sleep 100 & sleep 100; wait; echo 1", Duration::from_millis(300)).unwrap_err();
         assert!(matches!(&missing, Missing::Failed(why) if why.contains("still ran after 300ms")), "{missing:?}");
         assert!(start.elapsed() < Duration::from_secs(50), "{:?}", start.elapsed());
+    }
+
+    /// Such a process is not ended, but nobody waits for it either.
+    #[test]
+    fn a_process_outside_the_group_that_keeps_the_pipes_open_does_not_exceed_the_budget() {
+        let start = Instant::now();
+        let missing = within("setsid sleep 20 & echo 1", Duration::from_millis(300)).unwrap_err();
+        assert!(matches!(&missing, Missing::Failed(why) if why.contains("still ran after 300ms")), "{missing:?}");
+        assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     }
 
     #[test]

@@ -54,13 +54,8 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let planned = settings.iter().map(|setting| setting.goals.len()).sum();
     let (cases, interrupted) = simulate(&settings, &plan.files, typed.jobs.map(usize::from), &signals)?;
     let document = Document::new(typed.grid, &plan, planned, &cases);
-    if let Some(path) = &typed.csv {
-        csv::write_file(path, &rows::head(), &document.cases.iter().map(rows::row).collect::<Vec<_>>())?;
-    }
-    if let Some(path) = &typed.output {
-        let results = serde_json::to_value(&document).context("cannot write the document")?;
-        tester::report::write(&report::report(&document, results), path)?;
-    }
+    // Printed even if a file cannot be written: the simulations may have taken days.
+    let kept = files(typed, &document);
     if typed.json {
         print_json(&document)?;
     } else {
@@ -69,14 +64,27 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         if interrupted {
             writeln!(out, "interrupted; {} of {planned} cases are missing", planned - cases.len())?;
         }
-        for path in [&typed.csv, &typed.output].into_iter().flatten() {
+        for path in [&typed.csv, &typed.output].into_iter().flatten().filter(|_| kept.is_ok()) {
             // Written to standard error, so that the result still ends with the number of cases.
             writeln!(terminal::err(), "written: {}", path.display())?;
         }
         out.flush().context("cannot write the table")?;
     }
+    kept?;
     let beaten = cases.iter().any(|case| case.verdict().is_beaten());
     Ok(if beaten || interrupted { Status::Findings } else { Status::Good })
+}
+
+/// Writes the files that the user asked for.
+fn files(typed: &Typed, document: &Document) -> anyhow::Result<()> {
+    let csv = typed.csv.as_ref().map_or(Ok(()), |path| {
+        csv::write_file(path, &rows::head(), &document.cases.iter().map(rows::row).collect::<Vec<_>>())
+    });
+    if let Some(path) = &typed.output {
+        let results = serde_json::to_value(document).context("cannot write the document")?;
+        tester::report::write(&report::report(document, results), path)?;
+    }
+    Ok(csv?)
 }
 
 /// Writes the scenario of each run to `folder`, for `apus sim run`, with the files that it uses.
