@@ -62,7 +62,7 @@ impl Held {
             }
         };
         let (applied, result) = begin()?;
-        if let (Some(id), Some(vault)) = (applied.id, Vault::open(access)?) {
+        if let (Some(id), Ok(Some(vault))) = (applied.id, Vault::open(access)) {
             // The number may be that of an earlier transaction, which somebody has rolled back meanwhile.
             given_up().remove(&vault.show(&id.to_string()));
         }

@@ -205,7 +205,8 @@ impl<'a> Session<'a> {
                     self.look();
                     published.publish(&self.document()).into_iter().for_each(|failed| note(&failed));
                     tell(manager.alive(&self.status()));
-                    let none_left = self.absent.is_empty() && self.interfaces.iter().all(Interface::is_lost);
+                    let is_final = |absent: &Absent| absent.retry.is_none();
+                    let none_left = self.absent.iter().all(is_final) && self.interfaces.iter().all(Interface::is_lost);
                     if none_left && !self.is_service {
                         break;
                     }
