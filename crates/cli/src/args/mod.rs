@@ -89,7 +89,8 @@ pub enum Command {
     /// Compares all waiting modes of `apus run` on real packets: latency side by side with CPU time.
     ///
     /// Creates a lab of two network namespaces, measures in it, and removes it again, even after Ctrl-C. Needs root and
-    /// two CPUs, and keeps both CPUs busy.
+    /// two CPUs, and keeps both CPUs busy. After Ctrl-C, the report has the measurements made so far, and the exit status
+    /// is 1.
     Demo(Demo),
     /// Simulates packet processing on modelled hosts; measures nothing on this host.
     #[command(subcommand)]

@@ -195,8 +195,8 @@ pub struct Common {
     /// Record in FILE what the waiting policy observes and decides, for `apus replay`. Needs exactly one worker.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub record: Option<PathBuf>,
-    /// Maximum number of decisions to record. Memory for them is allocated at the start.
-    #[arg(long, value_name = "N", default_value_t = 100_000, requires = "record", help_heading = "Results")]
+    /// Maximum number of decisions to record, 1 to 10000000. Memory for them is allocated at the start.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = record_limit, requires = "record", help_heading = "Results")]
     pub record_limit: usize,
     /// Write all received and sent frames to the pcap file FILE. With several workers or ports, Apus writes one file
     /// for each port of each worker, named FILE-WORKER-PORT.
@@ -212,6 +212,14 @@ pub struct Common {
     /// The machine whose energy to model.
     #[command(flatten)]
     pub modelled: Modelled,
+}
+
+/// Parses the number of decisions to record.
+fn record_limit(text: &str) -> Result<usize, String> {
+    /// So many take some GB of memory.
+    const MOST: usize = 10_000_000;
+    let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
+    number.ok_or_else(|| format!("expected a whole number from 1 to {MOST}"))
 }
 
 /// Parses a waiting mode by its name. The mode has its default settings.

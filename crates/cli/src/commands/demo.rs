@@ -41,6 +41,7 @@ pub(super) fn run(typed: &Demo) -> anyhow::Result<Status> {
     write(typed, &ended.result)?;
     match ended.failure {
         Some(error) => Err(of_tester(error)),
+        None if ended.result.interrupted => Ok(Status::Findings),
         None => Ok(Status::Good),
     }
 }

@@ -5,13 +5,12 @@ use std::io::Write as _;
 use live::os::Signals;
 use tester::lab::{self, Found};
 
-use crate::Status;
 use crate::args::lab::{Lab as Typed, Up};
 use crate::args::values::show_mac;
 use crate::documents::VERSION;
 use crate::documents::lab::{Document, Lab, SCHEMA};
-use crate::terminal;
 use crate::terminal::print_json;
+use crate::{Failure, Status, terminal};
 
 /// Runs `apus lab`.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
@@ -32,7 +31,10 @@ fn up(typed: &Up) -> anyhow::Result<Status> {
     let guard = wanted.up()?;
     if signals.wait(std::time::Duration::ZERO).is_some() {
         guard.down()?;
-        return Ok(Status::Good);
+        let what = format!("the lab {} was not created", typed.name);
+        return Err(
+            Failure::interrupted(what, "it was interrupted; what was created is removed", "run it again").into()
+        );
     }
     let lab = guard.keep();
     let mut out = terminal::out();

@@ -94,6 +94,15 @@ pub(super) fn is_no_input(output: &Path, inputs: &[&Path]) -> Result<(), Failure
     Err(Failure::wrong(what, "this file is also an input, and would be overwritten", "name another output file"))
 }
 
+/// Whether two paths are of one file, or would create one. Devices can be written by several.
+pub(super) fn is_same(a: &Path, b: &Path) -> bool {
+    match (fs::metadata(a), fs::metadata(b)) {
+        (Ok(a), Ok(b)) => a.is_file() && identity(&a) == identity(&b),
+        (Err(_), Err(_)) => std::path::absolute(a).ok() == std::path::absolute(b).ok(),
+        _ => false,
+    }
+}
+
 /// The device and the inode number, which two paths of the same file share.
 fn identity(of: &fs::Metadata) -> (u64, u64) {
     (of.dev(), of.ino())
@@ -156,6 +165,8 @@ mod tests {
         assert!(open(Path::new("/dev/null")).differs_from(&open(Path::new("/dev/null"))).is_ok());
         assert!(is_no_input(&b, &[&folder.join("none"), &a]).unwrap_err().to_string().contains("also an input"));
         assert!(is_no_input(&folder.join("new"), &[&a]).is_ok());
+        assert!(is_same(&a, &b) && is_same(&folder.join("./new"), &folder.join("new")));
+        assert!(!is_same(&a, &folder.join("new")) && !is_same(Path::new("/dev/null"), Path::new("/dev/null")));
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -91,7 +91,7 @@ fn ctrl_c_in_the_middle_keeps_what_was_measured_and_leaves_nothing() {
     }
     std::thread::sleep(Duration::from_secs(8));
     let asked = Instant::now();
-    assert_eq!(running.end(Signal::INT), Some(0));
+    assert_eq!(running.end(Signal::INT), Some(1));
     assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
     let document = document(&folder);
     assert_eq!(document["interrupted"], true);

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 
 use super::{Access, Error};
 
@@ -21,6 +21,13 @@ pub(super) fn replace_by(
     durable: bool,
 ) -> Result<(), Error> {
     let what = || format!("write {}", access.show(path));
+    if text.is_some() && is_link(access, path) {
+        return Err(Error::NotPermitted {
+            what: what(),
+            why: "it is a symbolic link, which would become a file".into(),
+            fix: "put a file in its place, or make the change in the file that it leads to".into(),
+        });
+    }
     let (folder, name) = path.rsplit_once('/').unwrap_or(("/", path));
     let replace = || -> io::Result<()> {
         let folder = access.open(folder, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
@@ -57,6 +64,14 @@ pub(super) fn replace_by(
     replace().map_err(|e| Error::of(what(), &e))
 }
 
+/// Whether there is a symbolic link at `path`.
+fn is_link(access: &Access, path: &str) -> bool {
+    let link = access.open(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty());
+    link.is_ok_and(|link| {
+        rustix::fs::fstat(&link).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+    })
+}
+
 /// Removes the temporary file that a killed [`replace`] left behind.
 pub(crate) fn settle(access: &Access, path: &str) -> Result<(), Error> {
     let draft = draft(path);
@@ -74,6 +89,19 @@ mod tests {
     use super::*;
     use crate::testing::Folder;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    /// The mode of a link is 0777: a file with this mode would belong to everybody.
+    #[test]
+    fn a_link_is_not_replaced_by_a_file() {
+        let folder = Folder::new(&[("etc/kept/a", "1\n")]);
+        std::os::unix::fs::symlink("kept/a", folder.path("etc/a")).unwrap();
+        let error = replace(&folder.access(), "/etc/a", Some("2\n")).unwrap_err().to_string();
+        assert!(error.contains("symbolic link"), "{error}");
+        assert!(folder.path("etc/a").is_symlink() && folder.read("etc/kept/a") == "1\n");
+        assert!(!folder.path("etc/a.apus-new").exists());
+        replace(&folder.access(), "/etc/a", None).unwrap();
+        assert!(!folder.path("etc/a").is_symlink());
+    }
 
     #[test]
     fn mode_is_kept_and_drafts_go() {

@@ -36,9 +36,14 @@ pub fn policies(access: &Access) -> Result<Vec<u32>, Error> {
     access.numbered(FOLDER, "policy")
 }
 
-/// The CPUs of a policy, online or not. Empty if there is no such policy.
+/// The CPUs of a policy, online or not. Empty if there is no such policy, or if it is inactive because all its CPUs are
+/// offline: newer kernels then report EBUSY (drivers/cpufreq/cpufreq.c, `show`).
 pub fn policy_cpus(access: &Access, policy: u32) -> Result<CpuSet, Error> {
-    let list = access.line(&file(policy, "related_cpus"))?.unwrap_or_default();
+    let list = match access.line(&file(policy, "related_cpus")) {
+        Err(Error::Refused { .. }) => None,
+        other => other?,
+    };
+    let list = list.unwrap_or_default();
     // The kernel separates the numbers with spaces (drivers/cpufreq/cpufreq.c, cpufreq_show_cpus).
     let wrong = || Error::unreadable(file(policy, "related_cpus"), &list, "CPU numbers separated by spaces");
     list.split_whitespace().map(|cpu| cpu.parse().map_err(|_| wrong())).collect()

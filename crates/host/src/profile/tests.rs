@@ -125,6 +125,39 @@ fn later_layers_override_earlier_ones() {
     assert!(Profile::load("./nothing.toml").unwrap_err().why.contains("cannot read"));
 }
 
+/// By their names alone, the order would be the other way round.
+#[test]
+fn what_is_said_of_few_counts_more_than_what_is_said_of_many() {
+    for (sections, wanted) in [
+        ("[cpus.all]\ngovernor = \"powersave\"\n[cpus.\"2-3\"]\ngovernor = \"performance\"\n", "performance"),
+        ("[cpus.isolated]\ngovernor = \"performance\"\n[cpus.all]\ngovernor = \"powersave\"\n", "performance"),
+        ("[cpus.\"2\"]\ngovernor = \"performance\"\n[cpus.isolated]\ngovernor = \"powersave\"\n", "performance"),
+    ] {
+        let resolved = profile(&format!("summary = \"x\"\n{sections}"));
+        let resolved = resolved.resolve(&machine().access(), &Purpose::default()).unwrap();
+        assert_eq!(items(&resolved), [format!("governor of CPU policy 2 = {wanted}")], "{sections}");
+    }
+}
+
+#[test]
+fn an_argument_may_be_repeated_in_one_file() {
+    let text = "summary = \"x\"\n[kernel]\narguments = [\"hugepagesz=1G\", \"hugepages=4\", \"hugepagesz=2M\", \"hugepages=512\"]\n";
+    let resolved = profile(text).resolve(&machine().access(), &Purpose::default()).unwrap();
+    assert_eq!(resolved.arguments, ["hugepagesz=1G", "hugepages=4", "hugepagesz=2M", "hugepages=512"]);
+}
+
+#[test]
+fn isolated_cpus_that_are_offline_are_left_out() {
+    let folder = machine();
+    folder.put("sys/devices/system/cpu/isolated", "2-3,6-7\n");
+    let text = "summary = \"x\"\n[cpus.isolated]\ngovernor = \"performance\"\n";
+    let resolved = profile(text).resolve(&folder.access(), &Purpose::default()).unwrap();
+    assert_eq!(resolved.isolated.to_string(), "2-3");
+    assert_eq!(resolved.notes, ["the isolated CPUs 6-7 are offline, so nothing is set for them"]);
+    let typed = Purpose { isolated: Some("2-3,6-7".parse().unwrap()), ..Purpose::default() };
+    assert!(profile(text).resolve(&folder.access(), &typed).unwrap_err().why.contains("not online"));
+}
+
 #[test]
 fn a_machine_without_isolated_cpus_is_told_so() {
     let folder = machine();

@@ -10,7 +10,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::apply::{Announced, Applied, Options, announce, apply};
 use super::network::network;
-use super::rollback::{self, Recovered, RolledBack, Which, rollback_ours};
+use super::rollback::{self, Recovered, RolledBack, rollback_own};
 use super::{Error, Plan, Target};
 use crate::journal::{Durable, Journal, Lease, Lock, Record, started};
 use crate::knob::{Access, DeviceDeferral, Error as KnobError, NapiDeferral, defers_each, napis_of};
@@ -102,7 +102,7 @@ impl Held {
     }
 
     fn one(&self, id: u32, patience: Duration) -> Result<Option<RolledBack>, Error> {
-        let result = rollback_ours(&self.access, Which::One(id), &self.command, patience);
+        let result = rollback_own(&self.access, id, &self.command, patience);
         let is_closed = |back: &RolledBack| back.closed;
         if !result.as_ref().is_ok_and(|back| back.iter().all(is_closed)) {
             self.give_up(id, result.is_ok());
@@ -138,9 +138,19 @@ pub(super) fn is_given_up(vault: &Vault, id: u32) -> bool {
 
 /// Options for a transaction that lasts as long as this process.
 fn options(command: &str, version: &str) -> Options {
+    Options {
+        command: command.into(),
+        version: version.into(),
+        patience: PATIENCE,
+        lease: own_lease(),
+        keep_going: false,
+    }
+}
+
+/// The lease of transactions that last as long as this process.
+pub(super) fn own_lease() -> Lease {
     let pid = std::process::id();
-    let lease = started(pid).map_or(Lease::Open, |started| Lease::Process { pid, started });
-    Options { command: command.into(), version: version.into(), patience: PATIENCE, lease, keep_going: false }
+    started(pid).map_or(Lease::Open, |started| Lease::Process { pid, started })
 }
 
 impl Drop for Held {

@@ -20,7 +20,9 @@ pub use entry::{Entry, Stands, State, Transaction, transactions};
 pub use held::{Deferred, DeferredQueues, Held, take_back_abandoned};
 pub use network::Whereabouts;
 pub use plan::{Item, Meets, OnRefusal, Plan, Preview};
-pub use rollback::{Options as RollbackOptions, Outcome, Recovered, RolledBack, Which, rollback, rollback_ours};
+pub use rollback::{
+    Options as RollbackOptions, Outcome, Recovered, RolledBack, Which, rollback, rollback_ours, rollback_own,
+};
 pub use steered::{Look, Moved, Steered, Target};
 
 /// A transaction failed.

@@ -285,6 +285,10 @@ pub(super) fn recover(access: &Access, vault: &Vault) -> Result<Vec<Recovered>, 
             continue;
         }
         let Ok(place) = reachable(access, &transaction, false) else { continue };
+        // Later transactions may have been rolled back above. If one is left that needs the setting, this one waits for it.
+        if not_below_another(&transaction, all(access, vault)?.iter()).is_err() {
+            continue;
+        }
         if one(access, vault, &transaction, &place, &mut options)?.closed {
             recovered.push(Recovered::TakenBack { id: transaction.id });
         }
@@ -525,6 +529,17 @@ pub fn rollback_ours(
     rollback(access, which, &mut ours(command, patience, &mut keep))
 }
 
+/// Rolls back the transaction `id` like [`rollback_ours`], if it is bound to this process. Otherwise does nothing:
+/// somebody has rolled the transaction back, and another one has its number now.
+pub fn rollback_own(access: &Access, id: u32, command: &str, patience: Duration) -> Result<Vec<RolledBack>, Error> {
+    let own = super::held::own_lease();
+    let is_own = |one: &Transaction| one.id == id && one.begin.as_ref().is_none_or(|begin| begin.lease == own);
+    match super::entry::transactions(access)?.iter().any(is_own) {
+        true => rollback_ours(access, Which::One(id), command, patience),
+        false => Ok(Vec::new()),
+    }
+}
+
 fn ours<'a>(
     command: &str,
     patience: Duration,
@@ -545,10 +560,14 @@ fn unknown(id: u32) -> Error {
 fn not_below_another<'a>(one: &Transaction, known: impl Iterator<Item = &'a Transaction>) -> Result<(), Error> {
     for later in known.filter(|other| other.id > one.id) {
         let shared = later.open_entries().find(|entry| one.open_entries().any(|ours| same(one, ours, later, entry)));
-        if let Some(entry) = shared {
+        // A later transaction that found the setting as it wanted it relies on it too.
+        let is_in_force = !later.is_past && !later.is_abandoned();
+        let relies =
+            |entry: &&Entry| is_in_force && later.already.iter().any(|(setting, _)| *setting == entry.intent.setting);
+        if let Some(entry) = shared.or_else(|| one.open_entries().find(relies)) {
             return Err(Error::Knob(KnobError::Refused {
                 what: format!("roll back transaction {}", one.id),
-                why: format!("the later transaction {} also changed {}", later.id, entry.intent.setting.label()),
+                why: format!("the later transaction {} also wants {}", later.id, entry.intent.setting.label()),
                 fix: format!("roll back transaction {} first, or all: apus tune rollback", later.id),
             }));
         }

@@ -202,7 +202,11 @@ impl<C: Fn() -> Instant<Monotonic> + Send> Device for PcapDevice<C> {
         let before = out.len();
         let now = (self.play.timing == Timing::Recorded).then(|| (self.clock)());
         self.start = self.start.or(now);
-        while out.len() - before < room && matches!(self.state, State::Ready) {
+        // A discarded record counts too: a repeated file of such records has no end.
+        for _ in 0..room {
+            if !matches!(self.state, State::Ready) {
+                break;
+            }
             let due = self.due();
             if now.is_some_and(|now| now < due) || !self.receive(pool, out, now.map(|_| due)) {
                 break;
@@ -297,6 +301,21 @@ mod tests {
     use crate::pool::PoolConfig;
 
     const START: u64 = 1_000_000;
+
+    /// A worker asked to stop would never have returned from `rx`.
+    #[test]
+    fn a_repeated_file_without_a_usable_record_does_not_keep_the_worker() {
+        let (mut bed, play) = Bed::new("unusable", &[]);
+        let mut writer = PcapWriter::create(&bed.folder.join("in.pcap"), Resolution::Nanos).unwrap();
+        for _ in 0..3 {
+            writer.write(Nanos::ZERO, &[0; 9000]).unwrap();
+        }
+        writer.finish().unwrap();
+        let play = PcapPlay { repeat: true, timing: Timing::Asap, ..play };
+        let mut device = PcapDevice::open(play, || Instant::from_nanos(START)).unwrap();
+        assert_eq!(device.rx(0, &mut bed.pool, &mut bed.out, 64), 0);
+        assert_eq!(device.statistics(0).rx_invalid, 64);
+    }
 
     struct Bed {
         folder: PathBuf,

@@ -268,6 +268,14 @@ impl Wrappers {
     }
 }
 
+/// The files that [`Wrappers::capture`] `path` makes the devices of so many workers and ports write.
+pub fn captures(path: &Path, workers: usize, ports: usize) -> Vec<PathBuf> {
+    if workers * ports == 1 {
+        return vec![path.to_owned()];
+    }
+    (0..workers).flat_map(|worker| (0..ports).map(move |port| numbered(path, worker, port))).collect()
+}
+
 fn numbered(path: &Path, worker: usize, port: usize) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!("-{worker}-{port}"));

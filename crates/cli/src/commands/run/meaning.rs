@@ -2,7 +2,7 @@
 //! reported here.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use live::device::pcap::PcapPlay;
 use live::instance::InstanceConfig;
 use live::os::{self, InterfaceFacts, Scheduling};
 use live::pool::{HEADROOM, LARGEST_SLOT, PoolConfig, slot_for};
-use live::port::{MemoryConfig, PortConfig, Wrappers, clock_to_realtime};
+use live::port::{MemoryConfig, PortConfig, Wrappers, captures, clock_to_realtime};
 use policy::wait::{AdaptiveConfig, Backoff, Mode};
 use tester::frame::{Encapsulation, FrameSize, Layout, Template};
 use units::{Instant, Nanos};
@@ -23,6 +23,7 @@ use crate::Failure;
 use crate::args::energy::Modelled;
 use crate::args::run::{App, Common};
 use crate::args::values::PortText;
+use crate::commands::output;
 use crate::documents::run::{Config, Deferral, Place};
 
 /// Number of calls of each device that `--trace` keeps.
@@ -97,6 +98,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
     let kernel = common.ports.iter().any(|port| matches!(port, PortText::Interface { .. }));
     let dpdk = common.ports.iter().any(|port| matches!(port, PortText::Dpdk { .. }));
     ports(&common, kernel, dpdk)?;
+    check_files(&app, &common, workers.len())?;
     // A slot of DPDK also contains its packet header (rte_mbuf).
     let frame_size = match (common.frame_size, dpdk) {
         (Some(size), _) => size,
@@ -282,6 +284,33 @@ fn port(typed: &PortText, number: usize, common: &Common, promiscuous: bool) -> 
         }),
         PortText::Dpdk { device } => dpdk::port(device, common)?,
     })
+}
+
+/// Fails if a result would be written to a file that the run reads, or two results to one file.
+fn check_files(app: &AppConfig, common: &Common, workers: usize) -> Result<(), Failure> {
+    let pcap = |port: &PortText| match port {
+        PortText::Pcap { input, output, .. } => Some((input.clone(), output.clone())),
+        _ => None,
+    };
+    let mut inputs: Vec<PathBuf> = common.ports.iter().filter_map(pcap).map(|(input, _)| input).collect();
+    let mut outputs: Vec<PathBuf> = common.ports.iter().filter_map(pcap).filter_map(|(_, output)| output).collect();
+    inputs.extend(common.platform.clone());
+    if let AppConfig::L3Fwd { path } = app {
+        inputs.push(path.clone());
+    }
+    outputs.extend([&common.record, &common.trace].into_iter().flatten().cloned());
+    if let Some(capture) = &common.capture {
+        outputs.extend(captures(capture, workers, common.ports.len()));
+    }
+    let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+    for (number, path) in outputs.iter().enumerate() {
+        output::is_no_input(path, &inputs)?;
+        if outputs[..number].iter().any(|other| output::is_same(path, other)) {
+            let what = format!("cannot write two results to {}", path.display());
+            return Err(Failure::wrong(what, "two options or ports name the same file", "name different files"));
+        }
+    }
+    Ok(())
 }
 
 /// MAC address of a memory port: locally administered (IEEE 802-2014, 8.4), "apu" and the number of the port.

@@ -45,13 +45,8 @@ pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
         ..options(&typed.manner)
     };
     let applied = apply_plan(&access, &resolved.plan, &options)?;
-    if let Some(id) = interrupted(&signals, &access, &applied)? {
-        return Err(Failure::wrong(
-            "the profile was not applied",
-            format!("it was interrupted; transaction {id} was rolled back"),
-            "run the command again",
-        )
-        .into());
+    if let Some(why) = interrupted(&signals, &access, &applied)? {
+        return Err(Failure::interrupted("the profile was not applied", why, "run the command again").into());
     }
     if let (Some(guard), Some(id)) = (guard, applied.id)
         && let Err(error) = guard.keep(id)
@@ -91,13 +86,8 @@ pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
     let signals = Signals::hold()?;
     least(&access, Some(&plan), Which::Abandoned)?;
     let applied = apply_plan(&access, &plan, &options(&typed.manner))?;
-    if let Some(id) = interrupted(&signals, &access, &applied)? {
-        return Err(Failure::wrong(
-            "the frequency was not set",
-            format!("the command was interrupted; transaction {id} was rolled back"),
-            "run it again",
-        )
-        .into());
+    if let Some(why) = interrupted(&signals, &access, &applied)? {
+        return Err(Failure::interrupted("the frequency was not set", why, "run it again").into());
     }
     finish(&access, &plan, &applied, typed.json, &notes)
 }
@@ -165,11 +155,15 @@ fn least(access: &Access, plan: Option<&Plan>, back: Which) -> anyhow::Result<()
     Ok(privilege::keep_only(needed)?)
 }
 
-/// If Ctrl-C was pressed during the changes, rolls them back and returns the number of the transaction.
-fn interrupted(signals: &Signals, access: &Access, applied: &Applied) -> anyhow::Result<Option<u32>> {
+/// If Ctrl-C was pressed during the changes, rolls them back, and returns what happened.
+fn interrupted(signals: &Signals, access: &Access, applied: &Applied) -> anyhow::Result<Option<String>> {
     let Some(id) = applied.id.filter(|_| signals.wait(Duration::ZERO).is_some()) else { return Ok(None) };
-    take_back_one(access, id)?;
-    Ok(Some(id))
+    Ok(Some(match take_back_one(access, id)? {
+        true => format!("it was interrupted; transaction {id} was rolled back"),
+        false => {
+            format!("it was interrupted; transaction {id} is rolled back in part: apus tune status shows what is left")
+        }
+    }))
 }
 
 /// Rolls back the transaction that was just made. Returns whether all of its changes are undone.

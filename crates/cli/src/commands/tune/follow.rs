@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use host::journal::Lease;
 use host::knob::{Access, AnySetting, Setting as _, Thread};
-use host::transaction::{Applied, ApplyOptions, Became, Plan, RolledBack, Which, apply, rollback_ours};
+use host::transaction::{Applied, ApplyOptions, Became, Plan, RolledBack, apply, rollback_own};
 use live::os::Signals;
 
 use super::{command_line, machine_to_change, resolve, say};
@@ -197,7 +197,7 @@ impl Tried {
 }
 
 fn roll_back(access: &Access, id: u32) -> anyhow::Result<Vec<RolledBack>> {
-    Ok(rollback_ours(access, Which::One(id), &command_line(), Duration::from_secs(10))?)
+    Ok(rollback_own(access, id, &command_line(), Duration::from_secs(10))?)
 }
 
 /// Rolls back all transactions of this command. If one fails, the others are still rolled back.

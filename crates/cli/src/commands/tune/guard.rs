@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use host::journal::Lease;
 use host::knob::{Access, process_started};
 use host::privilege;
-use host::transaction::{Which, rollback_ours, transactions};
+use host::transaction::{Which, rollback_ours, rollback_own, transactions};
 use live::os::Signals;
 use units::Nanos;
 
@@ -84,7 +84,8 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let mut told = String::new();
     io::stdin().lock().read_to_string(&mut told)?;
     let Ok(id) = told.trim().parse() else {
-        return take_back(&access, Which::Abandoned);
+        rollback_ours(&access, Which::Abandoned, &command_line(), PATIENCE)?;
+        return Ok(Status::Good);
     };
     let known = transactions(&access)?;
     let entries = known.iter().filter(|one| one.id == id).flat_map(|one| one.open_entries());
@@ -92,13 +93,19 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         privilege::keep_only(privilege::needed(entries.map(|entry| &entry.intent.setting)))?;
     }
     wait(&signals, typed)?;
-    take_back(&access, Which::One(id))
-}
-
-fn take_back(access: &Access, which: Which) -> anyhow::Result<Status> {
-    rollback_ours(access, which, &command_line(), Duration::from_secs(60))?;
+    // Another command may hold the journal, or a later transaction has changed the same setting: nobody else will roll
+    // this one back while its guardian lives.
+    while let Err(error) = rollback_own(&access, id, &command_line(), PATIENCE) {
+        if signals.wait(AGAIN).is_some() {
+            return Err(error.into());
+        }
+    }
     Ok(Status::Good)
 }
+
+/// Maximum time to wait for another command that holds the journal, and time until the next attempt.
+const PATIENCE: Duration = Duration::from_secs(60);
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// Waits until the time is up, the process has ended, or a signal arrives.
 fn wait(signals: &Signals, typed: &Typed) -> anyhow::Result<()> {

@@ -74,6 +74,7 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
     let mut items = document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.is_here());
     let without_effect = |item: &OpenItem| item.effect.as_ref().is_some_and(|effect| effect.seen == Some(false));
     let good = items.all(|item| item.as_wanted == Some(true) && item.waits_for.is_none() && !without_effect(item));
+    let good = good && !document.transactions.iter().any(|one| one.abandoned || one.damage.is_some());
     Ok(if good { Status::Good } else { Status::Findings })
 }
 

@@ -16,6 +16,7 @@ impl Work<'_> {
     pub(super) fn cpus_section(&mut self, layer: &Layer, selector: &str, section: &CpuSection) -> Result<(), Error> {
         let texts = [
             &section.governor,
+            &section.preference,
             &section.min_frequency,
             &section.max_frequency,
             &section.idle_latency,
@@ -38,7 +39,7 @@ impl Work<'_> {
         let of_machine = |e: crate::knob::Error| Error { place: layer.name.clone(), why: e.to_string() };
         let all = policies(self.access).map_err(of_machine)?;
         if all.is_empty() {
-            let texts = [&section.governor, &section.min_frequency, &section.max_frequency];
+            let texts = [&section.governor, &section.preference, &section.min_frequency, &section.max_frequency];
             if let Some(text) = texts.into_iter().flatten().next() {
                 self.note(layer, text, "the host has no cpufreq");
             }

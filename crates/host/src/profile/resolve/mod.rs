@@ -49,18 +49,21 @@ impl Profile {
     pub fn resolve(&self, access: &Access, purpose: &Purpose) -> Result<Resolved, Error> {
         let of_machine = |e: KnobError| Error { place: self.name.clone(), why: e.to_string() };
         let all = online(access).map_err(of_machine)?;
+        let mut notes = self.notes.clone();
         let isolated = match &purpose.isolated {
             Some(cpus) => cpus.clone(),
-            None => isolated(access).map_err(of_machine)?,
+            None => {
+                // The kernel's list has offline CPUs too.
+                let isolated = isolated(access).map_err(of_machine)?;
+                let offline = isolated.difference(&all);
+                if !offline.is_empty() {
+                    notes.push(format!("the isolated CPUs {offline} are offline, so nothing is set for them"));
+                }
+                isolated.intersection(&all)
+            }
         };
         let housekeeping = all.difference(&isolated);
-        let resolved = Resolved {
-            plan: Plan::new(&self.name),
-            arguments: Vec::new(),
-            isolated,
-            housekeeping,
-            notes: self.notes.clone(),
-        };
+        let resolved = Resolved { plan: Plan::new(&self.name), arguments: Vec::new(), isolated, housekeeping, notes };
         let mut work = Work { access, purpose, all, resolved };
         work.sound(&self.name)?;
         for layer in &self.layers {
@@ -110,7 +113,14 @@ impl Work<'_> {
             let text = self.fill(&value.get_ref().to_string());
             self.add(layer, value, File::new(path), Value::text(text))?;
         }
-        for (selector, section) in &file.cpus {
+        // What is said of few CPUs or of one interface counts more than what is said of many.
+        let mut cpus: Vec<_> = file.cpus.iter().collect();
+        cpus.sort_by_key(|(selector, _)| match selector.as_str() {
+            "all" => 0,
+            "housekeeping" | "isolated" => 1,
+            _ => 2,
+        });
+        for (selector, section) in cpus {
             self.cpus_section(layer, selector, section)?;
         }
         self.power(layer)?;
@@ -119,13 +129,27 @@ impl Work<'_> {
         for (prefix, section) in &file.threads {
             self.threads(layer, prefix, section)?;
         }
-        for (name, section) in &file.network {
+        let mut network: Vec<_> = file.network.iter().collect();
+        network.sort_by_key(|(name, _)| match name.as_str() {
+            "*" => 0,
+            name if name.starts_with("driver:") => 1,
+            name if name.contains(['*', '?', '[']) => 2,
+            _ => 3,
+        });
+        for (name, section) in network {
             self.network_section(layer, name, section)?;
         }
         self.cpuset(layer)?;
+        let mut earlier = std::mem::take(&mut self.resolved.arguments);
         for argument in &file.kernel.arguments {
             self.argument(layer, argument)?;
         }
+        // An argument replaces those of earlier layers, but not others of its own file: hugepagesz= may be repeated.
+        fn key(argument: &str) -> &str {
+            argument.split('=').next().unwrap_or_default()
+        }
+        earlier.retain(|earlier| self.resolved.arguments.iter().all(|later| key(earlier) != key(later)));
+        self.resolved.arguments.splice(0..0, earlier);
         Ok(())
     }
 
@@ -356,8 +380,6 @@ impl Work<'_> {
                 format!("{text:?}: expected one argument, in which {{isolated}} and {{housekeeping}} are replaced by CPU lists"),
             ));
         }
-        let key = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
-        self.resolved.arguments.retain(|earlier| key(earlier) != key(&text));
         self.resolved.arguments.push(text);
         Ok(())
     }

@@ -220,10 +220,39 @@ fn later_transactions_come_off_first() {
     let second = Plan::new("q").with(File::new("/sys/a"), Value::text("100"));
     apply(&folder.access(), &second, &options()).unwrap();
     let error = take_back(&folder, Which::One(1), Theirs::Keep).unwrap_err();
-    assert!(error.to_string().contains("the later transaction 2 also changed /sys/a"), "{error}");
+    assert!(error.to_string().contains("the later transaction 2 also wants /sys/a"), "{error}");
     assert_eq!(take_back(&folder, Which::All, Theirs::Keep).unwrap().len(), 2);
     assert_eq!(state(&folder), before);
     assert!(take_back(&folder, Which::One(1), Theirs::Keep).is_err(), "there is none any more");
+}
+
+/// The guardian of the first one would have undone what the second is meant to keep.
+#[test]
+fn a_setting_that_a_later_transaction_found_in_force_stays() {
+    let folder = folder();
+    apply(&folder.access(), &plan(), &options()).unwrap();
+    let same = Plan::new("q").with(File::new("/sys/a"), Value::text("10"));
+    apply(&folder.access(), &same, &options()).unwrap();
+    let error = take_back(&folder, Which::One(1), Theirs::Keep).unwrap_err();
+    assert!(error.to_string().contains("the later transaction 2 also wants /sys/a"), "{error}");
+    assert_eq!(folder.read("sys/a"), "10\n");
+    take_back(&folder, Which::One(2), Theirs::Keep).unwrap();
+    take_back(&folder, Which::One(1), Theirs::Keep).unwrap();
+    assert_eq!(folder.read("sys/a"), "1\n");
+}
+
+/// After a rollback by somebody else, the next transaction gets the number of the old one.
+#[test]
+fn the_end_of_a_process_takes_back_its_own_transaction_only() {
+    let folder = folder();
+    let access = folder.access();
+    let held = Held::new(&access, &plan(), "a test", "0").unwrap();
+    take_back(&folder, Which::One(1), Theirs::Keep).unwrap();
+    let second = Plan::new("q").with(File::new("/sys/a"), Value::text("100"));
+    assert_eq!(apply(&access, &second, &options()).unwrap().id, Some(1));
+    assert!(held.release().unwrap().is_none());
+    assert_eq!(folder.read("sys/a"), "100\n");
+    assert!(rollback_own(&access, 1, "a test", Duration::ZERO).unwrap().is_empty());
 }
 
 #[test]
