@@ -16,7 +16,6 @@ impl Work<'_> {
     pub(super) fn cpus_section(&mut self, layer: &Layer, selector: &str, section: &CpuSection) -> Result<(), Error> {
         let texts = [
             &section.governor,
-            &section.preference,
             &section.min_frequency,
             &section.max_frequency,
             &section.idle_latency,
@@ -28,6 +27,8 @@ impl Work<'_> {
         if cpus.is_empty() {
             if let Some(text) = texts.into_iter().flatten().next() {
                 self.note(layer, text, "no CPU is isolated: choose some with --isolated");
+            } else if let Some(preference) = &section.preference {
+                self.note(layer, preference, "no CPU is isolated: choose some with --isolated");
             }
             return Ok(());
         }
@@ -39,9 +40,11 @@ impl Work<'_> {
         let of_machine = |e: crate::knob::Error| Error { place: layer.name.clone(), why: e.to_string() };
         let all = policies(self.access).map_err(of_machine)?;
         if all.is_empty() {
-            let texts = [&section.governor, &section.preference, &section.min_frequency, &section.max_frequency];
+            let texts = [&section.governor, &section.min_frequency, &section.max_frequency];
             if let Some(text) = texts.into_iter().flatten().next() {
                 self.note(layer, text, "the host has no cpufreq");
+            } else if let Some(preference) = &section.preference {
+                self.note(layer, preference, "the host has no cpufreq");
             }
             return Ok(());
         }
