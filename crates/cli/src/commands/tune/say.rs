@@ -6,7 +6,7 @@ use host::knob::{Access, Setting as _};
 use host::profile::{Recommendation, Resolved};
 use host::transaction::{Applied, Became, Entry, Meets, Outcome, Preview, Recovered, RolledBack};
 
-use crate::documents::tune::{OpenTransaction, Status, Value, waits_for};
+use crate::documents::tune::{OpenItem, OpenTransaction, Status, Value, waits_for};
 use crate::terminal::line;
 
 /// Prints what a profile would change.
@@ -230,6 +230,12 @@ pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
                 "and cannot be checked from here".into()
             };
             writeln!(out, "  transaction {id}: {not_here} settings belong to the network namespace {name}, {what}")?;
+        }
+        if let Some(damage) = &one.damage {
+            writeln!(out, "  transaction {}: {damage}", one.transaction)?;
+        } else if one.abandoned && one.items.iter().any(OpenItem::is_here) {
+            let what = "the command that made it was killed: apus tune rollback --abandoned";
+            writeln!(out, "  transaction {}: {what}", one.transaction)?;
         }
     }
     for item in document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.is_here()) {

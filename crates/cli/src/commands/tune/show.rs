@@ -16,7 +16,7 @@ use units::Nanos;
 
 use super::{machine, resolve, say};
 use crate::args::tune::{Export, PlanArgs, RecommendArgs, Show, Target, Verify};
-use crate::documents::tune::{OpenItem, Plan, Recommend, Status as StatusDocument};
+use crate::documents::tune::{OpenItem, OpenTransaction, Plan, Recommend, Status as StatusDocument};
 use crate::{Failure, Status, terminal};
 
 /// Runs `apus tune plan`.
@@ -74,7 +74,9 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
     let mut items = document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.is_here());
     let without_effect = |item: &OpenItem| item.effect.as_ref().is_some_and(|effect| effect.seen == Some(false));
     let good = items.all(|item| item.as_wanted == Some(true) && item.waits_for.is_none() && !without_effect(item));
-    let good = good && !document.transactions.iter().any(|one| one.abandoned || one.damage.is_some());
+    // What a killed command left behind counts, unless it ended with its network namespace.
+    let left = |one: &OpenTransaction| one.abandoned && one.items.iter().any(OpenItem::is_here);
+    let good = good && !document.transactions.iter().any(|one| left(one) || one.damage.is_some());
     Ok(if good { Status::Good } else { Status::Findings })
 }
 

@@ -83,6 +83,8 @@ fn a_killed_guardian_leaves_it_to_the_next() {
         assert!(start.elapsed() < Duration::from_secs(30));
         std::thread::sleep(Duration::from_millis(10));
     }
+    let said = expect(&machine.apus(&["tune", "verify"]), 1);
+    assert!(said.contains("was killed: apus tune rollback --abandoned"), "{said}");
     expect(&machine.apus(&["tune", "rollback", "--abandoned"]), 0);
     assert_eq!(machine.files(), before);
 }
