@@ -88,8 +88,7 @@ impl Waiter {
         })
     }
 
-    /// Sets what can end a blocking wait. If a packet can end one now and could not before, or the reverse, the policy
-    /// is reset.
+    /// Sets what can end a blocking wait. Resets the policy if this changes whether a packet can end one.
     pub fn set_wakes(&mut self, wakes: Wakes) -> Result<(), Code> {
         self.own()?;
         if self.begun.is_some() {

@@ -45,9 +45,8 @@ pub fn first_attempt(passed: bool) {
     append(ATTEMPTS, &line);
 }
 
-/// Writes a file of a machine that exists only in a folder, and the folders above it. Like an attribute in sysfs, an
-/// existing file has its old or its new content, whenever a program reads it: `std::fs::write` would leave it empty in
-/// between.
+/// Writes a file of a machine that exists only in a folder, and the folders above it. Like an attribute in sysfs, the
+/// file is never empty: whenever a program reads it, it has its old or its new content.
 ///
 /// # Panics
 /// Panics if the file cannot be written.

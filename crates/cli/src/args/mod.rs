@@ -81,16 +81,16 @@ pub enum Command {
     /// files and service settings may hold secrets, so Apus writes MASKED in place of everything in them that is not
     /// known to be harmless. It also masks MAC addresses, UUIDs and serial numbers. The only log lines in the archive
     /// are the kernel messages that the audit uses. Only the user who runs the command can read the archive. Taking a
-    /// snapshot interrupts isolated CPUs only if --msrs is given. Exit status 1 if the archive reached its size limit and
-    /// is incomplete.
+    /// snapshot interrupts isolated CPUs only if --msrs is given. Exit status 1 if the archive
+    /// reached its size limit and is incomplete.
     ///
     /// On a host without Apus, the script tools/apus-snapshot.sh does the same; it needs only a shell and tar.
     Snapshot(snapshot::Snapshot),
     /// Compares all waiting modes of `apus run` on real packets: latency side by side with CPU time.
     ///
     /// Creates a lab of two network namespaces, measures in it, and removes it again, even after Ctrl-C. Needs root and
-    /// two CPUs, and keeps both CPUs busy. After Ctrl-C, the report has the measurements made so far, and the exit status
-    /// is 1.
+    /// two CPUs, and keeps both CPUs busy. After Ctrl-C, the report has the measurements made so far, and the exit
+    /// status is 1.
     Demo(Demo),
     /// Simulates packet processing on modelled hosts; measures nothing on this host.
     #[command(subcommand)]

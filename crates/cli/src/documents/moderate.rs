@@ -40,8 +40,7 @@ pub struct Document {
     pub duration_ns: u64,
     /// The receive queues.
     pub queues: Vec<Queue>,
-    /// Interfaces of the configuration file that are not controlled: they do not exist, or this host cannot control
-    /// them.
+    /// Interfaces of the configuration file that are not controlled: missing, or not possible on this host.
     #[serde(default)]
     pub not_controlled: Vec<NotControlled>,
     /// Whether all settings that the command still controlled were restored to their original values. `null` if it

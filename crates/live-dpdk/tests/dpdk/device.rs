@@ -85,8 +85,7 @@ fn frames_of_other_devices_and_our_own_pass_through_unchanged() {
     }
 }
 
-/// A frame of another device that is longer than the room behind DPDK's headers: a copy of it would write into the next
-/// slot.
+/// A frame of another device that has no room behind DPDK's headers: its copy would write into the next slot.
 #[test]
 fn a_frame_that_has_no_room_behind_the_headers_is_refused() {
     let mut end = End::open("net_ring20");

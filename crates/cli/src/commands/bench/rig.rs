@@ -117,8 +117,7 @@ impl<'a> Rig<'a> {
         room::highest_pps(self.most_frames, self.wanted.longest, self.layouts.len())
     }
 
-    /// Says that memory, and neither the user nor the line, limits the rate with frames of these sizes. `None` if it
-    /// does not.
+    /// If memory limits the rate with frames of these sizes, and neither the user nor the line does: says so.
     fn memory_limit(&self, sizes: &[Sizes]) -> Option<String> {
         let fits = self.fits();
         sizes.iter().any(|sizes| fits < self.wished_pps(sizes)).then(|| {

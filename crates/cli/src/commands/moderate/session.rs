@@ -7,7 +7,8 @@
 //!                                 └── another signal, the end, nothing left ──► restore, result
 //! ```
 //! A service (`--config`) waits for interfaces that do not exist yet, and runs until it is stopped. It leaves out an
-//! interface that this host cannot control, and ends if it can control none. Without a configuration file, a missing interface is an error, and the command ends when it no longer controls any queue.
+//! interface that this host cannot control, and does not begin if it can control none. Without a configuration file, a
+//! missing interface is an error, and the command ends when it no longer controls any queue.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -49,8 +50,7 @@ pub(super) struct Ended {
     pub(super) queues: Vec<Queue>,
     /// The interfaces that are not controlled.
     pub(super) not_controlled: Vec<NotControlled>,
-    /// Whether a queue missed its goal before it was started again or got another goal: its results are not in
-    /// `queues`.
+    /// Whether a queue whose results are not in `queues` had missed its goal: it was started again, or got another one.
     pub(super) missed_before: bool,
     /// Whether all settings were restored. `None` if nothing was changed, or nothing was left to restore.
     pub(super) restored: Option<bool>,
