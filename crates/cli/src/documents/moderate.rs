@@ -43,6 +43,9 @@ pub struct Document {
     /// Interfaces of the configuration file that are not controlled: missing, or not possible on this host.
     #[serde(default)]
     pub not_controlled: Vec<NotControlled>,
+    /// Whether a queue whose results are not in `queues` had missed its goal: it was started again, or got another one.
+    #[serde(default)]
+    pub missed_before: bool,
     /// Whether all settings that the command still controlled were restored to their original values. `null` if it
     /// changed none, or if no setting was left to restore.
     pub restored: Option<bool>,

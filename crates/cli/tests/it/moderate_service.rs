@@ -37,7 +37,7 @@ fn publish(folder: &Path, queues: &[Value]) {
     let me = Process::current().unwrap();
     let document = json!({
         "apus": "0", "schema": "apus.moderate/1", "dry_run": false, "duration_ns": 60_000_000_000_u64, "queues": queues,
-        "not_controlled": [], "restored": null,
+        "not_controlled": [], "missed_before": false, "restored": null,
     });
     validate(&document);
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

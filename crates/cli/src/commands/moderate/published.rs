@@ -77,6 +77,7 @@ mod tests {
             duration_ns: 60_000_000_000,
             queues: vec![queue("eth0", 3)],
             not_controlled: Vec::new(),
+            missed_before: false,
             restored: None,
         };
         let instance = instance(Running { pid: 42, network_namespace: Some(1), silent_ns: 5, document });

@@ -17,6 +17,7 @@ pub(super) fn document(
     lasted: Nanos,
     queues: Vec<Queue>,
     not_controlled: Vec<NotControlled>,
+    missed_before: bool,
     restored: Option<bool>,
 ) -> Document {
     Document {
@@ -26,6 +27,7 @@ pub(super) fn document(
         duration_ns: lasted.as_nanos(),
         queues,
         not_controlled,
+        missed_before,
         restored,
     }
 }
@@ -39,22 +41,22 @@ pub(super) fn has_missed(queue: &Queue) -> bool {
 /// Prints the result. The exit status says whether the queues controlled by the policy `goal` met their goals.
 pub(super) fn result(as_json: bool, ended: Ended) -> anyhow::Result<Status> {
     let Ended { dry_run, lasted, queues, not_controlled, missed_before, restored } = ended;
-    let document = document(dry_run, lasted, queues, not_controlled, restored);
+    let document = document(dry_run, lasted, queues, not_controlled, missed_before, restored);
     let mut out = terminal::out();
     match as_json {
         true => terminal::print_json_to(&mut out, &document)?,
-        false => table(&mut out, &document, missed_before).context("cannot write the result")?,
+        false => table(&mut out, &document).context("cannot write the result")?,
     }
     out.flush().context("cannot write the result")?;
     let lost = |queue: &Queue| queue.lost.is_some();
-    let failed = missed_before
+    let failed = document.missed_before
         || document.restored == Some(false)
         || !document.not_controlled.is_empty()
         || document.queues.iter().any(|queue| has_missed(queue) || lost(queue));
     Ok(if failed { Status::Findings } else { Status::Good })
 }
 
-fn table(out: &mut impl std::io::Write, document: &Document, missed_before: bool) -> std::io::Result<()> {
+fn table(out: &mut impl std::io::Write, document: &Document) -> std::io::Result<()> {
     let unknown = || "-".to_owned();
     let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
     writeln!(out)?;
@@ -101,7 +103,7 @@ fn table(out: &mut impl std::io::Write, document: &Document, missed_before: bool
     for one in &document.not_controlled {
         writeln!(out, "{}: not controlled: {}", terminal::line(&one.interface), terminal::line(&one.why))?;
     }
-    if missed_before {
+    if document.missed_before {
         writeln!(out, "A goal was missed before its queues were started again or got another goal.")?;
     }
     writeln!(out, "TIMER: how long the interrupt may be delayed after a packet arrives.")?;

@@ -369,7 +369,8 @@ impl<'a> Session<'a> {
     fn document(&self) -> Document {
         let now = self.interfaces.iter().flat_map(|interface| self.documents_of(interface));
         let lasted = MonotonicClock.now().since(self.began).unwrap_or(Nanos::ZERO);
-        say::document(self.options.dry_run, lasted, now.collect(), self.not_controlled(), None)
+        let (not_controlled, missed_before) = (self.not_controlled(), self.missed_before);
+        say::document(self.options.dry_run, lasted, now.collect(), not_controlled, missed_before, None)
     }
 
     /// The current state in one line of text.
