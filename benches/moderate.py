@@ -36,6 +36,7 @@ import io
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -55,6 +56,17 @@ SOCKPERF_PORT, IPERF_PORT = "11111", "5201"
 # With --two-queues: one fixed timer for both, and each queue's goal.
 BOTH = (50, 300)
 EACH = ("p99=100us", "p99=1ms")
+
+
+def needed(traffic, apus):
+    """Ends with a message if a program is missing: otherwise the run would end in the middle."""
+    programs = {"redis": ["redis-server", "redis-benchmark"], "memcached": ["memcached", "memcslap"], "iperf3": ["iperf3"]}
+    words = {program for name in traffic for program in programs.get(name, ["sockperf"])} | {"ethtool", "chrt"}
+    missing = sorted(word for word in words if not shutil.which(word))
+    if missing:
+        sys.exit(f"{', '.join(missing)} not found: tools/setup.sh bench installs them")
+    if not os.access(apus, os.X_OK):
+        sys.exit(f"{apus} not found: build it with `make build`, or name another with --apus")
 
 
 def sh(*words):
@@ -365,6 +377,7 @@ def main():
     parse.add_argument("--rate", default="1G", help="of the iperf3 stream, with --two-queues")
     parse.add_argument("-o", "--output", default="moderate.json")
     typed = parse.parse_args()
+    needed(["pingpong", "iperf3"] if typed.two_queues else typed.traffic.split(","), typed.apus)
     if typed.two_queues:
         two_queues(typed)
         return

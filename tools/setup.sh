@@ -6,7 +6,7 @@
 #   tools/setup.sh vm       ... and the VM lab: QEMU. The lab fetches the guest's packages itself, and does not install them
 #   tools/setup.sh fuzz     ... and the fuzz targets
 #   tools/setup.sh package  ... and to make the Debian packages
-#   tools/setup.sh bench    ... and the comparison with DPDK
+#   tools/setup.sh bench    ... and the comparisons with DPDK, and of unmodified servers
 #   tools/setup.sh dpdk     what is needed to build, with DPDK's libraries
 #   tools/setup.sh ci       ... and all of the above, with the tools that rebuild the XDP program and the fuzz targets
 #
@@ -23,6 +23,9 @@ test=("${run[@]}" ping:iputils-ping iperf3:iperf3 sockperf:sockperf prometheus:p
 	/usr/include/xdp/xsk.h:libxdp-dev /usr/include/linux/bpf.h:linux-libc-dev)
 bench=("${run[@]}" python3:python3 cyclictest:rt-tests dpdk-testpmd:dpdk-dev clang:clang llvm-strip:llvm
 	/usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev)
+# benches/moderate.py. Not with `ci`: redis and memcached start services where systemd runs.
+servers=(sockperf:sockperf iperf3:iperf3 redis-benchmark:redis-tools redis-server:redis-server memcached:memcached
+	memcslap:libmemcached-tools)
 dpdk=("${run[@]}" pkg-config:pkg-config python3:python3 /usr/include/dpdk/rte_ethdev.h:libdpdk-dev)
 vm=("${run[@]}" qemu-system-x86_64:qemu-system-x86 setpriv:util-linux strip:binutils xz:xz-utils)
 fuzz=("${run[@]}" g++:g++)
@@ -38,7 +41,7 @@ run) wanted=("${run[@]}") ;;
 test) wanted=("${test[@]}") ;;
 vm) wanted=("${vm[@]}") ;;
 fuzz) wanted=("${fuzz[@]}") ;;
-bench) wanted=("${bench[@]}") ;;
+bench) wanted=("${bench[@]}" "${servers[@]}") ;;
 dpdk) wanted=("${dpdk[@]}") ;;
 package) wanted=("${package[@]}") ;;
 ci) wanted=("${ci[@]}") ;;
