@@ -175,10 +175,13 @@ impl OpenPort for Open {
                 xdp_mode: None,
                 zero_copy: !self.port.info.is_virtual(),
                 queues: (0..self.workers as u32).collect(),
+                // DPDK configures as many queues as there are workers.
+                available_queues: Some(self.workers as u32),
                 dpdk_driver: Some(self.port.info.driver()),
                 wakes: None,
             }),
             rx_descriptors: u32::from(self.port.descriptors.0),
+            rx_room: u32::from(self.port.descriptors.0),
             peak: self.peak,
         }
     }

@@ -56,6 +56,24 @@ impl Error {
         !matches!(self, Self::Invalid { .. })
     }
 
+    /// The same error once more, because an [`io::Error`] cannot be cloned.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::Lacking { what, why, fix } => {
+                Self::Lacking { what: what.clone(), why: why.clone(), fix: fix.clone() }
+            }
+            Self::Invalid { what, why } => Self::Invalid { what: what.clone(), why: why.clone() },
+            Self::PortLost { port, why } => Self::PortLost { port: port.clone(), why: why.clone() },
+            Self::System { what, source } => Self::System {
+                what: what.clone(),
+                source: match source.raw_os_error() {
+                    Some(number) => io::Error::from_raw_os_error(number),
+                    None => io::Error::new(source.kind(), source.to_string()),
+                },
+            },
+        }
+    }
+
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::System { what: what.into(), source: source.into() }
     }

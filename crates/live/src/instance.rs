@@ -7,6 +7,8 @@
 //! are dropped, the sockets are closed, the XDP program is detached and changed settings are restored.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ use crate::mode::{CostsText, ModeText};
 use crate::os::{self, Scheduling, Signals};
 use crate::pool::{Pool, PoolConfig};
 use crate::port::{OpenPort, Opening, PortConfig, PortReport, Share, WrapperReport, Wrappers};
-use crate::record::Recording;
+use crate::record::{MOST_QUEUES, Recording};
 use crate::telemetry::{Identity, Reader, Snapshot, Telemetry, Usage};
 use crate::worker::{Finish, Stop, Worker};
 
@@ -73,6 +75,8 @@ pub struct Instance {
     mode: Mode,
     stop: Stop,
     workers: Vec<JoinHandle<WorkerEnd>>,
+    /// Number of workers whose ports have no more frames.
+    exhausted: Arc<AtomicUsize>,
     readers: Vec<Reader>,
     wrappers: Vec<WrapperReport>,
 }
@@ -95,7 +99,7 @@ pub enum Cause {
     Asked,
     /// The requested duration was over.
     Duration,
-    /// A worker ended, because its ports had no more frames or because one was lost.
+    /// All workers ended because their ports had no more frames, or one ended because of an error.
     Worker,
 }
 
@@ -149,6 +153,13 @@ impl Instance {
             let telemetry = Telemetry::create(&config.telemetry_root, &id)?;
             readers.push(Reader::open(telemetry.path())?);
             let (bare, pool) = open_devices(config, &ports, number)?;
+            let queues: usize = bare.iter().map(|device| device.queues()).sum();
+            if config.record.is_some() && queues > MOST_QUEUES {
+                return Err(Error::Invalid {
+                    what: format!("a record of a worker with {queues} queues"),
+                    why: format!("a record file holds at most {MOST_QUEUES}; give fewer queues, or omit --record"),
+                });
+            }
             let mut devices = Vec::new();
             for (port, device) in bare.into_iter().enumerate() {
                 ports[port].learn(&*device, &mut reports[port]);
@@ -159,7 +170,7 @@ impl Instance {
             }
             ready.push((*scheduling, devices, pool, telemetry));
         }
-        let mut workers = Vec::new();
+        let (mut workers, exhausted) = (Vec::new(), Arc::<AtomicUsize>::default());
         for (scheduling, devices, pool, telemetry) in ready {
             let (app, stop, record, costs) = (app.clone(), stop.clone(), config.record, config.costs);
             let start = move || match app {
@@ -169,13 +180,21 @@ impl Instance {
                 AnyApp::UdpEcho(app) => work(app, devices, pool, telemetry, (mode, costs), scheduling, stop, record),
                 AnyApp::L3Fwd(app) => work(app, devices, pool, telemetry, (mode, costs), scheduling, stop, record),
             };
+            let count = exhausted.clone();
+            let counted = move || {
+                let end = start();
+                if matches!(end.result, Ok(Finish::Exhausted)) {
+                    count.fetch_add(1, Relaxed);
+                }
+                end
+            };
             let thread = std::thread::Builder::new()
                 .name(format!("apus-{}", workers.len()))
-                .spawn(start)
+                .spawn(counted)
                 .map_err(|e| Error::system("start a worker's thread", e))?;
             workers.push(thread);
         }
-        Ok(Self { ports: reports, mode, stop, workers, readers, wrappers })
+        Ok(Self { ports: reports, mode, stop, workers, exhausted, readers, wrappers })
     }
 
     /// The properties of the opened ports, in the order of their numbers.
@@ -198,8 +217,8 @@ impl Instance {
         &self.stop
     }
 
-    /// Waits until a termination signal arrives, `duration` is over or a worker ends, then stops all workers. Calls
-    /// `look` about ten times per second until then.
+    /// Waits until a termination signal arrives, `duration` is over, a worker fails or the ports of all workers have no
+    /// more frames, then stops all workers. Calls `look` about ten times per second until then.
     pub fn run(self, signals: &Signals, duration: Option<Duration>, mut look: impl FnMut(&Self)) -> Outcome {
         let end = duration.map(|span| std::time::Instant::now() + span);
         let cause = loop {
@@ -208,7 +227,9 @@ impl Instance {
             if signals.wait(slice).is_some() {
                 break Cause::Asked;
             }
-            if self.workers.iter().any(JoinHandle::is_finished) {
+            // A worker whose ports have no more frames leaves the others to handle theirs.
+            let ended = self.workers.iter().filter(|worker| worker.is_finished()).count();
+            if ended == self.workers.len() || ended > self.exhausted.load(Relaxed) {
                 break Cause::Worker;
             }
             if left.is_some_and(|l| l.is_zero()) {
@@ -244,8 +265,7 @@ impl Instance {
 fn with_loss_bound(mode: Mode, ports: &[PortReport]) -> Mode {
     match mode {
         Mode::Adaptive(config) => {
-            let bound =
-                |p: &PortReport| p.peak.map(|peak| LossBound { descriptors: p.rx_descriptors, peak: peak.rate });
+            let bound = |p: &PortReport| p.peak.map(|peak| LossBound { descriptors: p.rx_room, peak: peak.rate });
             let bounds = ports.iter().filter_map(bound);
             let loss = bounds.min_by_key(|bound| bound.longest_absence());
             Mode::Adaptive(AdaptiveConfig { loss, ..config })
@@ -341,4 +361,106 @@ fn drive<A: App, P: WaitPolicy<Monotonic>>(
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+    use crate::app::PortInfo;
+    use crate::app::headers::Mac;
+    use crate::device::memory::{LinkConfig, LinkState, MemoryDevice, MemoryHandle};
+    use crate::port::{Backend, PortKind};
+    use crate::telemetry::State;
+
+    /// A port that has a device for each worker, the last worker's first.
+    #[derive(Debug, Default)]
+    struct Devices(Mutex<Vec<MemoryDevice>>);
+
+    impl Backend for Devices {
+        fn open(&self, _opening: &Opening<'_>) -> Result<Box<dyn OpenPort>, Error> {
+            let devices = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+            Ok(Box::new(Self(Mutex::new(devices))))
+        }
+    }
+
+    impl OpenPort for Devices {
+        fn info(&self) -> PortInfo {
+            PortInfo { name: "p".into(), mac: Mac::new([2, 0, 0, 0, 0, 1]) }
+        }
+        fn report(&self) -> PortReport {
+            PortReport {
+                name: "p".into(),
+                kind: PortKind::Memory,
+                driver: None,
+                rx_descriptors: 512,
+                rx_room: 512,
+                peak: None,
+            }
+        }
+        fn slots(&self, _worker: usize) -> u32 {
+            512
+        }
+        fn device(&self, _worker: usize, _share: &mut Share<'_>) -> Result<Box<dyn Device>, Error> {
+            Ok(Box::new(self.0.lock().unwrap().pop().unwrap()))
+        }
+    }
+
+    /// An instance of two workers, and the other ends of their ports.
+    fn two(name: &str) -> (Instance, [MemoryHandle; 2], PathBuf) {
+        let port = || MemoryDevice::scripted("p", LinkConfig::default()).unwrap();
+        let ((first, far), (second, far_of_second)) = (port(), port());
+        let root = std::env::temp_dir().join(format!("apus-instance-{name}-{}", std::process::id()));
+        let config = InstanceConfig {
+            name: name.into(),
+            ports: vec![Arc::new(Devices(Mutex::new(vec![second, first])))],
+            sockets: SocketConfig::default(),
+            app: AppConfig::Drop,
+            mode: Mode::Interrupt,
+            costs: None,
+            peak_rate: None,
+            workers: vec![Scheduling::default(); 2],
+            pool_frames: None,
+            frame_size: PoolConfig::default().frame_size,
+            huge_pages: false,
+            lock_memory: false,
+            telemetry_root: root.clone(),
+            record: None,
+            wrappers: Wrappers::default(),
+        };
+        (Instance::start(&config).unwrap(), [far, far_of_second], root)
+    }
+
+    /// The first worker that was finished once stopped the other, whose frames were lost.
+    #[test]
+    fn it_ends_when_the_last_worker_has_no_more_frames() {
+        let (instance, [first, second], root) = two("last");
+        first.set_state(LinkState::Finished);
+        let mut is_pushed = false;
+        let outcome = instance.run(&Signals::hold().unwrap(), None, |instance| {
+            // The second worker's frames come when the first has ended.
+            if !is_pushed && instance.workers[0].is_finished() {
+                is_pushed = true;
+                (0..5).for_each(|_| assert!(second.push(0, &[1; 60], None)));
+                second.set_state(LinkState::Finished);
+            }
+        });
+        std::fs::remove_dir_all(root).unwrap();
+        assert_eq!(outcome.cause, Cause::Worker);
+        let ends = outcome.workers.iter().map(|end| end.result.as_ref().unwrap());
+        assert!(ends.eq([&Finish::Exhausted; 2]), "{:?}", outcome.workers);
+        assert_eq!(outcome.workers[1].counts.as_ref().unwrap().counts.received_frames, 5);
+    }
+
+    #[test]
+    fn a_worker_that_fails_ends_the_others() {
+        let (instance, [first, _second], root) = two("fails");
+        first.set_state(LinkState::Lost);
+        let outcome = instance.run(&Signals::hold().unwrap(), None, |_| {});
+        std::fs::remove_dir_all(root).unwrap();
+        assert_eq!(outcome.cause, Cause::Worker);
+        assert!(outcome.workers[0].result.is_err());
+        assert_eq!(outcome.workers[1].counts.as_ref().unwrap().state, Some(State::Stopped));
+    }
 }

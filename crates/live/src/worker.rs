@@ -70,6 +70,8 @@ struct Port {
     device: Box<dyn Device>,
     /// The transmit queue for frames that other ports send through this port.
     tx_queue: usize,
+    /// The longest frame that the device can send, in bytes.
+    longest: usize,
     health: Health,
     out: Vec<Frame>,
 }
@@ -144,7 +146,14 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         }
         let ports = devices
             .into_iter()
-            .map(|device| Port { device, tx_queue: 0, health: Health::Up, out: Vec::with_capacity(2 * BURST) })
+            .map(|device| {
+                // A device that does not state a limit has none.
+                let longest = match device.capabilities().longest_frame {
+                    0 => usize::MAX,
+                    octets => octets as usize,
+                };
+                Port { device, tx_queue: 0, longest, health: Health::Up, out: Vec::with_capacity(2 * BURST) }
+            })
             .collect();
         let meter = Meter::new(&cpu);
         Ok(Self {
@@ -171,7 +180,8 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
 
     /// Runs until the worker is asked to stop, all devices are exhausted, or a port is lost.
     pub fn run(&mut self) -> Result<Finish, Error> {
-        let result = self.run_to_end();
+        // What was sent since the last check of the ports may still fail to reach its file.
+        let result = self.run_to_end().and_then(|finish| self.last_check().map(|()| finish));
         let state = if result.is_ok() { State::Stopped } else { State::Failed };
         self.report_devices();
         self.telemetry.state(state);
@@ -314,17 +324,19 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
     #[inline]
     fn work(&mut self, port: usize) {
         for mut frame in self.batch.drain(..) {
-            match self.app.handle(port, self.pool.bytes_mut(&mut frame)) {
-                Verdict::Send(to) if to < self.ports.len() => self.ports[to].out.push(frame),
-                Verdict::Send(_) => {
-                    self.telemetry.dropped(DropReason::NoRoute, 1);
-                    self.pool.give(frame);
-                }
-                Verdict::Drop(reason) => {
-                    self.telemetry.dropped(reason, 1);
-                    self.pool.give(frame);
-                }
-            }
+            let reason = match self.app.handle(port, self.pool.bytes_mut(&mut frame)) {
+                Verdict::Send(to) => match self.ports.get_mut(to) {
+                    Some(to) if frame.len() <= to.longest => {
+                        to.out.push(frame);
+                        continue;
+                    }
+                    Some(_) => DropReason::TooLong,
+                    None => DropReason::NoRoute,
+                },
+                Verdict::Drop(reason) => reason,
+            };
+            self.telemetry.dropped(reason, 1);
+            self.pool.give(frame);
         }
     }
 
@@ -339,9 +351,13 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
                 self.telemetry.dropped(DropReason::LinkDown, port.out.len() as u64);
             } else {
                 let bytes: u64 = port.out.iter().map(|f| f.len() as u64).sum();
-                let sent = port.device.tx(port.tx_queue, &mut self.pool, &mut port.out);
+                let taken = port.device.tx(port.tx_queue, &mut self.pool, &mut port.out) as u64;
                 let left: u64 = port.out.iter().map(|f| f.len() as u64).sum();
-                self.telemetry.sent(sent as u64, bytes - left);
+                let injected = port.device.injected();
+                self.telemetry.sent(taken - injected.frames, bytes - left - injected.octets);
+                if injected.frames > 0 {
+                    self.telemetry.dropped(DropReason::Injected, injected.frames);
+                }
                 if port.out.is_empty() {
                     continue;
                 }
@@ -444,6 +460,14 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             (_, true) => Health::Down,
             _ => Health::Up,
         })
+    }
+
+    /// Checks the health of every port once more after the end of the loop. Ports that write to files flush them now.
+    fn last_check(&mut self) -> Result<(), Error> {
+        for port in &mut self.ports {
+            port.health = port.device.health()?;
+        }
+        Ok(())
     }
 
     fn report_devices(&mut self) {

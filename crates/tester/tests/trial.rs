@@ -13,7 +13,7 @@ use tester::gaps::{Gap, Recovery};
 use tester::histogram::Histogram;
 use tester::host::{HostState, Reading};
 use tester::result::{Document, LatencyResult, LoadResult, Measured};
-use tester::search::{BinarySearch, Search as _, SearchConfig};
+use tester::search::{BinarySearch, Outcome, Search as _, SearchConfig};
 use tester::trial::{Trial, TrialConfig, run};
 use units::{Instant, Monotonic, Nanos};
 
@@ -215,6 +215,9 @@ fn a_loss_in_the_warm_up_does_not_count_for_a_search() {
         };
         assert_eq!(of_device(5).lost + of_device(5).unsent, trial.outcome().lost);
         assert_eq!(of_device(5).lost, trial.outcome().lost);
+        // Frames that the tester's own device lost were once due twice: as sent and as unsent.
+        let due = |outcome: Outcome| outcome.sent + outcome.unsent;
+        assert_eq!(due(of_device(20)), due(trial.outcome()));
         (trial.outcome().sent, trial.outcome().lost)
     };
     // 100 frames are due in the warm-up of 5 ms, and 400 after it. The device counts from 1.

@@ -32,8 +32,8 @@ pub enum PortText {
     Interface {
         /// Name of the interface, up to 15 characters.
         name: String,
-        /// Queue numbers in the order typed; queue 0 if none was typed.
-        queues: Vec<u32>,
+        /// Queue numbers in the order typed. `None`, which means queue 0, if none was typed.
+        queues: Option<Vec<u32>>,
     },
     /// A source in memory that repeats one frame.
     Memory {
@@ -67,11 +67,11 @@ impl FromStr for PortText {
             Some(("memory", rest)) => memory(rest),
             Some(("pcap", rest)) => pcap(rest),
             Some(("dpdk", rest)) => dpdk(rest),
-            Some((name, list)) => Ok(Self::Interface { name: interface(name)?, queues: queues(list)? }),
+            Some((name, list)) => Ok(Self::Interface { name: interface(name)?, queues: Some(queues(list)?) }),
             None if text == "memory" => Err("a memory port needs a frame size in bytes, such as memory:64".into()),
             None if text == "pcap" => Err("a pcap port needs a file: pcap:FILE".into()),
             None if text == "dpdk" => Err(DPDK_NEEDS.into()),
-            None => Ok(Self::Interface { name: interface(text)?, queues: vec![0] }),
+            None => Ok(Self::Interface { name: interface(text)?, queues: None }),
         }
     }
 }
@@ -346,9 +346,10 @@ mod tests {
 
     #[test]
     fn ports() {
-        let interface = |name: &str, queues: &[u32]| PortText::Interface { name: name.into(), queues: queues.into() };
-        assert_eq!("eth0".parse(), Ok(interface("eth0", &[0])));
-        assert_eq!("eth0:0-2,5".parse(), Ok(interface("eth0", &[0, 1, 2, 5])));
+        let interface =
+            |queues: Option<&[u32]>| PortText::Interface { name: "eth0".into(), queues: queues.map(Into::into) };
+        assert_eq!("eth0".parse(), Ok(interface(None)));
+        assert_eq!("eth0:0-2,5".parse(), Ok(interface(Some(&[0, 1, 2, 5]))));
         let dpdk = |device: &str| PortText::Dpdk { device: device.into() };
         assert_eq!("dpdk:0000:03:00.0".parse(), Ok(dpdk("0000:03:00.0")));
         assert_eq!("dpdk:net_af_xdp0,iface=vb".parse(), Ok(dpdk("net_af_xdp0,iface=vb")));

@@ -109,7 +109,11 @@ fn identity(of: &fs::Metadata) -> (u64, u64) {
 }
 
 fn unwritable(path: &Path, why: io::Error) -> Failure {
-    Failure::lacking(format!("cannot write {}", path.display()), why, "choose a file in a folder that you can write to")
+    let fix = match why.kind() {
+        ErrorKind::StorageFull => "free space on its disk, or choose another file",
+        _ => "choose a file in a folder that you can write to",
+    };
+    Failure::lacking(format!("cannot write {}", path.display()), why, fix)
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ use crate::documents::top::Leftover;
 
 /// Maximum size of a file in bytes: a few hundred bytes for each of thousands of queues, vCPUs or CPUs.
 const LARGEST: u64 = 4 << 20;
+/// Maximum number of files that are read in a folder: more than the running instances of any host.
+const MOST: usize = 1024;
 /// Time in ns after which an instance that publishes no new state is reported as silent. Instances normally publish
 /// every second.
 pub(super) const SILENT: u64 = 5_000_000_000;
@@ -151,17 +153,27 @@ impl<D> Drop for Published<D> {
 /// running instance.
 pub(super) fn all<D: State>(folder: &Path) -> Result<(Vec<Running<D>>, Vec<Leftover>), live::Error> {
     let failed = |source: io::Error| live::Error::System { what: format!("read {}", folder.display()), source };
-    let opened = match Folder::open(folder).map_err(failed)? {
-        None => return Ok((Vec::new(), Vec::new())),
-        Some(opened) => opened,
+    let skipped = |why: String| (Vec::new(), vec![Leftover { path: folder.display().to_string(), why }]);
+    let opened = match Folder::open(folder) {
+        Ok(None) => return Ok((Vec::new(), Vec::new())),
+        Ok(Some(opened)) => opened,
+        // Other instances can be shown nevertheless.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            return Ok(skipped(format!("it may not be read ({e}), so its instances are missing here")));
+        }
+        Err(e) => return Err(failed(e)),
     };
     let opened = match opened.believable() {
         Ok(opened) => opened,
-        Err(e) => return Ok((Vec::new(), vec![Leftover { path: folder.display().to_string(), why: e.to_string() }])),
+        Err(e) => return Ok(skipped(e.to_string())),
     };
     let here = network_namespace().ok();
+    let (names, more) = opened.names_at_most(MOST).map_err(failed)?;
     let (mut found, mut leftovers) = (Vec::new(), Vec::new());
-    for name in opened.names().map_err(failed)? {
+    if more {
+        leftovers = skipped(format!("it has more than {MOST} files; the others are not read")).1;
+    }
+    for name in names {
         match read(&opened, &name) {
             Ok(contents) => found.push(running(contents, here)),
             // The instance has ended since the folder was listed.

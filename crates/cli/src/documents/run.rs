@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use host::transaction::DeferredQueues;
 use live::app::AppConfig;
 use live::device::afxdp::XdpMode;
+use live::device::fault;
 use live::port::{PeakRateSource, PortKind, PortReport};
 use live::telemetry::{SchedulingClass, Snapshot};
 use policy::LossBound;
@@ -39,6 +40,9 @@ pub struct Document {
     pub ran_ns: Option<u64>,
     /// The workers, by number; empty if they did not start.
     pub workers: Vec<Worker>,
+    /// What fault injection did to the frames of each port of each worker; left out without `--fault`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Faults>,
     /// Energy used while the workers ran. Its CPU time is the sum over all workers.
     pub energy: Energy,
     /// Whether received = sent + dropped, for every worker.
@@ -118,6 +122,74 @@ pub struct Config {
     pub fault: Option<String>,
 }
 
+/// What fault injection did to the frames of a worker's port.
+#[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
+pub struct Faults {
+    /// Number of the worker, from 0.
+    pub worker: usize,
+    /// Number of the port, from 0.
+    pub port: usize,
+    /// Faults of frames that arrived at the port. Frames that were dropped did not reach the worker.
+    pub received: FaultCounts,
+    /// Faults of frames that the worker sent. Frames that were dropped count as drops of the worker (`injected`).
+    pub sent: FaultCounts,
+}
+
+/// Numbers of frames and of injected faults in one direction.
+#[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
+pub struct FaultCounts {
+    /// Frames before any fault.
+    pub seen_frames: u64,
+    /// Frames that disappeared.
+    pub dropped_frames: u64,
+    /// Frames that were followed by a copy.
+    pub duplicated_frames: u64,
+    /// Frames whose copy could not be made, because no slot was free.
+    pub not_duplicated_frames: u64,
+    /// Frames in which a bit was flipped.
+    pub corrupted_frames: u64,
+    /// Frames that were truncated.
+    pub truncated_frames: u64,
+    /// Frames that were held back for some polls.
+    pub delayed_frames: u64,
+    /// Frames that the next frame overtook.
+    pub reordered_frames: u64,
+    /// Frames that were lost while the link was down, or with the port.
+    pub lost_frames: u64,
+}
+
+impl FaultCounts {
+    /// The names of the faults, and how many frames had them.
+    pub fn list(&self) -> [(&'static str, u64); 8] {
+        [
+            ("dropped", self.dropped_frames),
+            ("duplicated", self.duplicated_frames),
+            ("not duplicated", self.not_duplicated_frames),
+            ("corrupted", self.corrupted_frames),
+            ("truncated", self.truncated_frames),
+            ("delayed", self.delayed_frames),
+            ("reordered", self.reordered_frames),
+            ("lost", self.lost_frames),
+        ]
+    }
+}
+
+impl From<fault::FaultCounts> for FaultCounts {
+    fn from(counts: fault::FaultCounts) -> Self {
+        Self {
+            seen_frames: counts.seen,
+            dropped_frames: counts.dropped,
+            duplicated_frames: counts.duplicated,
+            not_duplicated_frames: counts.not_duplicated,
+            corrupted_frames: counts.corrupted,
+            truncated_frames: counts.truncated,
+            delayed_frames: counts.delayed,
+            reordered_frames: counts.reordered,
+            lost_frames: counts.lost,
+        }
+    }
+}
+
 /// Where a worker runs.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Place {
@@ -195,7 +267,7 @@ impl Port {
 /// The longest wait at which no ring overflows.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Bound {
-    /// Number of descriptors in the ring that fills first.
+    /// Number of descriptors that are free at least when a wait begins, in the ring that fills first.
     pub descriptors: u32,
     /// Rate at which the ring fills, in packets per second.
     pub peak_rate_pps: u64,

@@ -76,6 +76,43 @@ fn bad_requests_get_an_answer_and_end_nothing() {
     assert_eq!(server.running.end(Signal::TERM), Some(0));
 }
 
+/// Without a free file descriptor it once tried to accept again and again, with a warning each time.
+#[test]
+fn without_file_descriptors_it_waits_and_answers_later() {
+    let root = Root::new();
+    let words = ["metrics", "--listen", "127.0.0.1:0"];
+    let mut child = apus(&root, &words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.strip_prefix("serving http://").and_then(|l| l.split('/').next()).expect(&line).to_owned();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut running = Running(child);
+    let pid = rustix::process::Pid::from_child(&running.0);
+    // Not before it answers are all of its files open.
+    assert!(get(&address, "/metrics").starts_with("HTTP/1.1 200"));
+    let limit = |current| {
+        let limits = rustix::process::Rlimit { current: Some(current), maximum: Some(1024) };
+        rustix::process::prlimit(Some(pid), rustix::process::Resource::Nofile, limits).unwrap()
+    };
+    limit(3);
+    let began = Instant::now();
+    let mut waiting = TcpStream::connect(&address).unwrap();
+    waiting.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let (said, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| said.send(line)));
+    assert!(heard.recv_timeout(Duration::from_secs(30)).unwrap().contains("cannot accept a connection"));
+    // Whatever the load: at most one attempt a second, of which only the first is told.
+    while began.elapsed() < Duration::from_millis(1_500) {
+        assert!(heard.recv_timeout(Duration::from_millis(100)).is_err(), "told again");
+    }
+    limit(1024);
+    waiting.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut answer = String::new();
+    waiting.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(running.end(Signal::INT), Some(0));
+}
+
 #[test]
 fn a_port_in_use_is_3_and_names_the_remedy() {
     let root = Root::new();

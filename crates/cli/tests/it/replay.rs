@@ -79,6 +79,27 @@ fn what_is_no_record_or_no_result_is_2() {
     assert!(said.contains("its schema is \"apus.bench/1\"") && said.contains("measure again"), "{said}");
 }
 
+/// A file that was cut off passed for a whole one, and a time that goes back for a run of centuries.
+#[test]
+fn a_damaged_record_is_2() {
+    let root = Root::new();
+    let file = root.0.join("record").display().to_string();
+    run(&root, &["run", "macswap", "memory:64,frames=20000", "--mode", "poll", "--record", &file]);
+    let whole = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = whole.lines().collect();
+    let (last, others) = lines.split_last().unwrap();
+    let mut early: Value = serde_json::from_str(last).unwrap();
+    early["now_ns"] = 1.into();
+    let swapped = [others, &[&early.to_string()]].concat().join("\n");
+    for (contents, why) in [(others.join("\n"), "the file is incomplete"), (swapped, "time goes back")] {
+        std::fs::write(&file, contents).unwrap();
+        let output = bare(&["replay", &file]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}{}", text(&output.stdout));
+        assert!(said.contains(why) && said.contains("record again"), "{said}");
+    }
+}
+
 /// A record of interrupts: a frame each 100 us, picked up 3 us after it came; a wake-up costs 5 us, and a frame and the empty
 /// poll after it 1 us each.
 fn interrupts(stamped: bool) -> String {

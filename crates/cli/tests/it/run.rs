@@ -91,6 +91,9 @@ fn wrong_use_is_2_and_names_the_remedy() {
         ("run macswap memory:64 --eal -m", "omit it"),
         ("run macswap memory:64 --burst 32", "omit it"),
         ("run macswap dpdk:net_null0 --filter udp=7", "omit it"),
+        ("run macswap memory:64 --xdp generic --duration 1ms", "omit it"),
+        ("run macswap dpdk:net_null0 --zero-copy off", "omit it"),
+        ("run macswap memory:64 --no-lock-memory --duration 1ms", "omit it"),
         ("run macswap memory:64 --burst 65", "1..=64"),
         ("run macswap memory:20", "60 to 9000"),
         ("run macswap eth0 --cpu 1,1", "give each CPU once"),
@@ -223,7 +226,21 @@ fn faults_are_accounted_for_too() {
     let words = ["run", "macswap", "memory:64", "memory:64", "--duration", "200ms", "--json", "--fault", fault];
     let document = document(&root, &words);
     assert_eq!((&document["ended"], &document["accounted"]), (&"duration".into(), &true.into()));
-    assert!(document["workers"][0]["counts"]["total"]["received_frames"].as_u64().unwrap() > 0);
+    let total = &document["workers"][0]["counts"]["total"];
+    assert!(total["received_frames"].as_u64().unwrap() > 0);
+    // What was injected was once told nowhere.
+    let faults = document["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), 2, "one entry per port");
+    let sum =
+        |direction: &str, count: &str| faults.iter().map(|of| of[direction][count].as_u64().unwrap()).sum::<u64>();
+    assert!(sum("received", "dropped_frames") > 0 && sum("received", "truncated_frames") > 0, "{faults:?}");
+    assert!(sum("sent", "dropped_frames") > 0, "{faults:?}");
+    assert_eq!(total["dropped_frames"]["injected"], sum("sent", "dropped_frames"));
+    let words = ["run", "macswap", "memory:64,frames=5000", "--fault", "tx_drop=100%"];
+    let output = run(&root, &words);
+    let said = text(&output.stdout);
+    assert!(said.contains("dropped 5000 injected"), "{said}");
+    assert!(said.contains("faults    memory-0, of 5000 sent frames: 5000 dropped"), "{said}");
     let output = run(&root, &["run", "macswap", "memory:64", "--fault", "lost_after=1000"]);
     assert_eq!(output.status.code(), Some(3), "a lost port ends it");
     assert!(text(&output.stderr).contains("was lost"), "{}", text(&output.stderr));
@@ -238,7 +255,9 @@ fn workers_have_a_source_each() {
         return;
     }
     let document = document(&root, &["run", "macswap", "memory:64,frames=1000", "--cpu", "0,1", "--json"]);
-    assert_eq!(document["workers"].as_array().unwrap().len(), 2);
+    let workers = document["workers"].as_array().unwrap();
+    let received = workers.iter().map(|worker| &worker["counts"]["total"]["received_frames"]);
+    assert_eq!(received.collect::<Vec<_>>(), [1_000, 1_000], "each handles all of its frames");
     assert_eq!(document["config"]["workers"][1]["cpu"], 1);
 }
 
@@ -257,6 +276,59 @@ fn a_file_goes_in_and_a_file_comes_out() {
     // The first frame's addresses, after the headers of file (24) and record (16).
     assert_eq!((&a[40..46], &a[46..52]), (&b[46..52], &b[40..46]));
     assert!(std::fs::read_to_string(&trace).unwrap().starts_with("# worker 0, port 0\n"));
+}
+
+/// A full disk under a capture was called a slow one, and the first file that could not be written took the others along.
+#[test]
+fn a_full_disk_is_named_and_keeps_no_other_result_from_its_file() {
+    let root = Root::new();
+    let trace = root.0.join("trace").display().to_string();
+    let words = ["run", "drop", "memory:64,frames=300", "--record", "/dev/full", "--trace", &trace, "--json"];
+    let output = run(&root, &[&words[..], &["--capture", "/dev/full"]].concat());
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("/dev/full") && said.contains("fix: free space"), "{said}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    let warnings = document["warnings"].to_string();
+    for expected in
+        ["300 frames are missing, because the file could not be written", "the capture /dev/full is incomplete"]
+    {
+        assert!(warnings.contains(expected), "{warnings}");
+    }
+    assert!(!warnings.contains("too slow") && !warnings.contains("\\n"), "{warnings}");
+    assert!(std::fs::read_to_string(&trace).unwrap().starts_with("# worker 0, port 0\n"));
+}
+
+/// It ended with 2, as if the input were wrong.
+#[test]
+fn a_full_disk_under_a_pcap_port_is_3() {
+    let root = Root::new();
+    let input = root.0.join("in.pcap").display().to_string();
+    run(&root, &["run", "drop", "memory:64,frames=10", "--capture", &input]);
+    let output = run(&root, &["run", "macswap", &format!("pcap:{input},out=/dev/full"), "--mode", "poll"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("cannot write /dev/full") && said.contains("out="), "{said}");
+}
+
+/// With umask 077, nobody but the owner could see it in `apus top`.
+#[test]
+fn everyone_can_read_its_telemetry_whatever_the_umask() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let root = Root::new();
+    let folder = root.0.join("new/folder");
+    let script = "umask 077; exec \"$0\" run macswap memory:64 --mode interrupt --name s --telemetry \"$1\"";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_apus")]).arg(&folder);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut running = Running(child);
+    let file = folder.join("s/worker-0");
+    wait_for("the telemetry", || file.exists());
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let modes = [folder.parent().unwrap(), &folder, file.parent().unwrap(), &file].map(mode);
+    assert_eq!(modes, [0o755, 0o755, 0o755, 0o644], "{modes:?}");
+    assert_eq!(running.end(Signal::INT), Some(0));
 }
 
 #[test]

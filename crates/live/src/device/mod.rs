@@ -38,6 +38,12 @@ pub trait Device: Send {
     /// again.
     fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize;
 
+    /// The frames that the last call of [`tx`](Device::tx) accepted, but dropped on purpose. Only fault injection does
+    /// so.
+    fn injected(&self) -> Injected {
+        Injected::default()
+    }
+
     /// Number of frames known to wait in the receive ring.
     fn backlog(&self, queue: usize) -> usize;
 
@@ -74,6 +80,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
         (**self).tx(queue, pool, frames)
+    }
+    fn injected(&self) -> Injected {
+        (**self).injected()
     }
     fn backlog(&self, queue: usize) -> usize {
         (**self).backlog(queue)
@@ -112,6 +121,15 @@ units::named! {
     }
 }
 
+/// Frames that fault injection dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Injected {
+    /// Number of frames.
+    pub frames: u64,
+    /// Number of bytes in these frames.
+    pub octets: u64,
+}
+
 /// The device's own counters, mostly of frames that never reached the worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
@@ -142,7 +160,7 @@ pub struct Capabilities {
     pub busy_poll: Option<bool>,
     /// Number of descriptors in the receive ring: the number of frames that can wait before one is lost.
     pub rx_descriptors: u32,
-    /// The longest frame that the device can send or receive, in bytes.
+    /// The longest frame that the device can send or receive, in bytes. 0 if it is not known.
     pub longest_frame: u32,
 }
 

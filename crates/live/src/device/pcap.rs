@@ -66,7 +66,7 @@ impl PcapPlay {
 ///
 /// The device reads and writes files on the worker's core, through buffers of 1 MiB, and loses no frame. To record at
 /// full speed, wrap another device in [`Capturing`](crate::device::capture::Capturing) instead. Sent frames are written
-/// to the output file at the next call of `health`, or when the device is dropped.
+/// to the output file at the next call of `health`, which reports a failed write.
 #[derive(Debug)]
 pub struct PcapDevice<C> {
     name: String,
@@ -88,15 +88,18 @@ pub struct PcapDevice<C> {
 enum State {
     Ready,
     Finished,
-    Failed { what: String, why: String },
+    Failed(Error),
 }
 
-impl State {
-    fn failed(error: &Error) -> Self {
-        match error {
-            Error::Invalid { what, why } => Self::Failed { what: what.clone(), why: why.clone() },
-            other => Self::Failed { what: "pcap port".into(), why: other.to_string() },
-        }
+/// The error of a failed write to the output file.
+fn unwritten(error: pcap::Error) -> Error {
+    match error {
+        pcap::Error::System { what, source } => Error::Lacking {
+            what,
+            why: source.to_string(),
+            fix: "free space on the file's disk, or give another file with out=".into(),
+        },
+        invalid @ pcap::Error::Invalid { .. } => invalid.into(),
     }
 }
 
@@ -211,7 +214,7 @@ impl<C: Fn() -> Instant<Monotonic> + Send> Device for PcapDevice<C> {
             if now.is_some_and(|now| now < due) || !self.receive(pool, out, now.map(|_| due)) {
                 break;
             }
-            self.state = self.advance().unwrap_or_else(|e| State::failed(&e));
+            self.state = self.advance().unwrap_or_else(State::Failed);
         }
         out.len() - before
     }
@@ -219,13 +222,13 @@ impl<C: Fn() -> Instant<Monotonic> + Send> Device for PcapDevice<C> {
     fn tx(&mut self, _queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
         let mut taken = 0;
         if let Some(writer) = &mut self.writer {
-            if matches!(self.state, State::Failed { .. }) || frames.is_empty() {
+            if matches!(self.state, State::Failed(_)) || frames.is_empty() {
                 return 0;
             }
             let at = self.play.clock_to_realtime + Nanos::from_nanos((self.clock)().as_nanos());
             for frame in frames.iter() {
                 if let Err(e) = writer.write(at, pool.bytes(frame)) {
-                    self.state = State::failed(&e.into());
+                    self.state = State::Failed(unwritten(e));
                     break;
                 }
                 taken += 1;
@@ -266,13 +269,14 @@ impl<C: Fn() -> Instant<Monotonic> + Send> Device for PcapDevice<C> {
     }
 
     fn health(&mut self) -> Result<Health, Error> {
-        if let Some(Err(e)) = self.writer.as_mut().map(PcapWriter::flush) {
-            self.state = State::failed(&e.into());
+        let flushed = self.writer.as_mut().map_or(Ok(()), PcapWriter::flush);
+        if let (Err(e), false) = (flushed, matches!(self.state, State::Failed(_))) {
+            self.state = State::Failed(unwritten(e));
         }
         match &self.state {
             State::Ready => Ok(Health::Up),
             State::Finished => Ok(Health::Finished),
-            State::Failed { what, why } => Err(Error::Invalid { what: what.clone(), why: why.clone() }),
+            State::Failed(error) => Err(error.again()),
         }
     }
 
@@ -427,6 +431,20 @@ mod tests {
         assert_eq!((first.at, first.bytes), (clock_to_realtime + Nanos::from_nanos(START), &[0][..]));
         assert_eq!(reader.next_record().unwrap().unwrap().bytes, [1, 1]);
         assert_eq!(reader.next_record().unwrap(), None);
+    }
+
+    /// A full disk was reported as invalid input.
+    #[test]
+    fn a_full_disk_is_an_error_of_the_host_that_stays() {
+        let (mut bed, play) = Bed::new("full", &[1]);
+        let mut device = bed.open(PcapPlay { output: Some("/dev/full".into()), ..play });
+        device.rx(0, &mut bed.pool, &mut bed.out, 32);
+        assert_eq!(device.tx(0, &mut bed.pool, &mut bed.out), 1, "it is in the buffer");
+        for _ in 0..2 {
+            let error = device.health().unwrap_err();
+            let said = error.to_string();
+            assert!(error.lacks() && said.contains("write /dev/full") && said.contains("out="), "{said}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use units::{Instant, Monotonic};
 
-use super::{Capabilities, Device, Health, Statistics};
+use super::{Capabilities, Device, Health, Injected, Statistics};
 use crate::Error;
 use crate::pool::{Frame, Pool};
 
@@ -178,6 +178,10 @@ impl<D: Device, C: Fn() -> Instant<Monotonic> + Send> Device for Traced<D, C> {
             self.note(Some(queue), What::Tx { taken, offered });
         }
         taken
+    }
+
+    fn injected(&self) -> Injected {
+        self.inner.injected()
     }
 
     fn backlog(&self, queue: usize) -> usize {

@@ -45,10 +45,12 @@ impl OpenPort for Open {
                 xdp_mode: Some(self.interface.mode()),
                 zero_copy: false, // known only when the sockets are open: see `learn`
                 queues: self.interface.queues().to_vec(),
+                available_queues: self.interface.available_queues(),
                 dpdk_driver: None,
                 wakes: None,
             }),
             rx_descriptors: self.sockets.rings.rx,
+            rx_room: self.sockets.rings.rx_room(),
             peak: Some(self.peak),
         }
     }

@@ -43,6 +43,7 @@ impl OpenPort for Open {
             kind: PortKind::Memory,
             driver: None,
             rx_descriptors: SLOTS_WITHOUT_KERNEL,
+            rx_room: SLOTS_WITHOUT_KERNEL,
             peak: self.peak,
         }
     }

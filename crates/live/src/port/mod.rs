@@ -153,6 +153,9 @@ pub struct PortReport {
     pub driver: Option<DriverReport>,
     /// Number of receive descriptors per queue.
     pub rx_descriptors: u32,
+    /// Number of frames that can arrive on a queue while the worker waits, before one is lost. It is less than
+    /// `rx_descriptors` if some slots for received frames may be missing from the ring when the wait begins.
+    pub rx_room: u32,
     /// The peak packet rate, from which the loss bound (see
     /// [`InstanceConfig::mode`](crate::instance::InstanceConfig::mode)) is computed. `None` if no frames can be lost,
     /// because the sender waits for the receiver.
@@ -183,6 +186,9 @@ pub struct DriverReport {
     pub zero_copy: bool,
     /// The receive queues that this instance serves.
     pub queues: Vec<u32>,
+    /// Number of receive queues that the interface has. `None` if the driver does not report it. Frames that arrive on
+    /// the other queues do not reach this instance.
+    pub available_queues: Option<u32>,
     /// The DPDK driver's name. `None` for a driver of the kernel.
     pub dpdk_driver: Option<String>,
     /// Whether the port has receive interrupts, which can wake a blocked worker. `None` until the port's device is

@@ -41,6 +41,7 @@ impl OpenPort for Open {
             kind: PortKind::Pcap,
             driver: None,
             rx_descriptors: SLOTS_WITHOUT_KERNEL,
+            rx_room: SLOTS_WITHOUT_KERNEL,
             peak: self.peak,
         }
     }

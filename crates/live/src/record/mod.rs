@@ -20,7 +20,8 @@ pub use account::{Account, Came, NoAccount};
 use crate::Error;
 use crate::mode::{CostsText, ModeText};
 
-/// Maximum number of queues: the decisions of a worker with more queues are not recorded.
+/// Maximum number of queues of a worker whose decisions are recorded. [`Recording`] leaves out observations of more
+/// queues, and an instance with such a worker does not start.
 pub const MOST_QUEUES: usize = 8;
 
 /// Wraps the policy `P` and records its observations and decisions.
@@ -120,9 +121,12 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
     }
     let (mut decisions, mut first_difference) = (0, None);
     let mut sum = account::Sum::default();
+    let mut before = 0;
     for (number, text) in (2..).zip(lines) {
         let text = text.map_err(|e| bad(number, e.to_string()))?;
         let line: Line = serde_json::from_str(&text).map_err(|e| bad(number, e.to_string()))?;
+        line.check(before).map_err(|why| bad(number, format!("{why}; the file is damaged, record again")))?;
+        before = line.now_ns;
         let queues: Vec<_> = line.queues.iter().map(QueueLine::queue).collect();
         let seen = Observation {
             now: Instant::from_nanos(line.now_ns),
@@ -137,6 +141,13 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
             first_difference = Some((number, shown(&line.decision, line.belief), shown(&said, belief)));
             break;
         }
+    }
+    if first_difference.is_none() && decisions != header.decisions {
+        let why = format!(
+            "it announces {} decisions, but the file has {decisions}; the file is incomplete, record again",
+            header.decisions
+        );
+        return Err(bad(1, why));
     }
     Ok(Replay { mode: header.mode, decisions, left_out: header.left_out, first_difference, account: sum.finish() })
 }
@@ -171,6 +182,26 @@ struct Line {
     /// not contain it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     belief: Option<BeliefText>,
+}
+
+impl Line {
+    /// Fails if the line has times that cannot be. `before` is the time of the decision before it. The time of a pick-up
+    /// is not compared with the arrivals, because a device's stamp may be later.
+    fn check(&self, before: u64) -> Result<(), String> {
+        let in_order = |what: &str, earlier: u64, later: u64| {
+            (earlier <= later)
+                .then_some(())
+                .ok_or_else(|| format!("time goes back from {earlier} to {later} ns {what}"))
+        };
+        in_order("between two decisions", before, self.now_ns)?;
+        if let Some(ended) = &self.ended {
+            in_order("during the wait", ended.began_ns, ended.ended_ns)?;
+            in_order("between the end of the wait and the decision", ended.ended_ns, self.now_ns)?;
+        }
+        let mut arrivals =
+            self.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).map(|a| (a.first_ns, a.last_ns));
+        arrivals.try_for_each(|(first, last)| in_order("between two arrivals", first, last))
+    }
 }
 
 /// [`Belief`] as it is written to a recording: the field names contain the units.

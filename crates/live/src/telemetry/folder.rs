@@ -33,6 +33,9 @@ pub struct Folder {
 }
 
 const LOCK: &str = ".lock";
+/// Mode of the folders that this module creates: others can read what the owner publishes. It is set once more after
+/// the creation, because a umask such as 077 removes the rights of others.
+const READABLE: Mode = Mode::from_raw_mode(0o755);
 const STRICT: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
@@ -49,24 +52,51 @@ pub fn own(root: &Path) -> PathBuf {
     }
 }
 
-/// The folders that a reader searches: first the folder of the user root, then the calling user's, then those of other
-/// users.
-pub(super) fn all(root: &Path) -> io::Result<Vec<Folder>> {
+/// Maximum number of entries of /dev/shm that are read to find the folders of users other than root and the caller.
+/// Anyone can create entries there.
+const MOST_ENTRIES: usize = 1 << 16;
+
+/// The folders that a reader searches.
+#[derive(Debug, Default)]
+pub(super) struct Folders {
+    /// First the folder of the user root, then the calling user's, then those of other users.
+    pub open: Vec<Folder>,
+    /// The folders that the calling user may not read, and why.
+    pub unread: Vec<(PathBuf, io::Error)>,
+}
+
+/// Opens the folders that a reader searches: `root`, or the folders of all users if it is [`ROOT`].
+pub(super) fn all(root: &Path) -> io::Result<Folders> {
+    let mut folders = Folders::default();
     if root != Path::new(ROOT) {
-        return Ok(Folder::open(root)?.into_iter().collect());
+        folders.open.extend(Folder::open(root)?);
+        return Ok(folders);
     }
     let (parent, name) = (root.parent().unwrap_or(root), root.file_name().and_then(OsStr::to_str).unwrap_or_default());
     let user = |found: &str| match found.strip_prefix(name)? {
         "" => Some(0),
         number => number.strip_prefix('-')?.parse::<u32>().ok().filter(|user| format!("-{user}") == number),
     };
-    let names = Folder::open(parent)?.map_or(Ok(Vec::new()), |parent| parent.names())?;
+    let names = match Folder::open(parent)? {
+        Some(parent) => parent.names_at_most(MOST_ENTRIES)?.0,
+        None => Vec::new(),
+    };
     let mut users: Vec<(u32, String)> = names.into_iter().filter_map(|name| Some((user(&name)?, name))).collect();
-    users.sort_by_key(|(user, _)| (*user != 0, *user != me(), *user));
-    // Skips a folder that the user in its name does not own, and a folder that cannot be opened.
-    let open =
-        |(user, name): (u32, String)| Folder::open(&parent.join(name)).ok()?.filter(|folder| folder.owner == user);
-    Ok(users.into_iter().filter_map(open).collect())
+    // These two are found among any number of entries.
+    users.extend([(0, name.to_owned()), (me(), format!("{name}-{}", me()))]);
+    users.sort_by_cached_key(|(user, name)| (*user != 0, *user != me(), *user, name.clone()));
+    users.dedup();
+    for (user, name) in users {
+        let path = parent.join(name);
+        match Folder::open(&path) {
+            // Skips a folder that the user in its name does not own.
+            Ok(folder) => folders.open.extend(folder.filter(|folder| folder.owner == user)),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => folders.unread.push((path, e)),
+            // A symbolic link, for example.
+            Err(_) => {}
+        }
+    }
+    Ok(folders)
 }
 
 impl Folder {
@@ -138,13 +168,20 @@ impl Folder {
 
     /// Opens a subfolder to write to it. Creates the subfolder if it does not exist.
     pub(super) fn create_inner(&self, name: &str) -> io::Result<Self> {
-        match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let is_new = match rustix::fs::mkdirat(&self.fd, name, READABLE) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(e) => return Err(e.into()),
-        }
+        };
         let in_the_way = || io::Error::new(io::ErrorKind::PermissionDenied, "something else has this name: remove it");
         match self.inner(name) {
-            Ok(Some(folder)) => folder.checked(),
+            Ok(Some(folder)) => {
+                let folder = folder.checked()?;
+                if is_new {
+                    rustix::fs::fchmod(&folder.fd, READABLE)?;
+                }
+                Ok(folder)
+            }
             Ok(None) => Err(in_the_way()),
             Err(e) if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Err(in_the_way()),
             Err(e) => Err(e),
@@ -157,10 +194,13 @@ impl Folder {
         Ok(rustix::fs::openat2(&self.fd, name, flags, Mode::empty(), STRICT)?.into())
     }
 
-    /// Creates a new file that its creator can write and everyone can read.
+    /// Creates a new file that its creator can write and everyone can read, whatever the umask is.
     pub fn make(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat2(&self.fd, name, flags, Mode::from_raw_mode(0o644), STRICT)?.into())
+        let mode = Mode::from_raw_mode(0o644);
+        let file = rustix::fs::openat2(&self.fd, name, flags, mode, STRICT)?;
+        rustix::fs::fchmod(&file, mode)?;
+        Ok(file.into())
     }
 
     /// Renames a file within this folder.
@@ -180,15 +220,24 @@ impl Folder {
 
     /// The sorted names of the entries in the folder, except names that begin with a dot.
     pub fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.names_at_most(usize::MAX)?.0)
+    }
+
+    /// The same, but reads at most `most` entries, in the order of the file system. Also returns whether there are
+    /// more.
+    pub fn names_at_most(&self, most: usize) -> io::Result<(Vec<String>, bool)> {
         let mut names = Vec::new();
-        for entry in Dir::read_from(self.fd.as_fd())? {
+        // The kernel lists the folder itself and its parent too.
+        let is_itself = |entry: &rustix::fs::DirEntry| matches!(entry.file_name().to_bytes(), b"." | b"..");
+        let mut entries = Dir::read_from(self.fd.as_fd())?.filter(|entry| !entry.as_ref().is_ok_and(is_itself));
+        for entry in entries.by_ref().take(most) {
             let name = entry?.file_name().to_string_lossy().into_owned();
             if !name.starts_with('.') {
                 names.push(name);
             }
         }
         names.sort();
-        Ok(names)
+        Ok((names, entries.next().is_some()))
     }
 
     /// Path of the folder.
@@ -235,13 +284,30 @@ pub(super) fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Creates a folder and its missing parents, writable only by the calling user.
+/// Creates a folder and its missing parents, which everyone can read and only the calling user can write. Folders that
+/// exist keep their modes.
 fn make(path: &Path) -> io::Result<()> {
-    match DirBuilder::new().recursive(true).mode(0o755).create(path) {
+    let create = || DirBuilder::new().mode(READABLE.as_raw_mode()).create(path);
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let made = match (create(), parent) {
+        (Err(e), Some(parent)) if e.kind() == io::ErrorKind::NotFound => {
+            make(parent)?;
+            create()
+        }
+        (made, _) => made,
+    };
+    match made {
+        Ok(()) => make_readable(path),
         // There may be a link or a file instead of a folder: opening it then fails.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        made => made,
+        Err(e) => Err(e),
     }
+}
+
+/// Lets everyone read a folder that the calling user has just created.
+fn make_readable(path: &Path) -> io::Result<()> {
+    let folder = rustix::fs::open(path, AS_FOLDER, Mode::empty())?;
+    Ok(rustix::fs::fchmod(&folder, READABLE)?)
 }
 
 /// Atomically replaces whatever is at `path` with a new, empty folder. The old entry is kept under another name.
@@ -254,8 +320,11 @@ fn set_aside(path: &Path) -> io::Result<()> {
         let chance = RandomState::new().hash_one(tries);
         let aside = path.with_extension(format!("set-aside-{chance:016x}"));
         tries += 1;
-        match DirBuilder::new().mode(0o755).create(&aside) {
-            Ok(()) => break aside,
+        match DirBuilder::new().mode(READABLE.as_raw_mode()).create(&aside) {
+            Ok(()) => {
+                make_readable(&aside)?;
+                break aside;
+            }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && tries < TRIES => {}
             Err(e) => return Err(e),
         }
@@ -405,6 +474,18 @@ mod tests {
         // The owner truncates the file. A reader that had mapped it would be killed by SIGBUS.
         fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(100).unwrap();
         assert_eq!(reader.snapshot().counts.polls, 0);
+    }
+
+    /// Missing parents are created too; a link that leads nowhere is none, and must not be tried again and again.
+    #[test]
+    fn parents_are_made_readable_and_a_dangling_link_is_an_error() {
+        let root = Root::new("parents");
+        let folder = Folder::create(&root.0.join("a/b/c")).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().mode() & 0o777;
+        assert_eq!([mode(folder.path()), mode(&root.0.join("a/b")), mode(&root.0.join("a"))], [0o755; 3]);
+        symlink(root.0.join("nowhere"), root.0.join("link")).unwrap();
+        let error = Folder::create(&root.0.join("link/d")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
     }
 
     #[test]

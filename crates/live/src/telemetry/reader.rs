@@ -362,9 +362,11 @@ impl Counts {
 pub fn instances(root: &Path) -> Result<(Vec<Reader>, Vec<Leftover>), Error> {
     let failed = |e: io::Error| Error::system(format!("read telemetry directory {}", root.display()), e);
     let (mut living, mut leftovers) = (Vec::<(String, u32, Reader)>::new(), Vec::new());
-    for folder in folder::all(root).map_err(failed)? {
+    let folders = folder::all(root).map_err(failed)?;
+    leftovers.extend(folders.unread.into_iter().map(|(path, error)| may_not_be_read(path, &error)));
+    for folder in folders.open {
         let usual = folder.owner() == 0 || folder.owner() == me() || root != Path::new(super::ROOT);
-        look_into(&folder, usual, if usual { usize::MAX } else { MOST_OF_OTHERS }, &mut living, &mut leftovers)
+        look_into(&folder, usual, if usual { MOST } else { MOST_OF_OTHERS }, &mut living, &mut leftovers)
             .map_err(failed)?;
     }
     living.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
@@ -374,6 +376,14 @@ pub fn instances(root: &Path) -> Result<(Vec<Reader>, Vec<Leftover>), Error> {
 /// Maximum number of folders and files that are opened of a user who is neither root nor the calling user. This limit
 /// prevents such a user from exhausting the time or the file descriptors of a reader that runs as root.
 const MOST_OF_OTHERS: usize = 128;
+/// The same for a folder of root, of the calling user, or that the caller named. It is more than the workers of any
+/// host, and reading so many takes less than a second.
+const MOST: usize = 16_384;
+
+/// The note about a folder that exists but that the calling user may not read.
+fn may_not_be_read(path: PathBuf, error: &io::Error) -> Leftover {
+    Leftover { path, why: format!("it may not be read ({error}), so its instances are missing here") }
+}
 
 /// Searches a user's folder and adds what it finds to `living` and `leftovers`. If `usual` is false, instance names
 /// always start with the user's ID. After `most` folders and files, the search stops and adds a note to `leftovers`.
@@ -385,25 +395,29 @@ fn look_into(
     leftovers: &mut Vec<Leftover>,
 ) -> io::Result<()> {
     let mut opened = 0;
-    for instance in folder.names()? {
+    let (instances, mut more) = folder.names_at_most(most)?;
+    for instance in instances {
         let mut found = Vec::new();
         let prefix = (!usual || living.iter().any(|(name, ..)| *name == instance)).then_some(folder.owner());
         let shown = prefix.map_or_else(|| instance.clone(), |user| format!("{user}/{instance}"));
         opened += 1;
+        let directory = match folder.inner(&instance) {
+            Ok(directory) => directory,
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                leftovers.push(may_not_be_read(folder.path().join(&instance), &e));
+                continue;
+            }
+            Err(_) => None,
+        };
         // An entry that is not a folder of the same owner was not made by Apus: ignore it.
-        let directory = folder.inner(&instance).ok().flatten();
-        let names = directory.as_ref().map_or(Ok(Vec::new()), worker_files)?;
-        opened += names.len();
-        if opened > most {
-            let why = format!(
-                "user {} has more than {most} folders and files there; the others are not read",
-                folder.owner()
-            );
-            leftovers.push(Leftover { path: folder.path().to_owned(), why });
-            return Ok(());
-        }
         let Some(directory) = directory else { continue };
-        for (number, name) in names {
+        let (names, cut) = directory.names_at_most(most.saturating_sub(opened))?;
+        opened += names.len();
+        if cut || opened > most {
+            more = true;
+            break;
+        }
+        for (number, name) in workers(names) {
             let path = directory.path().join(&name);
             match Reader::within(&directory, &name) {
                 Ok(reader) if reader.is_alive() => found.push((shown.clone(), number, Reader { prefix, ..reader })),
@@ -417,6 +431,11 @@ fn look_into(
             }
         }
         living.extend(found);
+    }
+    if more {
+        let why =
+            format!("user {} has more than {most} folders and files there; the others are not read", folder.owner());
+        leftovers.push(Leftover { path: folder.path().to_owned(), why });
     }
     Ok(())
 }
@@ -444,8 +463,13 @@ pub fn remove_leftovers(root: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// The numbers and names of the files `worker-<n>` in an instance's directory.
 pub(super) fn worker_files(directory: &Folder) -> io::Result<Vec<(u32, String)>> {
+    Ok(workers(directory.names()?).collect())
+}
+
+/// Of the names of an instance's files, those of workers, with their numbers.
+fn workers(names: Vec<String>) -> impl Iterator<Item = (u32, String)> {
     let number = |name: &str| name.strip_prefix("worker-")?.parse().ok();
-    Ok(directory.names()?.into_iter().filter_map(|name| Some((number(&name)?, name))).collect())
+    names.into_iter().filter_map(move |name| Some((number(&name)?, name)))
 }
 
 /// Reads the magic number, the layout version and the size of the page from the start of the file, before mapping it.
@@ -680,6 +704,23 @@ mod tests {
                 "{leftovers:?}"
             );
         }
+    }
+
+    /// Of a folder with a million other files, all names were once read.
+    #[test]
+    fn of_many_files_only_so_many_names_are_read() {
+        let root = Root::new("many");
+        let _worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
+        (0..50).for_each(|n| fs::write(root.0.join(format!("a/junk-{n}")), "").unwrap());
+        let folder = Folder::open(&root.0).unwrap().unwrap();
+        let names = |most| {
+            let (names, more) = folder.inner("a").unwrap().unwrap().names_at_most(most).unwrap();
+            (names.len(), more)
+        };
+        assert_eq!([names(10), names(51), names(usize::MAX)], [(10, true), (51, false), (51, false)]);
+        let (mut living, mut leftovers) = (Vec::new(), Vec::new());
+        look_into(&folder, true, 20, &mut living, &mut leftovers).unwrap();
+        assert!(leftovers.len() == 1 && leftovers[0].why.contains("more than 20 folders and files"), "{leftovers:?}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use live::Error;
 use live::app::App;
 use live::cpu::{Cpu, MAX_HANDLES, Woken};
 use live::device::memory::{LinkConfig, LinkState, MemoryDevice, MemoryHandle};
-use live::device::{Capabilities, Device, Health, Statistics};
+use live::device::{Capabilities, Device, Health, Injected, Statistics};
 use live::pool::{Frame, Pool, PoolConfig};
 use live::telemetry::{Identity, Reader, Snapshot, Telemetry};
 use live::worker::{Finish, Stop, Worker};
@@ -326,6 +326,9 @@ impl Device for Quirky {
         let sent = self.inner.tx(queue, pool, frames);
         frames.append(&mut rest);
         sent
+    }
+    fn injected(&self) -> Injected {
+        self.inner.injected()
     }
     fn backlog(&self, queue: usize) -> usize {
         self.inner.backlog(queue)

@@ -56,7 +56,7 @@ pub struct Step {
 /// The result of a trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// Number of frames that the tester sent.
+    /// Number of frames that the tester sent, without those that its own ports lost on return.
     pub sent: u64,
     /// Number of sent frames that did not come back intact.
     pub lost: u64,

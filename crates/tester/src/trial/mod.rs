@@ -189,7 +189,8 @@ impl Trial {
             }
         }
         let own = (self.device.rx_ring_full + self.device.rx_no_buffer).saturating_sub(early).min(lost);
-        Outcome { sent, lost: lost - own, unsent: unsent + own }
+        // A frame is due once: what counts as unsent does not count as sent.
+        Outcome { sent: sent - own, lost: lost - own, unsent: unsent + own }
     }
     /// Frames due per second; `None` if no frame was due.
     pub fn intended_pps(&self) -> Option<f64> {

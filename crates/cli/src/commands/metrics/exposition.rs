@@ -1,6 +1,7 @@
 //! Writes the counters as OpenMetrics text. Each counter counts from the start of its worker, in base units.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use host::facts::{Root, Softirqs};
 use live::device::Health;
@@ -40,6 +41,22 @@ pub(super) fn read(folders: &Folders) -> Result<String, live::Error> {
     let steered = Steered::new(steer::published::all(&folders.steering)?.0);
     let served = Guests::new(serve::published::all(&folders.guests)?.0);
     Ok(text(workers.collect(), moderated, steered, served))
+}
+
+/// The folders that are not read, or not completely, each with the reason. [`read`] leaves out what is missing.
+pub(super) fn unread(folders: &Folders) -> Vec<String> {
+    // Errors are left to `read`, which reports them to each scraper.
+    let published = [
+        published::all(&folders.moderation).map(|(_, leftovers)| leftovers),
+        steer::published::all(&folders.steering).map(|(_, leftovers)| leftovers),
+        serve::published::all(&folders.guests).map(|(_, leftovers)| leftovers),
+    ];
+    let published = published.into_iter().flatten().flatten().map(|of| (PathBuf::from(of.path), of.why));
+    let telemetry = telemetry::instances(&folders.telemetry).map(|(_, leftovers)| leftovers);
+    let telemetry = telemetry.into_iter().flatten().map(|of| (of.path, of.why));
+    // A file that is left over belongs to no running instance, so nothing is missing.
+    let folders = telemetry.chain(published).filter(|(path, _)| path.is_dir());
+    folders.map(|(path, why)| format!("{}: {why}", path.display())).collect()
 }
 
 #[derive(Debug)]

@@ -37,6 +37,9 @@ pub(super) fn run(typed: &Metrics) -> anyhow::Result<Status> {
         steering: typed.steering.folder.clone(),
         guests: typed.serve.clone(),
     };
+    for note in exposition::unread(&folders) {
+        let _ = writeln!(terminal::err(), "warning: {note}");
+    }
     serve(typed.listen, || Ok(()), move || exposition::read(&folders))
 }
 

@@ -28,6 +28,9 @@ const RESPONSE_TIME: Duration = Duration::from_secs(5);
 /// How long to keep reading after the answer was sent. Unread data would make close() reset the connection, and the
 /// client would lose the answer.
 const ENDING_TIME: Duration = Duration::from_millis(100);
+/// How long to wait before the next attempt after a connection could not be accepted. It still waits, so without a pause
+/// the attempts would follow one another without end.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Answers requests until `ended` becomes readable.
 pub fn serve(
@@ -37,11 +40,15 @@ pub fn serve(
 ) -> anyhow::Result<()> {
     listener.set_nonblocking(true).context("cannot serve")?;
     let mut connections: Vec<Connection> = Vec::new();
+    // The time of the next attempt to accept, if the last one failed.
+    let mut retry: Option<Instant> = None;
     loop {
-        let mut fds = vec![PollFd::new(listener, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
-        fds.extend(connections.iter().map(|one| PollFd::new(&one.stream, one.waits_for())));
         let now = Instant::now();
-        let next = connections.iter().map(|one| one.deadline.saturating_duration_since(now)).min();
+        let accepts = if retry.is_some_and(|at| at > now) { PollFlags::empty() } else { PollFlags::IN };
+        let mut fds = vec![PollFd::new(listener, accepts), PollFd::new(ended, PollFlags::IN)];
+        fds.extend(connections.iter().map(|one| PollFd::new(&one.stream, one.waits_for())));
+        let deadlines = connections.iter().map(|one| one.deadline).chain(retry.filter(|at| *at > now));
+        let next = deadlines.map(|at| at.saturating_duration_since(now)).min();
         // Rounds up: if the wait ended before the deadline, another wait of no length would follow.
         let wait = next
             .map(|span| Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) + 1_000 });
@@ -61,13 +68,17 @@ pub fn serve(
             one.step(now, ready, &body)
         });
         if ready[0] {
-            accept(listener, &mut connections, now);
+            let failed = accept(listener, &mut connections, now);
+            if let (Err(e), None) = (&failed, retry) {
+                let _ = writeln!(terminal::err(), "warning: cannot accept a connection: {e}");
+            }
+            retry = failed.is_err().then(|| now + ACCEPT_PAUSE);
         }
     }
 }
 
-/// Accepts new connections; closes the oldest if there are too many.
-fn accept(listener: &TcpListener, connections: &mut Vec<Connection>, now: Instant) {
+/// Accepts new connections; closes the oldest if there are too many, and all after an error. Fails if that does not help.
+fn accept(listener: &TcpListener, connections: &mut Vec<Connection>, now: Instant) -> io::Result<()> {
     // Accepts at most as many connections as there are places, so that each is read at least once before another one
     // replaces it.
     for _ in 0..MOST_CONNECTIONS {
@@ -81,16 +92,14 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>, now: Instan
                     connections.push(Connection { stream, deadline: now + REQUEST_TIME, state });
                 }
             }
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock) => return,
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock) => return Ok(()),
             Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
-            Err(e) => {
-                // For example, no file descriptor is free. Closing our connections frees some.
-                let _ = writeln!(terminal::err(), "warning: cannot accept a connection: {e}");
-                connections.clear();
-                return;
-            }
+            // For example, no file descriptor is free. Closing our connections frees some.
+            Err(_) if !connections.is_empty() => connections.clear(),
+            Err(e) => return Err(e),
         }
     }
+    Ok(())
 }
 
 /// A connected client.

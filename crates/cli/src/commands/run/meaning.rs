@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use host::knob::NapiDeferral;
 use live::app::AppConfig;
-use live::device::afxdp::{Filter, InterfaceConfig, RingSizes, SocketConfig};
+use live::device::afxdp::{Filter, InterfaceConfig, RingSizes, SocketConfig, XdpMode, ZeroCopy};
 use live::device::pcap::PcapPlay;
 use live::instance::InstanceConfig;
 use live::os::{self, InterfaceFacts, Scheduling};
@@ -40,6 +40,8 @@ pub struct Meaning {
     pub netns: Option<String>,
     /// The network interfaces that the run opens with AF_XDP.
     pub interfaces: Vec<String>,
+    /// Those of them for which the user stated no queues.
+    pub without_queues: Vec<String>,
     /// Whether the user stated the size of a slot.
     frame_size_stated: bool,
     /// Interrupt deferral of the interfaces' NAPI instances. `None` leaves it unchanged.
@@ -158,7 +160,14 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         instance,
         config,
         netns: common.netns,
-        interfaces: common.ports.iter().filter_map(interface).collect(),
+        interfaces: common.ports.iter().filter_map(interface).map(|(name, _)| name).collect(),
+        without_queues: common
+            .ports
+            .iter()
+            .filter_map(interface)
+            .filter(|(_, stated)| !stated)
+            .map(|(name, _)| name)
+            .collect(),
         frame_size_stated: common.frame_size.is_some(),
         defer: common.defer,
         duration: common.duration.map(|span| Duration::from_nanos(span.as_nanos())),
@@ -189,14 +198,20 @@ fn ports(typed: &Common, kernel: bool, dpdk: bool) -> Result<(), Failure> {
         ("--busy-poll", typed.busy_poll.is_some()),
         ("--defer", typed.defer.is_some()),
         ("--filter", typed.filter != Filter::All),
+        ("--xdp", typed.xdp != XdpMode::Auto),
+        ("--zero-copy", typed.zero_copy != ZeroCopy::Auto),
     ];
     if let Some((option, _)) = of_interfaces.into_iter().find(|(_, given)| *given && !kernel) {
         let why = "it applies to network interfaces that AF_XDP opens, and no port is one";
         return Err(Failure::wrong(option, why, "omit it"));
     }
-    if typed.netns.is_some() && !kernel && !dpdk {
-        let why = "it applies to network interfaces, but all ports are memory or pcap files";
-        return Err(Failure::wrong("--netns", why, "omit it"));
+    let of_hardware = [
+        ("--netns", typed.netns.is_some(), "it applies to network interfaces"),
+        ("--no-lock-memory", typed.no_lock_memory, "memory is locked for network interfaces and DPDK ports"),
+    ];
+    if let Some((option, _, why)) = of_hardware.into_iter().find(|(_, given, _)| *given && !kernel && !dpdk) {
+        let why = format!("{why}, but all ports are memory or pcap files");
+        return Err(Failure::wrong(option, why, "omit it"));
     }
     let of_dpdk = [("--eal", typed.eal.is_some()), ("--burst", typed.burst.is_some())];
     match of_dpdk.into_iter().find(|(_, given)| *given && !dpdk) {
@@ -205,8 +220,9 @@ fn ports(typed: &Common, kernel: bool, dpdk: bool) -> Result<(), Failure> {
     }
 }
 
-fn interface(port: &PortText) -> Option<String> {
-    if let PortText::Interface { name, .. } = port { Some(name.clone()) } else { None }
+/// The name of a network interface, and whether the user stated its queues.
+fn interface(port: &PortText) -> Option<(String, bool)> {
+    if let PortText::Interface { name, queues } = port { Some((name.clone(), queues.is_some())) } else { None }
 }
 
 fn mode(typed: &Common) -> Result<Mode, Failure> {
@@ -266,7 +282,7 @@ fn port(typed: &PortText, number: usize, common: &Common, promiscuous: bool) -> 
     Ok(match typed {
         PortText::Interface { name, queues } => Arc::new(InterfaceConfig {
             name: name.clone(),
-            queues: queues.clone(),
+            queues: queues.clone().unwrap_or_else(|| vec![0]),
             mode: common.xdp,
             filter: common.filter.clone(),
             promiscuous,

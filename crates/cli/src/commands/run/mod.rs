@@ -54,6 +54,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     for line in say::start(&ports, &deferred_queues, mode) {
         tell(&line);
     }
+    meaning.warnings.extend(say::unserved_warnings(&ports, &meaning.without_queues));
     meaning.warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
     let mut dead = Vec::new();
     meter.start();
@@ -69,21 +70,22 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     let energy = meter.stop(Some(frames), work);
     let left: Vec<String> = deferred.into_iter().flatten().filter_map(ports::end).collect();
     left.iter().for_each(|warning| tell(&format!("warning: {warning}")));
-    let kept = outputs.keep(&outcome);
+    let unkept = outputs.keep(&outcome);
     let mut document = say::document(&meaning, (&ports, &deferred_queues), mode, &outcome, energy);
     document.warnings.extend(left);
-    if let Err(error) = &kept {
-        document.warnings.push(format!("{error:#}"));
-    }
+    let line = |error: &anyhow::Error| match error.downcast_ref::<Failure>() {
+        Some(Failure { what, why, .. }) => format!("{what}: {why}"),
+        None => format!("{error:#}"),
+    };
+    document.warnings.extend(unkept.iter().map(line));
     if meaning.json {
         print_json(&document)?;
     } else {
         say::summary(&document, &mut terminal::out()).context("cannot write the summary")?;
     }
-    kept?;
     let failed = outcome.workers.into_iter().find_map(|worker| worker.result.err());
-    match failed {
-        Some(error) => Err(error.into()),
+    match unkept.into_iter().next().or(failed.map(Into::into)) {
+        Some(error) => Err(error),
         None => Ok(Status::Good),
     }
 }
@@ -136,31 +138,30 @@ impl Outputs {
         Ok(outputs)
     }
 
-    /// Writes the output files.
-    fn keep(self, outcome: &Outcome) -> anyhow::Result<()> {
+    /// Writes the output files. Returns the errors of those that could not be written: one of them does not keep the
+    /// others from being written.
+    fn keep(self, outcome: &Outcome) -> Vec<anyhow::Error> {
+        let mut errors = Vec::new();
         if let Some(mut output) = self.record
             && let Some(record) = outcome.workers.iter().find_map(|worker| worker.record.as_ref())
         {
-            output.write(&String::from_utf8_lossy(record))?;
+            errors.extend(output.write(&String::from_utf8_lossy(record)).err());
         }
         if let Some(mut output) = self.trace {
-            output.write(&trace(outcome))?;
+            errors.extend(output.write(&trace(outcome)).err());
         }
         let captures = outcome.wrappers.iter().filter_map(|wrapper| wrapper.capture.as_ref());
-        for (path, meter) in captures {
-            if let Some(why) = meter.error() {
-                return Err(unwritable(path, &std::io::Error::other(why.to_owned())).into());
-            }
-        }
-        Ok(())
+        let incomplete = captures.filter_map(|(path, meter)| Some(incomplete(path, meter.error()?).into()));
+        errors.extend(incomplete);
+        errors
     }
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+fn incomplete(capture: &Path, why: &str) -> Failure {
     Failure::lacking(
-        format!("cannot write {}", path.display()),
-        error,
-        "choose a file in a folder that you can write to",
+        format!("the capture {} is incomplete", capture.display()),
+        why,
+        "free space on its disk, or capture to another file",
     )
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use host::transaction::DeferredQueues;
 use live::Error;
 use live::instance::{Cause, Outcome};
-use live::port::{PeakRateSource, PortKind, PortReport};
+use live::port::{PeakRateSource, PortKind, PortReport, WrapperReport};
 use live::telemetry::Snapshot;
 use live::worker::Finish;
 use policy::wait::Mode;
@@ -14,7 +14,7 @@ use units::Nanos;
 
 use super::meaning::Meaning;
 use crate::documents::VERSION;
-use crate::documents::run::{Document, Ended, Port, SCHEMA, Worker, WorkerCounts, WorkerEnded};
+use crate::documents::run::{Document, Ended, Faults, Port, SCHEMA, Worker, WorkerCounts, WorkerEnded};
 use crate::documents::top::Total;
 use crate::failure::describe;
 
@@ -45,6 +45,9 @@ fn port(report: &PortReport, deferred: Option<&DeferredQueues>) -> String {
         (Some(driver), _) => {
             let queues: Vec<String> = driver.queues.iter().map(ToString::to_string).collect();
             let mut line = format!("{}: queue {}", report.name, queues.join(","));
+            if let Some(available) = driver.available_queues.filter(|available| *available as usize > queues.len()) {
+                line.push_str(&format!(" of {available}"));
+            }
             if let Some(mode) = driver.xdp_mode {
                 let copy = if driver.zero_copy { "zero-copy" } else { "copying" };
                 line.push_str(&format!(", {mode} XDP, {copy}"));
@@ -77,6 +80,22 @@ fn port(report: &PortReport, deferred: Option<&DeferredQueues>) -> String {
     line
 }
 
+/// One warning per interface that has more receive queues than the one that is served by default. `without_queues` has
+/// the names of the interfaces for which the user stated no queues.
+pub fn unserved_warnings(ports: &[PortReport], without_queues: &[String]) -> Vec<String> {
+    let warning = |report: &PortReport| {
+        let name = &report.name;
+        let available = report.driver.as_ref()?.available_queues.filter(|queues| *queues > 1)?;
+        without_queues.contains(name).then(|| {
+            format!(
+                "{name} has {available} receive queues, but only queue 0 is served, so the frames that arrive on the others go to the kernel; serve them all with {name}:0-{}, or direct all frames to queue 0 with ethtool -X {name} equal 1",
+                available - 1
+            )
+        })
+    };
+    ports.iter().filter_map(warning).collect()
+}
+
 /// One warning per port on which busy polling has no effect.
 pub fn busy_poll_warnings(snapshots: &[Snapshot]) -> Vec<String> {
     let ports = snapshots.iter().flat_map(|snapshot| &snapshot.counts.ports);
@@ -99,6 +118,7 @@ pub fn not_started(meaning: &Meaning, error: String) -> Document {
         ended: Ended::Failed.into(),
         ran_ns: None,
         workers: Vec::new(),
+        faults: Vec::new(),
         energy: Energy::unmeasured("the instance did not start"),
         accounted: true,
         warnings: meaning.warnings.clone(),
@@ -127,15 +147,10 @@ pub fn document(
     let snapshots: Vec<Snapshot> = outcome.workers.iter().filter_map(|worker| worker.counts.clone()).collect();
     let mut warnings = meaning.warnings.clone();
     warnings.extend(busy_poll_warnings(&snapshots));
-    for wrapper in &outcome.wrappers {
-        if let Some((path, meter)) = &wrapper.capture
-            && meter.missed() > 0
-        {
-            warnings.push(format!(
-                "{}: {} frames are missing, because the disk was too slow",
-                path.display(),
-                meter.missed()
-            ));
+    for (path, meter) in outcome.wrappers.iter().filter_map(|wrapper| wrapper.capture.as_ref()) {
+        let reasons = [(meter.missed(), "the disk was too slow"), (meter.unwritten(), "the file could not be written")];
+        for (frames, why) in reasons.into_iter().filter(|(frames, _)| *frames > 0) {
+            warnings.push(format!("{}: {frames} frames are missing, because {why}", path.display()));
         }
     }
     Document {
@@ -148,6 +163,7 @@ pub fn document(
         ran_ns: workers.iter().filter_map(|worker| worker.counts.as_ref()).map(|counts| counts.ran_ns).max(),
         accounted: workers.iter().filter_map(|w| w.counts.as_ref()).all(|counts| counts.accounted),
         workers,
+        faults: outcome.wrappers.iter().filter_map(faults).collect(),
         energy,
         warnings,
         error,
@@ -165,6 +181,12 @@ pub fn work(outcome: &Outcome) -> (u64, Result<Work, String>) {
         Ok(Work { cpu_ns: sum.cpu_ns + usage.cpu.as_nanos(), wakeups })
     });
     (frames, work)
+}
+
+fn faults(wrapper: &WrapperReport) -> Option<Faults> {
+    let meter = wrapper.fault.as_ref()?;
+    let (received, sent) = (meter.rx().into(), meter.tx().into());
+    Some(Faults { worker: wrapper.worker, port: wrapper.port, received, sent })
 }
 
 fn worker(number: usize, end: &live::instance::WorkerEnd) -> Worker {
@@ -214,6 +236,15 @@ pub fn summary(document: &Document, out: &mut impl Write) -> io::Result<()> {
             ];
             for (reason, frames) in lost.into_iter().filter(|(_, frames)| *frames > 0) {
                 writeln!(out, "  {} lost {frames} frames: {reason}", device.name)?;
+            }
+        }
+        for faults in document.faults.iter().filter(|faults| faults.worker == worker.worker) {
+            let port = document.ports.get(faults.port).map_or("?", |port| port.name.as_str());
+            for (direction, counts) in [("received", faults.received), ("sent", faults.sent)] {
+                let list = counts.list().into_iter().filter(|(_, frames)| *frames > 0);
+                let list: Vec<String> = list.map(|(fault, frames)| format!("{frames} {fault}")).collect();
+                let list = if list.is_empty() { "none".to_owned() } else { list.join(", ") };
+                writeln!(out, "  faults    {port}, of {} {direction} frames: {list}", counts.seen_frames)?;
             }
         }
         writeln!(out, "  lateness  {}", quantiles(&total.pickup_lateness))?;

@@ -344,6 +344,29 @@ fn deferral_is_taken_back_at_a_good_end_and_refused_without_a_napi() {
     assert!(!bed.link("dut", "dut0").has_program, "the program is left");
 }
 
+/// By default, only queue 0 was served without a word, and a record of more than eight queues was empty.
+#[test]
+fn queues_that_are_not_served_are_told_and_too_many_are_not_recorded() {
+    let Some(bed) = Bed::new(&[], pair) else { return };
+    let queues = "numrxqueues 9 numtxqueues 9";
+    bed.good("dut", &format!("ip link add q0 {queues} type veth peer name q1 {queues}"));
+    bed.good("dut", "ip link set q0 up && ip link set q1 up");
+    for (port, told) in [("q0", true), ("q0:0", false)] {
+        let ended = Apus::start(&bed, "dut", "queues", &["drop", port]).stop();
+        assert!(ended.stderr.contains("q0: queue 0 of 9, "), "{}", ended.stderr);
+        for said in [&ended.stderr, &ended.stdout] {
+            let warned =
+                said.contains("q0 has 9 receive queues, but only queue 0 is served") && said.contains("q0:0-8");
+            assert_eq!(warned, told, "{said}");
+        }
+    }
+    let file = bed.root.0.join("record").display().to_string();
+    let words = ["drop", "q0:0-8", "--record", &file];
+    let ended = Apus::launch(&bed, "dut", "queues", &words).ended(Duration::from_secs(20));
+    assert_eq!(ended.status, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("9 queues") && ended.stderr.contains("at most 8"), "{}", ended.stderr);
+}
+
 /// Software interrupt moderation, and how the command is told.
 pub(super) const DEFERRAL: &[&str] = &["--defer", "2,200us"];
 

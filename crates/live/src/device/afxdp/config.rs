@@ -143,6 +143,19 @@ pub struct RingSizes {
     pub completion: u32,
 }
 
+impl RingSizes {
+    /// The fill ring is refilled when it lacks this many slots: 64, or half of a smaller ring.
+    pub(super) fn refill(&self) -> u32 {
+        (self.fill / 2).min(64)
+    }
+
+    /// Number of frames that can arrive while the worker waits, before one is lost. When the wait begins, the fill ring
+    /// may lack one slot less than a refill.
+    pub fn rx_room(&self) -> u32 {
+        self.rx.min(self.fill - self.refill().saturating_sub(1))
+    }
+}
+
 impl Default for RingSizes {
     /// 2048 descriptors in each ring, libxdp's default. At 1.5 Mpps, an RX ring of this size fills in 1.3 ms.
     fn default() -> Self {
@@ -187,5 +200,13 @@ mod tests {
             assert!(SocketConfig { rings, ..good }.check().is_err(), "{rx} was taken");
         }
         assert!(SocketConfig { busy_poll: Some(0), ..good }.check().is_err());
+    }
+
+    /// The loss bound once counted on slots that the fill ring may lack: half of them in the smallest ring.
+    #[test]
+    fn a_wait_counts_on_no_slot_that_the_fill_ring_may_lack() {
+        let room = |fill, rx| RingSizes { fill, rx, ..RingSizes::default() }.rx_room();
+        assert_eq!([room(64, 64), room(128, 128), room(2048, 2048)], [33, 65, 1985]);
+        assert_eq!(room(2048, 64), 64, "the RX ring fills first");
     }
 }

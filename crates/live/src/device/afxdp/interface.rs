@@ -46,6 +46,7 @@ struct Shared {
     ifindex: u32,
     namespace: String,
     queues: Vec<u32>,
+    available: Option<u32>,
     mode: XdpMode,
     link: Link,
     sockets: Mutex<XskMap<MapData>>,
@@ -100,6 +101,7 @@ impl Interface {
             ifindex,
             namespace,
             queues: config.queues.clone(),
+            available,
             mode,
             link: Link::new(name, ifindex)?,
             sockets: Mutex::new(sockets),
@@ -118,6 +120,11 @@ impl Interface {
     /// The queues that this instance serves.
     pub fn queues(&self) -> &[u32] {
         &self.shared.queues
+    }
+    /// Number of receive queues that the interface had when the program was attached. `None` if its driver does not
+    /// report it. The kernel gets the frames of queues that this instance does not serve.
+    pub fn available_queues(&self) -> Option<u32> {
+        self.shared.available
     }
     /// `Native` or `Generic`: the requested mode, or the mode that `Auto` selected.
     pub fn mode(&self) -> XdpMode {

@@ -26,9 +26,6 @@ use super::sys::{Desc, RingMemory, prefetch};
 /// without ever completing them (net/xdp/xsk_queue.h, `xskq_cons_read_desc`), and their slots would be lost.
 const SHORTEST_FRAME: usize = 14;
 
-/// The fill ring is refilled when it lacks at least this many slots.
-const REFILL: u32 = 64;
-
 /// Number of descriptors to prefetch ahead of the current one.
 const AHEAD: u32 = 4;
 
@@ -231,7 +228,7 @@ impl Queue {
 
     /// Refills the fill ring if it lacks at least a batch of slots.
     fn refill(&mut self, pool: &mut Pool) {
-        let batch = REFILL.min(self.sizes.fill / 2);
+        let batch = self.sizes.refill();
         let room = self.fill_at.free(batch, self.fill.consumer());
         if room < batch {
             return;

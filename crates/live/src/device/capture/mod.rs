@@ -9,7 +9,7 @@
 //!       ◄─────── empty buffers (bounded channel) ───────┘
 //! ```
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,8 +20,9 @@ use std::thread::JoinHandle;
 use pcap::{LONGEST_RECORD, PcapWriter, RECORD_HEADER, Resolution, record_header};
 use units::{Instant, Monotonic, Nanos};
 
-use super::{Capabilities, Device, Health, Statistics};
+use super::{Capabilities, Device, Health, Injected, Statistics};
 use crate::Error;
+use crate::os;
 use crate::pool::{Frame, Pool};
 
 /// What to capture, and where to write it.
@@ -66,6 +67,7 @@ impl CaptureConfig {
 struct Shared {
     captured: AtomicU64,
     missed: AtomicU64,
+    unwritten: AtomicU64,
     error: OnceLock<String>,
 }
 
@@ -78,9 +80,13 @@ impl CaptureMeter {
     pub fn captured(&self) -> u64 {
         self.0.captured.load(Relaxed)
     }
-    /// Number of frames that are not in the file, because no buffer was free or the file could not be written.
+    /// Number of frames that are not in the file because no buffer had room for them: the disk was too slow.
     pub fn missed(&self) -> u64 {
         self.0.missed.load(Relaxed)
+    }
+    /// Number of frames that are not in the file because of [`error`](Self::error).
+    pub fn unwritten(&self) -> u64 {
+        self.0.unwritten.load(Relaxed)
     }
     /// The error that stopped writing to the file. `None` if there was none.
     pub fn error(&self) -> Option<&str> {
@@ -131,10 +137,23 @@ impl Spool {
             })?;
         }
         let for_writer = shared.clone();
+        let (report, started) = sync_channel(1);
+        let write = move || {
+            // The file is open, so writing to it needs no privilege. Capabilities belong to the thread: the worker and
+            // the main thread drop only their own.
+            let dropped = os::give_up_privileges();
+            let may_write = dropped.is_ok();
+            let _ = report.send(dropped);
+            if may_write {
+                write_all(output, &to_write, &give_back, &for_writer);
+            }
+        };
         let writer = std::thread::Builder::new()
             .name("apus-capture".into())
-            .spawn(move || write_all(output, &to_write, &give_back, &for_writer))
+            .spawn(write)
             .map_err(|e| Error::system("start the capture's writer thread", e))?;
+        // Waits, so that no frame passes before the capabilities are gone.
+        started.recv().map_err(|e| Error::system("start the capture's writer thread", io::Error::other(e)))??;
         let (full, writer) = (Some(full), Some(writer));
         Ok(Self { current: None, full, empty, shared, writer, snap, buffer_size })
     }
@@ -181,9 +200,15 @@ impl Spool {
         self.current.as_ref().map_or((0, 0), |b| (b.octets.len(), b.frames))
     }
 
+    /// Counts frames that are in the current buffer, and frames for which no buffer had room. After an error, the disk's
+    /// speed is not the reason that these are missing.
     fn count(&self, captured: u64, missed: u64) {
         self.shared.captured.fetch_add(captured, Relaxed);
-        self.shared.missed.fetch_add(missed, Relaxed);
+        if missed > 0 {
+            let failed = self.shared.error.get().is_some();
+            let counter = if failed { &self.shared.unwritten } else { &self.shared.missed };
+            counter.fetch_add(missed, Relaxed);
+        }
     }
 
     /// Hands the current buffer to the writer thread. The channel has room for all existing buffers.
@@ -197,10 +222,10 @@ impl Spool {
     }
 }
 
-/// Moves frames from the count of captured frames to that of missed frames.
+/// Moves frames from the count of captured frames to that of unwritten frames.
 fn lose(shared: &Shared, frames: u64) {
     shared.captured.fetch_sub(frames, Relaxed);
-    shared.missed.fetch_add(frames, Relaxed);
+    shared.unwritten.fetch_add(frames, Relaxed);
 }
 
 impl Drop for Spool {
@@ -215,7 +240,7 @@ impl Drop for Spool {
 }
 
 /// The writer thread. It runs until the worker closes the channel. After an error, it counts all further frames as
-/// missed.
+/// unwritten.
 fn write_all(
     mut output: PcapWriter<impl Write>,
     to_write: &Receiver<Buffer>,
@@ -319,6 +344,10 @@ impl<D: Device, C: Fn() -> Instant<Monotonic> + Send> Device for Capturing<D, C>
         let captured = taken.min(fitted);
         self.spool.count(captured as u64, (taken - captured) as u64);
         taken
+    }
+
+    fn injected(&self) -> Injected {
+        self.inner.injected()
     }
 
     fn backlog(&self, queue: usize) -> usize {

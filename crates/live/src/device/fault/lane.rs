@@ -73,8 +73,9 @@ impl Lane {
         }
     }
 
-    /// Applies faults to a frame at random, in the order of the fields of [`FaultRates`].
-    pub(super) fn process(&mut self, mut frame: Frame, pool: &mut Pool, scratch: &mut [u8]) {
+    /// Applies faults to a frame at random, in the order of the fields of [`FaultRates`]. Returns `false` if it dropped
+    /// the frame.
+    pub(super) fn process(&mut self, mut frame: Frame, pool: &mut Pool, scratch: &mut [u8]) -> bool {
         let FaultRates { drop_ppm, duplicate_ppm, corrupt_ppm, truncate_ppm, delay_ppm, reorder_ppm, hold_polls } =
             self.rates;
         // All random numbers are drawn for every frame, so that changing one rate does not change the other faults.
@@ -83,7 +84,8 @@ impl Lane {
         let (bit, cut) = (self.rng.next(), self.rng.next());
         if drop {
             add(&self.counts.dropped, 1);
-            return pool.give(frame);
+            pool.give(frame);
+            return false;
         }
         let len = frame.len();
         if corrupt && len > 0 {
@@ -106,6 +108,7 @@ impl Lane {
         if let Some(copy) = copy {
             self.pass(copy);
         }
+        true
     }
 
     fn pass(&mut self, frame: Frame) {

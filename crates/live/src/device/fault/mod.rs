@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::wakeup::Wakeup;
-use super::{Capabilities, Device, Health, Statistics};
+use super::{Capabilities, Device, Health, Injected, Statistics};
 use crate::Error;
 use crate::pool::{Frame, Pool};
 use lane::{Lane, MOST_HELD, SplitMix64};
@@ -176,6 +176,8 @@ pub struct Faulty<D> {
     /// For each queue, the receiving and the sending direction.
     lanes: Vec<[Lane; 2]>,
     meter: FaultMeter,
+    /// The frames that the last call of `tx` dropped.
+    injected: Injected,
     arriving: Vec<Frame>,
     scratch: Box<[u8]>,
     always: Wakeup,
@@ -195,7 +197,8 @@ impl<D: Device> Faulty<D> {
         let arriving = Vec::with_capacity(MOST_HELD);
         // Size of the largest slot that a pool can have.
         let scratch = vec![0; 65_536].into();
-        let faulty = Self { inner, port, lanes, meter: meter.clone(), arriving, scratch, always: Wakeup::new(true)? };
+        let (always, injected) = (Wakeup::new(true)?, Injected::default());
+        let faulty = Self { inner, port, lanes, meter: meter.clone(), injected, arriving, scratch, always };
         Ok((faulty, meter))
     }
 
@@ -271,6 +274,7 @@ impl<D: Device> Device for Faulty<D> {
     }
 
     fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
+        self.injected = Injected::default();
         match self.port {
             Port::Lost => return 0,
             Port::Down(_) => {}
@@ -285,17 +289,27 @@ impl<D: Device> Device for Faulty<D> {
         let lane = &mut self.lanes[queue][1];
         for frame in frames.drain(..) {
             add(&lane.counts.seen, 1);
-            if self.port.admit() {
-                lane.process(frame, pool, &mut self.scratch);
+            let octets = frame.len() as u64;
+            let goes_on = if self.port.admit() {
+                lane.process(frame, pool, &mut self.scratch)
             } else {
                 add(&lane.counts.lost, 1);
                 pool.give(frame);
+                false
+            };
+            if !goes_on {
+                self.injected.frames += 1;
+                self.injected.octets += octets;
             }
         }
         if !matches!(self.port, Port::Down(_)) {
             self.flush(queue, pool);
         }
         count
+    }
+
+    fn injected(&self) -> Injected {
+        self.injected
     }
 
     fn backlog(&self, queue: usize) -> usize {

@@ -187,7 +187,8 @@ impl Device for MemoryDevice {
 
     fn capabilities(&self) -> Capabilities {
         let (stamps_arrival, rx_descriptors, longest_frame) = match &self.kind {
-            Kind::Source(source) => (false, SOURCE_DESCRIPTORS, source.len),
+            // A source discards sent frames of any length.
+            Kind::Source(_) => (false, SOURCE_DESCRIPTORS, u32::MAX),
             Kind::Link { config, .. } => (config.clock.is_some(), config.ring as u32, config.longest_frame),
         };
         Capabilities { stamps_arrival, zero_copy: false, wakes: true, busy_poll: None, rx_descriptors, longest_frame }
