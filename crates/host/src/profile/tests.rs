@@ -213,3 +213,31 @@ fn patterns_mean_the_interfaces_that_are_there() {
         assert_eq!(notes.contains(pattern), names.is_empty(), "{notes}");
     }
 }
+
+/// Regression test: such a list changed nothing and said nothing, so the profile counted as applied.
+#[test]
+fn a_list_of_cpus_that_the_host_lacks_is_told() {
+    for (list, items_left, note) in [("40-43", 0, "40-43"), ("2,40", 3, "40")] {
+        let text = format!(
+            "summary = \"x\"\n[cpus.\"{list}\"]\ngovernor = \"performance\"\nidle_latency = \"2us\"\nresume_latency = \"0us\"\n"
+        );
+        let resolved = profile(&text).resolve(&machine().access(), &Purpose::default()).unwrap();
+        assert_eq!(items(&resolved).len(), items_left, "{:?}", items(&resolved));
+        let expected = format!("p.toml:3: CPUs {note} are offline or do not exist, so nothing is set for them");
+        assert_eq!(resolved.notes[0], expected);
+    }
+}
+
+/// Regression test: the sysctl was set to an empty text.
+#[test]
+fn a_value_that_needs_isolated_cpus_is_left_out_without_them() {
+    let folder = machine();
+    folder.put("sys/devices/system/cpu/isolated", "\n");
+    let text = "summary = \"x\"\n[sysctl]\n\"kernel.a\" = \"{isolated}\"\n\"kernel.b\" = \"{housekeeping}\"\n\
+                [sysfs]\n\"/sys/c\" = \"{isolated}\"\n[kernel]\narguments = [\"nohz_full={isolated}\"]\n";
+    let resolved = profile(text).resolve(&folder.access(), &Purpose::default()).unwrap();
+    assert_eq!(items(&resolved), ["sysctl kernel.b = 0-3"]);
+    let places: Vec<_> = resolved.notes.iter().filter_map(|note| note.split(": ").next()).collect();
+    assert_eq!(places, ["p.toml:3", "p.toml:6", "p.toml:8"], "{:?}", resolved.notes);
+    assert!(resolved.notes.iter().all(|note| note.contains("no CPU is isolated")));
+}

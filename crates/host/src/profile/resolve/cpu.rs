@@ -14,26 +14,32 @@ use crate::profile::file::{CpuSection, Layer};
 
 impl Work<'_> {
     pub(super) fn cpus_section(&mut self, layer: &Layer, selector: &str, section: &CpuSection) -> Result<(), Error> {
-        let texts = [
-            &section.governor,
-            &section.min_frequency,
-            &section.max_frequency,
-            &section.idle_latency,
-            &section.resume_latency,
-        ];
         let cpus = self.select(selector);
         let wrong = |why: String| Error { place: format!("{}, [cpus.{selector}]", layer.name), why };
         let cpus = cpus.map_err(wrong)?;
         if cpus.is_empty() {
-            if let Some(text) = texts.into_iter().flatten().next() {
-                self.note(layer, text, "no CPU is isolated: choose some with --isolated");
-            } else if let Some(preference) = &section.preference {
-                self.note(layer, preference, "no CPU is isolated: choose some with --isolated");
-            }
+            self.note_first(layer, section, super::NONE_ISOLATED);
             return Ok(());
         }
+        let missing = cpus.difference(&self.all);
+        if !missing.is_empty() {
+            let why = format!("CPUs {missing} are offline or do not exist, so nothing is set for them");
+            self.note_first(layer, section, &why);
+        }
+        let cpus = cpus.intersection(&self.all);
         self.frequency(layer, &cpus, section)?;
         self.idle(layer, &cpus, section)
+    }
+
+    /// Adds a note at the first setting of a section. A section without settings needs none.
+    fn note_first(&mut self, layer: &Layer, section: &CpuSection, why: &str) {
+        let CpuSection { governor, min_frequency, max_frequency, preference, idle_latency, resume_latency } = section;
+        let texts = [governor, min_frequency, max_frequency, idle_latency, resume_latency];
+        if let Some(text) = texts.into_iter().flatten().next() {
+            self.note(layer, text, why);
+        } else if let Some(preference) = preference {
+            self.note(layer, preference, why);
+        }
     }
 
     fn frequency(&mut self, layer: &Layer, cpus: &CpuSet, section: &CpuSection) -> Result<(), Error> {
@@ -116,10 +122,13 @@ impl Work<'_> {
             let least = self.access.number(&file("min")).map_err(of_machine)?;
             let most = self.access.number(&file("max")).map_err(of_machine)?;
             for (field, text) in wishes {
-                if let Some(text) = text
-                    && let Some(khz) = kilohertz(text, least.zip(most), None).map_err(|why| layer.wrong(text, why))?
-                {
-                    self.add(layer, text, UncoreLimits::new(domain), Value::fields([(field, khz)]))?;
+                let Some(text) = text else { continue };
+                match kilohertz(text, least.zip(most), None).map_err(|why| layer.wrong(text, why))? {
+                    Some(khz) => self.add(layer, text, UncoreLimits::new(domain), Value::fields([(field, khz)]))?,
+                    None => {
+                        let why = format!("uncore domain {domain} does not report its {}", text.get_ref());
+                        self.note(layer, text, &why);
+                    }
                 }
             }
         }

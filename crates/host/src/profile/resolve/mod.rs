@@ -81,6 +81,8 @@ pub(super) fn isolated(access: &Access) -> Result<CpuSet, KnobError> {
     list.parse().map_err(|_| KnobError::unreadable(PATH, &list, "a list of CPUs"))
 }
 
+const NONE_ISOLATED: &str = "no CPU is isolated: choose some with --isolated";
+
 /// The plan that is being made, and the data from which it is made.
 struct Work<'a> {
     access: &'a Access,
@@ -106,12 +108,14 @@ impl Work<'_> {
     fn layer(&mut self, layer: &Layer) -> Result<(), Error> {
         let file = &layer.file;
         for (name, value) in &file.sysctl {
-            let text = self.fill(&value.get_ref().to_string());
-            self.add(layer, value, Sysctl::new(name), Value::text(text))?;
+            if let Some(text) = self.fill(layer, value) {
+                self.add(layer, value, Sysctl::new(name), Value::text(text))?;
+            }
         }
         for (path, value) in &file.sysfs {
-            let text = self.fill(&value.get_ref().to_string());
-            self.add(layer, value, File::new(path), Value::text(text))?;
+            if let Some(text) = self.fill(layer, value) {
+                self.add(layer, value, File::new(path), Value::text(text))?;
+            }
         }
         // What is said of few CPUs or of one interface counts more than what is said of many.
         let mut cpus: Vec<_> = file.cpus.iter().collect();
@@ -193,11 +197,18 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Replaces `{isolated}` and `{housekeeping}` by the machine's CPU lists.
-    fn fill(&self, text: &str) -> String {
+    /// The value as text, in which `{isolated}` and `{housekeeping}` are replaced by the machine's CPU lists. If the text
+    /// needs the isolated CPUs and there are none, adds a note and returns `None`: an empty list is not what the profile
+    /// means.
+    fn fill(&mut self, layer: &Layer, value: &Spanned<impl std::fmt::Display>) -> Option<String> {
+        let text = value.get_ref().to_string();
+        if text.contains("{isolated}") && self.resolved.isolated.is_empty() {
+            self.note(layer, value, NONE_ISOLATED);
+            return None;
+        }
         let Resolved { isolated, housekeeping, .. } = &self.resolved;
         let text = text.replace("{isolated}", &isolated.to_list());
-        text.replace("{housekeeping}", &housekeeping.to_list())
+        Some(text.replace("{housekeeping}", &housekeeping.to_list()))
     }
 
     fn note(&mut self, layer: &Layer, place: &Spanned<impl Sized>, why: &str) {
@@ -221,7 +232,7 @@ impl Work<'_> {
     fn cpus(&mut self, layer: &Layer, text: &Spanned<String>) -> Result<Option<CpuSet>, Error> {
         let cpus = self.select(text.get_ref()).map_err(|why| layer.wrong(text, why))?;
         if cpus.is_empty() {
-            self.note(layer, text, "no CPU is isolated: choose some with --isolated");
+            self.note(layer, text, NONE_ISOLATED);
             return Ok(None);
         }
         Ok(Some(cpus))
@@ -252,7 +263,11 @@ impl Work<'_> {
         if let Some(text) = &section.all
             && let Some(cpus) = self.cpus(layer, text)?
         {
-            for irq in irqs(self.access).map_err(|e| layer.wrong(text, e))? {
+            let irqs = irqs(self.access).map_err(|e| layer.wrong(text, e))?;
+            if irqs.is_empty() {
+                self.note(layer, text, "the host lists no interrupt in /proc/irq");
+            }
+            for irq in irqs {
                 let irq = IrqAffinity::new(irq);
                 let fixed = irq.fixed(self.access).map_err(|e| layer.wrong(text, e))?.is_some();
                 // Skips an interrupt that cannot be moved if it already is on the wanted CPUs.
@@ -368,12 +383,7 @@ impl Work<'_> {
     }
 
     fn argument(&mut self, layer: &Layer, argument: &Spanned<String>) -> Result<(), Error> {
-        let text = argument.get_ref();
-        if text.contains("{isolated}") && self.resolved.isolated.is_empty() {
-            self.note(layer, argument, "no CPU is isolated: choose some with --isolated");
-            return Ok(());
-        }
-        let text = self.fill(text);
+        let Some(text) = self.fill(layer, argument) else { return Ok(()) };
         if text.split_whitespace().count() != 1 || text.contains(['{', '}']) {
             return Err(layer.wrong(
                 argument,

@@ -161,6 +161,9 @@ impl Work<'_> {
         };
         let folder = format!("/sys/class/net/{name}/queues");
         let queues = self.access.numbered(&folder, "rx-").map_err(|e| layer.wrong(text, e))?;
+        if queues.is_empty() {
+            self.note(layer, text, &format!("{name} has no receive queue, or does not exist"));
+        }
         for queue in queues {
             self.add(layer, text, CpuMask::new(format!("{folder}/rx-{queue}/rps_cpus")), CpuMask::value(&cpus))?;
         }
