@@ -23,8 +23,8 @@ pub enum Tune {
     /// Rolls back all applied changes, or those of one transaction.
     ///
     /// Also works after a crash, a kill or a reboot. If someone else has changed a setting since Apus set it, the
-    /// command asks whether to keep the newer value. Without a terminal, it keeps that value and reports it. Exit status
-    /// 1 if something remains to be rolled back.
+    /// command asks, when everything else is rolled back, whether to keep the newer value. Without a terminal, it keeps
+    /// that value and reports it. Exit status 1 if something remains to be rolled back.
     Rollback(Rollback),
     /// Shows the applied profiles, and the current value of each setting that they changed.
     ///
@@ -231,7 +231,7 @@ pub struct Follow {
     #[arg(long)]
     pub keep_going: bool,
     /// If another apus process is changing or rolling back settings, wait up to this long for it to finish, then give
-    /// up.
+    /// up. The same holds for each transaction that is rolled back at the end.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     pub wait: Nanos,
 }

@@ -21,7 +21,7 @@ pub use held::{Deferred, DeferredQueues, Held, take_back_abandoned};
 pub use network::Whereabouts;
 pub use plan::{Item, Meets, OnRefusal, Plan, Preview};
 pub use rollback::{
-    Options as RollbackOptions, Outcome, Recovered, RolledBack, Which, rollback, rollback_ours, rollback_own,
+    Ask, Options as RollbackOptions, Outcome, Recovered, RolledBack, Which, rollback, rollback_ours, rollback_own,
 };
 pub use steered::{Look, Moved, Steered, Target};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Error;
 use super::entry::{Entry, State, Transaction, all};
 use super::network::Whereabouts;
-use crate::journal::{self, Durable, Journal, Lease, Lock, Record, Rest};
+use crate::journal::{self, Begin, Durable, Journal, Lease, Lock, Record, Rest};
 use crate::knob::interface::{self, Place};
 use crate::knob::{Access, AnySetting, Error as KnobError, IrqAffinity, Knob, Restored, Setting as _, Theirs, Value};
 use crate::vault::Vault;
@@ -34,10 +34,18 @@ pub struct Options<'a> {
     pub damaged: bool,
     /// Whether to remove from the journal the changes that cannot be rolled back now.
     pub forget: bool,
-    /// Called when someone else has changed a setting since the transaction, with the setting, its current value and
-    /// its value before the transaction. The result says what to do with the setting.
-    pub decide: &'a mut dyn FnMut(&AnySetting, &Value, &Value) -> Theirs,
+    /// What to do with a setting that someone else has changed since the transaction.
+    pub theirs: Theirs,
+    /// Asks whether to overwrite a value that `theirs` keeps: with the setting, its current value and its value before
+    /// the transaction. `None` if nobody is asked.
+    ///
+    /// A user may take long to answer. So it is called when everything else is rolled back, and without the lock that
+    /// keeps other transactions waiting.
+    pub ask: Option<&'a mut Ask<'a>>,
 }
+
+/// A function for [`Options::ask`].
+pub type Ask<'a> = dyn FnMut(&AnySetting, &Value, &Value) -> Theirs + 'a;
 
 /// A transaction that was rolled back as far as possible.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -133,9 +141,23 @@ pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Res
             Which::All | Which::Abandoned => Ok(Vec::new()),
         };
     };
-    let _lock = Lock::take(&vault, &options.command, options.patience)?;
+    let lock = Lock::take(&vault, &options.command, options.patience)?;
     access.settle()?;
     let known = all(access, &vault)?;
+    let mut done = chosen(access, &vault, which, &known, options)?;
+    drop(lock);
+    overwrite_as_asked(access, &vault, &known, &mut done, options);
+    Ok(done)
+}
+
+/// Rolls back the chosen ones of the transactions `known`, without asking.
+fn chosen(
+    access: &Access,
+    vault: &Vault,
+    which: Which,
+    known: &[Transaction],
+    options: &Options<'_>,
+) -> Result<Vec<RolledBack>, Error> {
     let chosen: Vec<&Transaction> = match which {
         Which::All => known.iter().collect(),
         Which::Abandoned => known.iter().filter(|transaction| transaction.is_abandoned()).collect(),
@@ -152,7 +174,7 @@ pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Res
         match &transaction.rest {
             Rest::Damaged { .. } if options.damaged => {}
             bad @ (Rest::Damaged { .. } | Rest::Untrusted { .. }) => {
-                return Err(journal::unreadable(&vault, transaction.id, bad).into());
+                return Err(journal::unreadable(vault, transaction.id, bad).into());
             }
             Rest::Nothing | Rest::Torn => {}
         }
@@ -179,7 +201,12 @@ pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Res
     if begun.is_empty() && !left_alone.is_empty() {
         return Err(left_alone.swap_remove(0).1);
     }
-    let taken_back = begun.into_iter().map(|(transaction, place)| one(access, &vault, transaction, &place, options));
+    let theirs = |_: &Entry, _: &Value| options.theirs;
+    let taken_back = begun.into_iter().map(|(transaction, place)| {
+        let may_close =
+            |entries: &[(Entry, Outcome)]| options.forget && !(options.ask.is_some() && has_theirs(entries));
+        one(access, vault, transaction, &place, &theirs, &may_close)
+    });
     left_alone.sort_by_key(|(transaction, _)| std::cmp::Reverse(transaction.id));
     let left_alone = left_alone.iter().map(|(transaction, why)| {
         Ok(RolledBack {
@@ -195,6 +222,97 @@ pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Res
 }
 
 /// The side effects of a transaction's changes, during its rollback.
+fn has_theirs(entries: &[(Entry, Outcome)]) -> bool {
+    entries.iter().any(|(_, outcome)| matches!(outcome, Outcome::Theirs { .. }))
+}
+
+/// Asks what to do with the settings that someone else has changed, and restores those that the answers name. `known`
+/// are the transactions as they were before the rollback, `done` is what became of them.
+///
+/// A setting is asked for once, although several transactions may have changed it. Between question and answer, others
+/// may change it again; then it keeps its value.
+fn overwrite_as_asked(
+    access: &Access,
+    vault: &Vault,
+    known: &[Transaction],
+    done: &mut [RolledBack],
+    options: &mut Options<'_>,
+) {
+    let Some(ask) = options.ask.as_deref_mut() else { return };
+    let mut answers: Vec<(AnySetting, Value, Theirs)> = Vec::new();
+    for one in &*done {
+        let kept = |main: u32| {
+            let mut entries = one.entries.iter();
+            entries.any(|(other, outcome)| other.intent.number == main && matches!(outcome, Outcome::Theirs { .. }))
+        };
+        for (entry, outcome) in &one.entries {
+            let (setting, Outcome::Theirs { now }) = (&entry.intent.setting, outcome) else { continue };
+            // What goes along with a setting that is kept is kept too.
+            if entry.intent.along.is_some_and(kept) || answers.iter().any(|(known, ..)| known == setting) {
+                continue;
+            }
+            answers.push((setting.clone(), now.clone(), ask(setting, now, &entry.intent.before)));
+        }
+    }
+    let is_to_restore = |entry: &Entry| {
+        answers.iter().any(|(setting, _, answer)| *setting == entry.intent.setting && *answer == Theirs::Overwrite)
+    };
+    let theirs = |entry: &Entry, now: &Value| {
+        let is_asked = answers.iter().any(|(setting, then, _)| *setting == entry.intent.setting && then == now);
+        if is_asked && is_to_restore(entry) { Theirs::Overwrite } else { Theirs::Keep }
+    };
+    for one in done.iter_mut().filter(|one| has_theirs(&one.entries)) {
+        let restores = one.entries.iter().any(|(entry, outcome)| !outcome.is_settled() && is_to_restore(entry));
+        if !restores && !options.forget {
+            continue;
+        }
+        // Others may have rolled the transaction back meanwhile, and another one may have its number now.
+        let begin = known.iter().find(|then| then.id == one.id).and_then(|then| then.begin.as_ref());
+        match second(access, vault, one.id, begin, &theirs, options) {
+            Ok(again) => one.take(again),
+            Err(Error::Knob(why) | Error::RolledBack { why, .. }) => {
+                for (entry, outcome) in &mut one.entries {
+                    if !outcome.is_settled() && is_to_restore(entry) {
+                        *outcome = Outcome::Failed(why.clone());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rolls back what is left of transaction `id` that began with `begin`.
+fn second(
+    access: &Access,
+    vault: &Vault,
+    id: u32,
+    begin: Option<&Begin>,
+    theirs: &dyn Fn(&Entry, &Value) -> Theirs,
+    options: &Options<'_>,
+) -> Result<RolledBack, Error> {
+    let _lock = Lock::take(vault, &options.command, options.patience)?;
+    let known = all(access, vault)?;
+    let transaction =
+        known.iter().find(|now| now.id == id && now.begin.as_ref() == begin).ok_or_else(|| unknown(id))?;
+    not_below_another(transaction, known.iter())?;
+    let place = reachable(access, transaction, options.forget)?;
+    one(access, vault, transaction, &place, theirs, &|_| options.forget)
+}
+
+impl RolledBack {
+    /// Takes over what a second rollback of the same transaction did.
+    fn take(&mut self, again: Self) {
+        for (entry, outcome) in again.entries {
+            if let Some((_, first)) =
+                self.entries.iter_mut().find(|(first, _)| first.intent.number == entry.intent.number)
+            {
+                *first = outcome;
+            }
+        }
+        self.closed = again.closed;
+    }
+}
+
 struct Companions<'a> {
     transaction: &'a Transaction,
     /// Values that someone else has set since the change, by the number of the change.
@@ -267,8 +385,6 @@ pub enum Recovered {
 
 /// Rolls back unfinished transactions, and drops changes that a reboot undid. The caller holds the lock.
 pub(super) fn recover(access: &Access, vault: &Vault) -> Result<Vec<Recovered>, Error> {
-    let mut decide = keep;
-    let mut options = ours("", Duration::ZERO, &mut decide);
     let mut recovered = Vec::new();
     for transaction in all(access, vault)?.into_iter().rev() {
         let abandoned = transaction.is_abandoned();
@@ -289,7 +405,7 @@ pub(super) fn recover(access: &Access, vault: &Vault) -> Result<Vec<Recovered>, 
         if not_below_another(&transaction, all(access, vault)?.iter()).is_err() {
             continue;
         }
-        if one(access, vault, &transaction, &place, &mut options)?.closed {
+        if one(access, vault, &transaction, &place, &|_, _| Theirs::Keep, &|_| false)?.closed {
             recovered.push(Recovered::TakenBack { id: transaction.id });
         }
     }
@@ -317,11 +433,14 @@ fn drop_past(vault: &Vault, transaction: &Transaction) -> Result<Option<Recovere
 }
 
 fn one(
+/// Rolls back one transaction. `theirs` says what to do with a setting that someone else has changed, with its current
+/// value; `may_close`, whether the journal is removed although changes are left.
     access: &Access,
     vault: &Vault,
     transaction: &Transaction,
     place: &Whereabouts,
-    options: &mut Options<'_>,
+    theirs: &dyn Fn(&Entry, &Value) -> Theirs,
+    may_close: &dyn Fn(&[(Entry, Outcome)]) -> bool,
 ) -> Result<RolledBack, Error> {
     // No record is added to a damaged journal. It is removed when all of its readable changes are settled.
     let damaged = matches!(transaction.rest, Rest::Damaged { .. });
@@ -343,12 +462,10 @@ fn one(
                     None => take_back(access, entry, Theirs::Keep),
                 };
                 let outcome = match outcome {
-                    Outcome::Theirs { now } => {
-                        match (options.decide)(&entry.intent.setting, &now, &entry.intent.before) {
-                            Theirs::Keep => Outcome::Theirs { now },
-                            Theirs::Overwrite => take_back(access, entry, Theirs::Overwrite),
-                        }
-                    }
+                    Outcome::Theirs { now } => match theirs(entry, &now) {
+                        Theirs::Keep => Outcome::Theirs { now },
+                        Theirs::Overwrite => take_back(access, entry, Theirs::Overwrite),
+                    },
                     outcome => outcome,
                 };
                 if matches!(outcome, Outcome::Theirs { .. }) {
@@ -378,7 +495,7 @@ fn one(
     let mut left = entries
         .iter()
         .filter(|(entry, outcome)| is_left(&entries, entry, outcome) && !over(access, transaction, entry, outcome));
-    let closed = left.next().is_none() || options.forget;
+    let closed = left.next().is_none() || may_close(&entries);
     if closed {
         journal::close(vault, transaction.id)?;
     }
@@ -526,7 +643,8 @@ pub fn rollback_ours(
     command: &str,
     patience: Duration,
 ) -> Result<Vec<RolledBack>, Error> {
-    rollback(access, which, &mut ours(command, patience, &mut keep))
+    let (damaged, forget, theirs, ask) = (false, false, Theirs::Keep, None);
+    rollback(access, which, &mut Options { command: command.to_owned(), patience, damaged, forget, theirs, ask })
 }
 
 /// Rolls back the transaction `id` like [`rollback_ours`], if it is bound to this process. Otherwise does nothing:
@@ -538,18 +656,6 @@ pub fn rollback_own(access: &Access, id: u32, command: &str, patience: Duration)
         true => rollback_ours(access, Which::One(id), command, patience),
         false => Ok(Vec::new()),
     }
-}
-
-fn ours<'a>(
-    command: &str,
-    patience: Duration,
-    decide: &'a mut dyn FnMut(&AnySetting, &Value, &Value) -> Theirs,
-) -> Options<'a> {
-    Options { command: command.to_owned(), patience, damaged: false, forget: false, decide }
-}
-
-fn keep(_: &AnySetting, _: &Value, _: &Value) -> Theirs {
-    Theirs::Keep
 }
 
 fn unknown(id: u32) -> Error {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use host::journal::Lease;
 use host::knob::{
-    Access, AnySetting, BootFragment, CgroupFile, CgroupFolder, File, Governor, HwpRequest, IrqAffinity,
-    IrqbalanceBans, Limits, Sysctl, Theirs, UncoreMsr, Value,
+    Access, BootFragment, CgroupFile, CgroupFolder, File, Governor, HwpRequest, IrqAffinity, IrqbalanceBans, Limits,
+    Sysctl, Theirs, UncoreMsr, Value,
 };
 use host::transaction::{ApplyOptions, Error, Plan, RollbackOptions, RolledBack, Which, rollback};
 
@@ -80,13 +80,13 @@ pub fn options() -> ApplyOptions {
 }
 
 pub fn take_back(access: &Access, which: Which) -> Result<Vec<RolledBack>, Error> {
-    let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
     let mut options = RollbackOptions {
         command: "a test".into(),
         patience: Duration::from_secs(10),
         damaged: false,
         forget: false,
-        decide: &mut decide,
+        theirs: Theirs::Keep,
+        ask: None,
     };
     rollback(access, which, &mut options)
 }

@@ -164,6 +164,15 @@ impl Signals {
         sys::wait_termination(timeout)
     }
 
+    /// Runs `wait` with the signals unblocked in the calling thread, for example while it waits for a user: one of them
+    /// then ends the process at once, also one that came before.
+    pub fn released<T>(&self, wait: impl FnOnce() -> T) -> Result<T, Error> {
+        sys::unblock_termination().map_err(|e| Error::system("unblock the termination signals", e))?;
+        let result = wait();
+        sys::block_termination().map_err(|e| Error::system("block the termination signals", e))?;
+        Ok(result)
+    }
+
     /// Starts a child process with the termination signals unblocked. Otherwise the child would inherit the blocked
     /// signals.
     pub fn spawn(command: &mut std::process::Command) -> std::io::Result<std::process::Child> {

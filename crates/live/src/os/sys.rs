@@ -56,6 +56,10 @@ pub(super) fn block_termination() -> io::Result<()> {
     mask(libc::SIG_BLOCK)
 }
 
+pub(super) fn unblock_termination() -> io::Result<()> {
+    mask(libc::SIG_UNBLOCK)
+}
+
 pub(super) fn wait_termination(timeout: Duration) -> Option<i32> {
     let set = termination_set();
     let time = libc::timespec { tv_sec: timeout.as_secs() as libc::time_t, tv_nsec: timeout.subsec_nanos().into() };

@@ -100,20 +100,21 @@ pub fn rollback(typed: &Rollback) -> anyhow::Result<Status> {
         (None, true) => Which::Abandoned,
         (None, false) => Which::All,
     };
-    // Ctrl-C takes effect only when the rollback is complete, because half a rollback is of no use.
-    let _signals = Signals::hold()?;
+    // Ctrl-C takes effect only when the rollback is complete, because half a rollback is of no use. The questions come
+    // after that.
+    let signals = Signals::hold()?;
     least(&access, None, which)?;
-    let mut decide = |setting: &AnySetting, now: &Value, before: &Value| match (typed.overwrite, typed.keep) {
-        (true, _) => Theirs::Overwrite,
-        (_, true) => Theirs::Keep,
-        _ => ask_about_theirs(setting, now, before),
+    let is_asked = !typed.overwrite && !typed.keep && io::stdin().is_terminal();
+    let mut ask = |setting: &AnySetting, now: &Value, before: &Value| {
+        signals.released(|| ask_about_theirs(setting, now, before)).unwrap_or(Theirs::Keep)
     };
     let mut options = RollbackOptions {
         command: command_line(),
         patience: Duration::from_nanos(typed.manner.wait.as_nanos()),
         damaged: typed.damaged,
         forget: typed.forget,
-        decide: &mut decide,
+        theirs: if typed.overwrite { Theirs::Overwrite } else { Theirs::Keep },
+        ask: if is_asked { Some(&mut ask) } else { None },
     };
     let rolled_back = take_back(&access, which, &mut options)?;
     let document = RollbackDocument::of(&rolled_back);
@@ -227,9 +228,6 @@ fn answered(question: &str) -> io::Result<bool> {
 }
 
 fn ask_about_theirs(setting: &AnySetting, now: &Value, before: &Value) -> Theirs {
-    if !io::stdin().is_terminal() {
-        return Theirs::Keep;
-    }
     let question = format!("{}: something else set it to {now}; restore {before}? [y/N] ", setting.label());
     if answered(&question).unwrap_or(false) { Theirs::Overwrite } else { Theirs::Keep }
 }

@@ -52,14 +52,14 @@ pub fn run(typed: &Follow) -> anyhow::Result<Status> {
             // If the profile cannot be applied or the output fails at the first pass, the command ends. A device that
             // refuses does not end it.
             Err(error) if follower.look == 0 => {
-                end(&access, &follower.ours)?;
+                end(&access, &follower.ours, follower.options.patience)?;
                 return Err(error);
             }
             Err(error) => drop(writeln!(terminal::err(), "{error:#}")),
         }
         follower.look += 1;
         if signals.wait(every).is_some() {
-            return end(&access, &follower.ours);
+            return end(&access, &follower.ours, follower.options.patience);
         }
     }
 }
@@ -129,8 +129,9 @@ impl Follower<'_> {
         // Records the transaction before printing: if the output fails, it must still be rolled back.
         if let Some(id) = applied.id {
             // The first refusal stays in the journal, for `verify`. Later ones would pile up there.
-            let closed =
-                again && !holds && roll_back(self.access, id).is_ok_and(|all| all.iter().all(|one| one.closed));
+            let closed = again
+                && !holds
+                && roll_back(self.access, id, self.options.patience).is_ok_and(|all| all.iter().all(|one| one.closed));
             if !closed {
                 self.ours.push(id);
             }
@@ -196,16 +197,17 @@ impl Tried {
     }
 }
 
-fn roll_back(access: &Access, id: u32) -> anyhow::Result<Vec<RolledBack>> {
-    Ok(rollback_own(access, id, &command_line(), Duration::from_secs(10))?)
+fn roll_back(access: &Access, id: u32, patience: Duration) -> anyhow::Result<Vec<RolledBack>> {
+    Ok(rollback_own(access, id, &command_line(), patience)?)
 }
 
-/// Rolls back all transactions of this command. If one fails, the others are still rolled back.
-fn end(access: &Access, ours: &[u32]) -> anyhow::Result<Status> {
+/// Rolls back all transactions of this command. If one fails, the others are still rolled back. `patience` is how long
+/// each of them waits for another command.
+fn end(access: &Access, ours: &[u32], patience: Duration) -> anyhow::Result<Status> {
     let mut all_closed = true;
     let mut failed = None;
     for id in ours.iter().rev() {
-        let back = roll_back(access, *id).and_then(|rolled_back| {
+        let back = roll_back(access, *id, patience).and_then(|rolled_back| {
             all_closed &= rolled_back.iter().all(|one| one.closed);
             Ok(say::rolled_back(&rolled_back, &mut terminal::out())?)
         });

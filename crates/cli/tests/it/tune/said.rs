@@ -228,3 +228,59 @@ fn a_profile_is_enabled_and_disabled() {
     assert_eq!(machine.files(), before);
     expect(&machine.apus(&["tune", "enable", "nosuch"]), 2);
 }
+
+/// Regression test: while the command asked about the settings of others, it held the lock, and Ctrl-C was held back until
+/// the answer came.
+#[test]
+fn a_question_holds_nobody_up_and_can_be_interrupted() {
+    let machine = Machine::small("question");
+    machine.json(&["tune", "apply", "base", "--yes"]);
+    machine.put("proc/sys/vm/stat_interval", "3\n");
+    machine.put("other.toml", "summary = \"x\"\n[sysctl]\n\"kernel.nmi_watchdog\" = 7\n");
+    // A terminal whose user waits with the answer, applies another profile meanwhile, and then presses Ctrl-C.
+    let user = "import os, pty, subprocess, sys\n\
+                apus, root, other = sys.argv[1:]\n\
+                pid, terminal = pty.fork()\n\
+                if pid == 0: os.execv(apus, ['apus', 'tune', 'rollback', '--root', root])\n\
+                shown = b''\n\
+                while b'[y/N]' not in shown: shown += os.read(terminal, 4096)\n\
+                words = [apus, 'tune', 'apply', other, '--yes', '--root', root]\n\
+                print('other', subprocess.run(words, stdout=subprocess.DEVNULL).returncode)\n\
+                os.write(terminal, b'\\x03')\n\
+                print('signal', os.WTERMSIG(os.waitpid(pid, 0)[1]), shown.decode())\n";
+    let mut command = Command::new("python3");
+    command.args(["-c", user, env!("CARGO_BIN_EXE_apus")]).arg(&machine.0).arg(machine.0.join("other.toml"));
+    let Ok(output) = command.stdin(Stdio::null()).output() else {
+        testkit::skip("python3 (apt-get install python3)");
+        return;
+    };
+    let said = expect(&output, 0);
+    assert!(said.contains("other 0") && said.contains("signal 2"), "{said}");
+    assert!(said.contains("vm.stat_interval: something else set it to 3"), "{said}");
+    assert_eq!(machine.read("proc/sys/vm/stat_interval"), "3\n");
+    assert_eq!(machine.read("proc/irq/default_smp_affinity"), "f\n", "everything else is rolled back");
+    assert_eq!(machine.read("proc/sys/kernel/nmi_watchdog"), "7\n", "by the other profile");
+}
+
+/// Regression test: `follow` gave up after 10 s, whatever `--wait` said, and left its settings behind.
+#[test]
+fn the_end_of_follow_waits_as_long_as_it_was_told() {
+    let machine = Machine::small("follow-wait");
+    let before = machine.files();
+    let root = machine.0.to_str().unwrap();
+    let words = ["tune", "follow", "base", "--every", "50ms", "--wait", "3600s", "--root", root];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
+    let mut follow = Running(command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap());
+    // The first output comes when everything is applied.
+    let mut first = [0];
+    std::io::Read::read_exact(follow.0.stdout.as_mut().unwrap(), &mut first).unwrap();
+    let lock = std::fs::File::open(machine.0.join("var/lib/apus/tune/lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    follow.signal(rustix::process::Signal::TERM);
+    // Longer than it waited whatever it was told.
+    std::thread::sleep(std::time::Duration::from_secs(11));
+    assert_ne!(machine.files(), before);
+    drop(lock);
+    assert!(follow.0.wait().unwrap().success());
+    assert_eq!(machine.files(), before);
+}

@@ -32,13 +32,13 @@ fn values(folder: &Folder) -> [String; 4] {
 }
 
 fn back(access: &Access, theirs: Theirs) -> Vec<RolledBack> {
-    let mut decide = |_: &AnySetting, _: &Value, _: &Value| theirs;
     let mut options = RollbackOptions {
         command: "a test".into(),
         patience: Duration::ZERO,
         damaged: false,
         forget: false,
-        decide: &mut decide,
+        theirs,
+        ask: None,
     };
     rollback(access, Which::All, &mut options).unwrap()
 }

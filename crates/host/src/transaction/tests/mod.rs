@@ -42,13 +42,13 @@ fn options() -> ApplyOptions {
 }
 
 fn take_back(folder: &Folder, which: Which, theirs: Theirs) -> Result<Vec<RolledBack>, Error> {
-    let mut decide = |_: &AnySetting, _: &Value, _: &Value| theirs;
     let mut options = RollbackOptions {
         command: "a test".into(),
         patience: Duration::ZERO,
         damaged: false,
         forget: false,
-        decide: &mut decide,
+        theirs,
+        ask: None,
     };
     rollback(&folder.access(), which, &mut options)
 }
@@ -118,6 +118,86 @@ fn someone_elses_change_is_kept_and_reported() {
     assert_eq!(outcomes(&rolled_back[0]), [&Outcome::Restored]);
     assert_eq!(folder.read("sys/b"), "2\n");
     assert!(rolled_back[0].closed);
+}
+
+/// Rolls everything back; `ask` answers for what someone else has changed.
+fn asked(folder: &Folder, forget: bool, ask: &mut Ask<'_>) -> Vec<RolledBack> {
+    let mut options = RollbackOptions {
+        command: "a test".into(),
+        patience: Duration::ZERO,
+        damaged: false,
+        forget,
+        theirs: Theirs::Keep,
+        ask: Some(ask),
+    };
+    rollback(&folder.access(), Which::All, &mut options).unwrap()
+}
+
+/// Regression test: the lock was held while the user was asked, and everything else waited for the answer.
+#[test]
+fn others_go_on_while_the_user_is_asked() {
+    for answer in [Theirs::Overwrite, Theirs::Keep] {
+        let folder = folder();
+        folder.put("sys/d", "4\n");
+        apply(&folder.access(), &plan(), &options()).unwrap();
+        folder.put("sys/b", "99\n");
+        let mut asked_for = Vec::new();
+        let rolled_back = asked(&folder, false, &mut |setting, now, before| {
+            asked_for.push(format!("{}: {now} for {before}", setting.label()));
+            assert_eq!(state(&folder), ["1\n", "99\n", "[x] y\n"], "everything else is rolled back");
+            let other = Plan::new("q").with(File::new("/sys/d"), Value::text("40"));
+            assert_eq!(apply(&folder.access(), &other, &options()).unwrap().id, Some(2));
+            answer
+        });
+        assert_eq!(asked_for, ["/sys/b: 99 for 2"]);
+        let restores = answer == Theirs::Overwrite;
+        assert_eq!(rolled_back[0].closed, restores);
+        assert_eq!(folder.read("sys/b"), if restores { "2\n" } else { "99\n" });
+        assert_eq!(folder.read("sys/d"), "40\n", "the other transaction stays");
+    }
+}
+
+/// While the user is asked, the answer can become outdated.
+#[test]
+fn an_answer_is_for_the_value_that_was_shown() {
+    let third = || Plan::new("q").with(File::new("/sys/b"), Value::text("77"));
+    let scenarios: [(&dyn Fn(&Folder), &str); 3] = [
+        (&|folder| folder.put("sys/b", "98\n"), "98\n"),
+        // Another transaction wants the setting now.
+        (&|folder| drop(apply(&folder.access(), &third(), &options()).unwrap()), "77\n"),
+        // The transaction was rolled back by somebody else, and another one has its number.
+        (
+            &|folder| {
+                take_back(folder, Which::All, Theirs::Overwrite).unwrap();
+                assert_eq!(apply(&folder.access(), &third(), &options()).unwrap().id, Some(1));
+            },
+            "77\n",
+        ),
+    ];
+    for (meanwhile, stays) in scenarios {
+        let folder = folder();
+        apply(&folder.access(), &plan(), &options()).unwrap();
+        folder.put("sys/b", "99\n");
+        let rolled_back = asked(&folder, false, &mut |_, _, _| {
+            meanwhile(&folder);
+            Theirs::Overwrite
+        });
+        assert!(!rolled_back[0].closed, "{rolled_back:?}");
+        assert_eq!(folder.read("sys/b"), stays, "{rolled_back:?}");
+    }
+}
+
+#[test]
+fn what_is_kept_is_forgotten_only_after_the_question() {
+    let folder = folder();
+    apply(&folder.access(), &plan(), &options()).unwrap();
+    folder.put("sys/b", "99\n");
+    let rolled_back = asked(&folder, true, &mut |_, _, _| {
+        assert_eq!(transactions(&folder.access()).unwrap().len(), 1);
+        Theirs::Keep
+    });
+    assert!(rolled_back[0].closed && transactions(&folder.access()).unwrap().is_empty());
+    assert_eq!(folder.read("sys/b"), "99\n");
 }
 
 #[test]
@@ -265,13 +345,13 @@ fn a_damaged_journal_is_refused_until_told_otherwise() {
     assert!(error.to_string().contains("damaged") && error.to_string().contains("nothing was changed"), "{error}");
     assert_eq!(state(&folder), ["10\n", "20\n", "x [y]\n"]);
     assert!(matches!(transactions(&folder.access()).unwrap()[0].rest, Rest::Damaged { .. }));
-    let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
     let mut options = RollbackOptions {
         command: "".into(),
         patience: Duration::ZERO,
         damaged: true,
         forget: false,
-        decide: &mut decide,
+        theirs: Theirs::Keep,
+        ask: None,
     };
     let rolled_back = rollback(&folder.access(), Which::All, &mut options).unwrap();
     assert_eq!(outcomes(&rolled_back[0]), [&Outcome::Restored; 2], "what the good lines say, before and after");
