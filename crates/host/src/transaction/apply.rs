@@ -8,7 +8,7 @@
 //!                                                └── refused ─┴─► taken back: this one (Report) or all (RollBack)
 //! ```
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::entry::{Entry, State, Transaction};
 use super::network::Whereabouts;
@@ -109,7 +109,16 @@ pub fn apply(access: &Access, plan: &Plan, options: &Options) -> Result<Applied,
     access.settle()?;
     let recovered = super::rollback::recover(access, &vault)?;
     not_steered(access, &vault, plan)?;
-    let work = Work { access, vault: &vault, options, journal: None, made: Vec::new(), along: Vec::new(), next: 0 };
+    let work = Work {
+        access,
+        vault: &vault,
+        options,
+        journal: None,
+        made: Vec::new(),
+        along: Vec::new(),
+        late: Late::default(),
+        next: 0,
+    };
     let applied = work.run(plan);
     drop(lock);
     applied.map(|(id, items, along)| Applied { id, items, along, recovered })
@@ -131,7 +140,16 @@ pub(super) fn announce(
     access.settle()?;
     let recovered = super::rollback::recover(access, &vault)?;
     not_anothers(access, &vault, targets)?;
-    let mut work = Work { access, vault: &vault, options, journal: None, made: Vec::new(), along: Vec::new(), next: 0 };
+    let mut work = Work {
+        access,
+        vault: &vault,
+        options,
+        journal: None,
+        made: Vec::new(),
+        along: Vec::new(),
+        late: Late::default(),
+        next: 0,
+    };
     let announced = work.announce_all(name, targets);
     let id = work.journal.as_ref().map(Journal::id);
     if let (Err(_), Some(id)) = (&announced, id) {
@@ -219,7 +237,17 @@ struct Work<'a> {
     /// The changes made so far, oldest first.
     made: Vec<Entry>,
     along: Vec<Along>,
+    late: Late,
     next: u32,
+}
+
+/// Side effects that the kernel carries out only some time after the change that causes them.
+#[derive(Default)]
+struct Late {
+    /// The numbers of their records, each with the setting whose change affects it.
+    numbers: Vec<(u32, AnySetting)>,
+    /// When the last of them shows. `None` if there are none.
+    by: Option<Instant>,
 }
 
 type Items = Vec<(Item, Became)>;
@@ -233,7 +261,7 @@ impl Work<'_> {
                 Err(error) => return Err(self.give_up(item, error)),
             }
         }
-        if let Err(error) = self.complete(&items) {
+        if let Err(error) = self.complete(plan, &items) {
             let last = plan.items.last().cloned();
             return Err(last.map_or(Error::Knob(error.clone()), |item| self.give_up(&item, error)));
         }
@@ -261,7 +289,8 @@ impl Work<'_> {
     }
 
     /// Records in the journal which settings were refused, and that the transaction is complete.
-    fn complete(&mut self, items: &Items) -> Result<(), KnobError> {
+    fn complete(&mut self, plan: &Plan, items: &Items) -> Result<(), KnobError> {
+        self.look_late(plan).map_err(|failure| failure.error)?;
         let Some(journal) = &mut self.journal else { return Ok(()) };
         for (item, became) in items {
             if let Became::Refused(error) = became {
@@ -396,22 +425,50 @@ impl Work<'_> {
         Ok(number)
     }
 
-    /// Checks which settings the change of `with` affected.
+    /// Checks which settings the change of `with` affected. Those that show an effect only later are looked at when all
+    /// changes are made.
     fn look_along(&mut self, plan: &Plan, with: &AnySetting, numbers: Vec<u32>) -> Result<(), Failure> {
         for number in numbers {
             let Some(entry) = self.made.iter().find(|entry| entry.intent.number == number) else { continue };
-            let (setting, before) = (entry.intent.setting.clone(), entry.intent.before.clone());
-            // A setting that cannot be read now stays in doubt: a rollback treats any value as set by Apus.
-            let Ok(now) = setting.read(self.access) else { continue };
-            // A setting that the kernel changes only later stays in doubt too.
-            if setting.shows_within().is_zero() {
-                self.done(plan, number, now.as_ref())?;
-            }
-            if now.as_ref().is_none_or(|now| !Knob(&setting).holds(now, &before)) && !setting.is_effect() {
-                self.along.push(Along { setting, with: with.clone(), before: Ok(before), now });
+            let within = entry.intent.setting.shows_within();
+            if within.is_zero() {
+                self.look_at(plan, with, number)?;
+            } else {
+                self.late.numbers.push((number, with.clone()));
+                self.late.by = self.late.by.max(Some(Instant::now() + within));
             }
         }
         Ok(())
+    }
+
+    /// Checks whether the side effect with this number occurred.
+    fn look_at(&mut self, plan: &Plan, with: &AnySetting, number: u32) -> Result<(), Failure> {
+        let Some(entry) = self.made.iter().find(|entry| entry.intent.number == number) else { return Ok(()) };
+        let (setting, before) = (entry.intent.setting.clone(), entry.intent.before.clone());
+        // A setting that cannot be read now stays in doubt: a rollback treats any value as set by Apus.
+        let Ok(now) = setting.read(self.access) else { return Ok(()) };
+        self.done(plan, number, now.as_ref())?;
+        if now.as_ref().is_none_or(|now| !Knob(&setting).holds(now, &before)) && !setting.is_effect() {
+            self.along.push(Along { setting, with: with.clone(), before: Ok(before), now });
+        }
+        Ok(())
+    }
+
+    /// Waits until the late side effects show, and checks them. If they stayed in doubt, a rollback could not tell
+    /// another's later value from theirs, and would overwrite it.
+    ///
+    /// If the transaction has a later record of the same setting, only that record can be checked. The earlier one stays
+    /// in doubt, and a rollback treats it like the later one.
+    fn look_late(&mut self, plan: &Plan) -> Result<(), Failure> {
+        let Late { mut numbers, by } = std::mem::take(&mut self.late);
+        numbers.retain(|(number, _)| {
+            let mut from = self.made.iter().skip_while(|entry| entry.intent.number != *number);
+            from.next().is_some_and(|entry| from.all(|later| later.intent.setting != entry.intent.setting))
+        });
+        if let Some(by) = by.filter(|_| !numbers.is_empty()) {
+            std::thread::sleep(by.saturating_duration_since(Instant::now()));
+        }
+        numbers.into_iter().try_for_each(|(number, with)| self.look_at(plan, &with, number))
     }
 
     fn done(&mut self, plan: &Plan, number: u32, now: Option<&Value>) -> Result<(), Failure> {

@@ -221,7 +221,6 @@ fn chosen(
     taken_back.chain(left_alone).collect()
 }
 
-/// The side effects of a transaction's changes, during its rollback.
 fn has_theirs(entries: &[(Entry, Outcome)]) -> bool {
     entries.iter().any(|(_, outcome)| matches!(outcome, Outcome::Theirs { .. }))
 }
@@ -313,6 +312,7 @@ impl RolledBack {
     }
 }
 
+/// The side effects of a transaction's changes, during its rollback.
 struct Companions<'a> {
     transaction: &'a Transaction,
     /// Values that someone else has set since the change, by the number of the change.
@@ -432,9 +432,9 @@ fn drop_past(vault: &Vault, transaction: &Transaction) -> Result<Option<Recovere
     Ok(Some(counts))
 }
 
-fn one(
 /// Rolls back one transaction. `theirs` says what to do with a setting that someone else has changed, with its current
 /// value; `may_close`, whether the journal is removed although changes are left.
+fn one(
     access: &Access,
     vault: &Vault,
     transaction: &Transaction,
@@ -457,7 +457,8 @@ fn one(
             () if entry.ended_with(place) => Outcome::NamespaceGone,
             () => {
                 companions.look(access, vault, &mut journal, entry);
-                let outcome = match companions.theirs.remove(&entry.intent.number) {
+                let companion = companions.theirs.remove(&entry.intent.number);
+                let outcome = match companion.or_else(|| kept_later(entry, &entries)) {
                     Some(now) => Outcome::Theirs { now },
                     None => take_back(access, entry, Theirs::Keep),
                 };
@@ -517,6 +518,18 @@ fn cause<'a>(entry: &Entry, restored: &'a [(Entry, Outcome)]) -> Option<&'a Entr
     let mask = IrqAffinity::new(effect.irq).into();
     let is_it = |(other, outcome): &&(Entry, Outcome)| other.intent.setting == mask && outcome.is_settled();
     restored.iter().find(is_it).map(|(other, _)| other)
+}
+
+/// Someone else's value of a setting in doubt, if it was kept for a later change of the same setting. What a setting in
+/// doubt shows does not tell who set it.
+fn kept_later(entry: &Entry, restored: &[(Entry, Outcome)]) -> Option<Value> {
+    if entry.state != State::InDoubt {
+        return None;
+    }
+    restored.iter().find_map(|(other, outcome)| match outcome {
+        Outcome::Theirs { now } if other.intent.setting == entry.intent.setting => Some(now.clone()),
+        _ => None,
+    })
 }
 
 /// Records that a change was rolled back. A failure to record it is ignored: a full disk must not prevent the rest of

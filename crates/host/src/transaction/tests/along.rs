@@ -224,3 +224,68 @@ fn a_mask_that_is_narrowed_to_move_an_interrupt_is_widened_again() {
     assert!(rolled_back[0].closed, "{rolled_back:?}");
     assert_eq!(folder.read("proc/irq/24/smp_affinity_list").trim(), "0-1");
 }
+
+const BOOST: &str = "sys/devices/system/cpu/cpufreq/policy0/boost";
+const MOST: &str = "sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq";
+
+/// Imitates `cpufreq_update_policy`: when a policy's boost is switched off, a work item lowers its upper limit later.
+struct LaterLimit(std::path::PathBuf, std::sync::atomic::AtomicBool);
+
+impl Gate for LaterLimit {
+    fn before(&self, act: &Act) {
+        if act.operation == "rename"
+            && act.object.ends_with("/boost")
+            && !self.1.swap(true, std::sync::atomic::Ordering::Relaxed)
+        {
+            let path = self.0.join(MOST);
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(20));
+                std::fs::write(path, "2000000\n").unwrap();
+            });
+        }
+    }
+}
+
+fn boosted() -> (Folder, Access) {
+    let folder = folder();
+    folder.put(BOOST, "1\n");
+    folder.put(MOST, "3000000\n");
+    folder.put("sys/devices/system/cpu/cpufreq/policy0/scaling_min_freq", "800000\n");
+    let access = folder.access().with_gate(Arc::new(LaterLimit(folder.path(""), false.into())));
+    (folder, access)
+}
+
+/// Regression test: the limits, which the kernel changes only after the write, stayed in doubt for ever. So a rollback
+/// overwrote limits that someone else had set meanwhile.
+#[test]
+fn someone_elses_limits_stay_though_the_kernel_changed_ours_late() {
+    let (folder, access) = boosted();
+    let plan = Plan::new("p").with(File::new(format!("/{BOOST}")), Value::text("0"));
+    let applied = apply(&access, &plan, &options()).unwrap();
+    let now = Value::fields([("min", 800_000), ("max", 2_000_000)]);
+    assert_eq!((applied.along.len(), applied.along[0].now.as_ref()), (1, Some(&now)), "the late effect is told");
+    let open = transactions(&access).unwrap();
+    assert!(open[0].open_entries().all(|entry| matches!(entry.state, State::Ours(_))), "{open:?}");
+    folder.put(MOST, "1500000\n");
+    let rolled_back = back(&access, Theirs::Keep);
+    assert!(!rolled_back[0].closed, "{rolled_back:?}");
+    assert_eq!((folder.read(BOOST).trim(), folder.read(MOST).trim()), ("1", "1500000"));
+}
+
+/// The same with limits that the transaction sets itself after the change that affects them.
+#[test]
+fn someone_elses_limits_stay_though_ours_were_set_twice() {
+    let plan = Plan::new("p")
+        .with(File::new(format!("/{BOOST}")), Value::text("0"))
+        .with(crate::knob::Limits::new(0), Value::fields([("min", 800_000), ("max", 1_000_000)]));
+    for (theirs, after) in [(Some("1500000"), "1500000"), (None, "3000000")] {
+        let (folder, _) = boosted();
+        apply(&folder.access(), &plan, &options()).unwrap();
+        if let Some(theirs) = theirs {
+            folder.put(MOST, &format!("{theirs}\n"));
+        }
+        let rolled_back = back(&folder.access(), Theirs::Keep);
+        assert_eq!(rolled_back[0].closed, theirs.is_none(), "{rolled_back:?}");
+        assert_eq!(folder.read(MOST).trim(), after);
+    }
+}
