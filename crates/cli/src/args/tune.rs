@@ -123,7 +123,8 @@ pub struct Apply {
     /// Roll back automatically after DURATION, such as 90s, 10m or 2h [default: stay applied].
     #[arg(long = "for", value_name = "DURATION", value_parser = span_with_hours, conflicts_with = "while_pid")]
     pub duration: Option<Nanos>,
-    /// Roll back automatically when the process PID ends.
+    /// Roll back automatically when the process PID ends. With --root, PID is the number that the process has in /proc
+    /// below that folder, if that is a host's /proc.
     #[arg(long, value_name = "PID")]
     pub while_pid: Option<u32>,
     /// If the kernel refuses some changes, report these and make the others, instead of rolling everything back.

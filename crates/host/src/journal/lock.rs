@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::journal::Processes;
 use crate::knob::Error;
 use crate::vault::Vault;
 
@@ -57,7 +58,8 @@ impl Lock {
                 Err(e) => return Err(Error::of(what(), &e.into())),
             }
         }
-        let me = std::process::id();
+        // Others who reach the same root see this process by the PID that it has there.
+        let me = Processes::of(vault.access())?.own()?.map_or(std::process::id(), |(pid, _)| pid);
         let text = format!("{me} {}\n", command.replace('\n', " "));
         let access = vault.access();
         access
@@ -77,17 +79,14 @@ fn owner(file: &mut File) -> Option<Owner> {
     Some(Owner { pid: pid.parse().ok()?, command: command.to_owned() })
 }
 
-/// When process `pid` started on this machine, in clock ticks after boot. `None` if no such process runs; a zombie does
-/// not count.
-pub(crate) fn started(pid: u32) -> Option<u64> {
-    let access = crate::knob::Access::live().ok()?;
-    crate::knob::process_started(&access, pid).ok()?
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::Folder;
+
+    fn started(pid: u32) -> Option<u64> {
+        Processes::of(&crate::knob::Access::live().unwrap()).unwrap().started(pid).unwrap()
+    }
 
     #[test]
     fn the_second_waits_or_learns_who() {

@@ -13,6 +13,7 @@
 mod line;
 mod lock;
 pub(crate) mod moves;
+mod processes;
 mod record;
 
 use std::fs::File;
@@ -24,8 +25,8 @@ use crate::knob::Error;
 use crate::vault::Vault;
 
 pub use line::Rest;
-pub(crate) use lock::started;
 pub use lock::{Lock, Owner};
+pub use processes::Processes;
 pub use record::{Begin, FORMAT, Intent, Lease, Record};
 
 /// A transaction's journal, open for appending.

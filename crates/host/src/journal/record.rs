@@ -97,6 +97,12 @@ pub struct Begin {
     /// Linux 6.18, or if the root directory is not `/`.
     #[serde(default)]
     pub network_handle: Option<String>,
+    /// The boot and the PID namespace in which the PID of the lease counts ([`Processes::seen_from`]). `None` if the
+    /// root directory has a procfs: then the PID is that of this procfs.
+    ///
+    /// [`Processes::seen_from`]: super::Processes::seen_from
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_from: Option<String>,
     /// How long the transaction lasts.
     pub lease: Lease,
 }

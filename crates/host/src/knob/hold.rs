@@ -72,7 +72,8 @@ pub fn hold(access: &Access, micros: u32, ready: impl FnOnce() -> io::Result<()>
         let mut lock = vault.ensure(LOCK)?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|e| failed(e.into()))?;
         let me = std::process::id();
-        let started = Thread::find(access, me)?.map_or(0, |thread| thread.started);
+        // This process's own /proc, as `stop` has: a PID below another root may be another process's.
+        let started = Thread::find(&Access::live()?, me)?.map_or(0, |thread| thread.started);
         access.act("truncate", vault.show(LOCK), || lock.set_len(0)).map_err(failed)?;
         access.act("write", vault.show(LOCK), || writeln!(lock, "{me} {started} {micros}")).map_err(failed)?;
         let mut device = access.open(DEVICE, OFlags::RDWR, Mode::empty()).map_err(failed)?;
@@ -142,7 +143,7 @@ fn stop(access: &Access, held: &Held) -> Result<(), Error> {
         other => other.map_err(failed)?,
     };
     // The handle refers to whichever process has this number now. So check that it is the right one.
-    if Thread::find(access, held.pid)?.is_none_or(|now| now.started != held.started) {
+    if Thread::find(&Access::live()?, held.pid)?.is_none_or(|now| now.started != held.started) {
         return Ok(());
     }
     // SIGKILL is safe, because the process has nothing to clean up. Other signals may be blocked by an inherited signal

@@ -95,6 +95,7 @@ pub(crate) fn begin(name: &str) -> crate::journal::Begin {
         network: None,
         network_cookie: None,
         network_handle: None,
+        seen_from: None,
         lease: crate::journal::Lease::Open,
     }
 }

@@ -14,7 +14,7 @@ use super::entry::{Entry, State, Transaction};
 use super::network::Whereabouts;
 use super::rollback::{Outcome, Recovered, again, is_left, take_back};
 use super::{Error, Item, OnRefusal, Plan, Target};
-use crate::journal::{Begin, Durable, Intent, Journal, Lease, Lock, Record};
+use crate::journal::{Begin, Durable, Intent, Journal, Lease, Lock, Processes, Record};
 use crate::knob::interface::{self, Place};
 use crate::knob::{Access, AnySetting, Error as KnobError, Knob, Setting as _, Theirs, Value, Verdict, along};
 use crate::vault::Vault;
@@ -506,6 +506,7 @@ impl Work<'_> {
             network_cookie: network.as_ref().and_then(|network| network.cookie),
             network_handle: network.as_ref().and_then(|network| network.handle.clone()),
             network: network.map(|network| network.name),
+            seen_from: Processes::of(self.access)?.seen_from().map(str::to_owned),
             lease: self.options.lease.clone(),
         })
     }

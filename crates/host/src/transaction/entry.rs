@@ -2,7 +2,7 @@
 
 use super::Whereabouts;
 use crate::journal::moves::Left;
-use crate::journal::{self, Begin, Found, Intent, Lease, Record, Rest, moves};
+use crate::journal::{self, Begin, Found, Intent, Lease, Processes, Record, Rest, moves};
 use crate::knob::interface::{self, Place};
 use crate::knob::{Access, AnySetting, Error, Knob, Lasts, Setting as _, Value};
 use crate::vault::Vault;
@@ -50,7 +50,8 @@ pub struct Transaction {
     pub rest: Rest,
     /// Whether the transaction is from an earlier boot.
     pub is_past: bool,
-    /// Whether the process to which the transaction was bound has ended.
+    /// Whether the process to which the transaction was bound has ended. False if that cannot be known, because the
+    /// root folder is a recording or belongs to a host whose processes are not visible.
     pub lost_process: bool,
     /// Whether that process gave the transaction up before everything was rolled back.
     pub released: bool,
@@ -98,6 +99,7 @@ pub fn transactions(access: &Access) -> Result<Vec<Transaction>, Error> {
 
 pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Error> {
     let boot = super::boot(access)?;
+    let processes = Processes::of(access)?;
     let mut all = Vec::new();
     for id in journal::ids(vault)? {
         let read = || -> Result<Option<Transaction>, Error> {
@@ -105,7 +107,7 @@ pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Er
             Ok(Some(Transaction::of(found, &moves::last(vault, id)?, boot.as_deref())))
         };
         let Some(mut transaction) = read()? else { continue };
-        if transaction.has_lost_its_process() {
+        if transaction.has_lost_its_process(&processes) {
             // The process may have rolled the transaction back after this journal was read, and then ended. Now that it
             // has ended, a second reading is final.
             let Some(now) = read()? else { continue };
@@ -192,12 +194,10 @@ impl Transaction {
         !self.kept || self.lost_process || self.released
     }
 
-    fn has_lost_its_process(&self) -> bool {
-        match self.begin.as_ref().map(|begin| &begin.lease) {
-            // No process survives a reboot. A process with the same number and start time is another one.
-            Some(Lease::Process { pid, started }) => self.is_past || journal::started(*pid) != Some(*started),
-            Some(Lease::Open) | None => false,
-        }
+    fn has_lost_its_process(&self, processes: &Processes) -> bool {
+        let Some(Begin { lease: Lease::Process { pid, started }, seen_from, .. }) = &self.begin else { return false };
+        // No process survives a reboot. A process with the same number and start time is another one.
+        self.is_past || processes.has_ended(*pid, *started, seen_from.as_deref())
     }
 
     /// The transaction's changes that were not rolled back.

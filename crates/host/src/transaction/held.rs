@@ -12,7 +12,7 @@ use super::apply::{Announced, Applied, Options, announce, apply};
 use super::network::network;
 use super::rollback::{self, Recovered, RolledBack, rollback_own};
 use super::{Error, Plan, Target};
-use crate::journal::{Durable, Journal, Lease, Lock, Record, started};
+use crate::journal::{Durable, Journal, Lease, Lock, Processes, Record};
 use crate::knob::{Access, DeviceDeferral, Error as KnobError, NapiDeferral, defers_each, napis_of};
 use crate::vault::Vault;
 
@@ -32,7 +32,7 @@ pub struct Held {
 impl Held {
     /// Applies `plan` for the lifetime of the returned value.
     pub fn new(access: &Access, plan: &Plan, command: &str, version: &str) -> Result<Self, Error> {
-        let options = options(command, version);
+        let options = options(access, command, version)?;
         Self::of(access, command, || Ok((apply(access, plan, &options)?, ()))).map(|(held, ())| held)
     }
 
@@ -45,7 +45,7 @@ impl Held {
         version: &str,
     ) -> Result<(Self, Announced), Error> {
         // The wait is short, because a running controller also has to serve its other settings.
-        let options = Options { patience: SHORT_PATIENCE, ..options(command, version) };
+        let options = Options { patience: SHORT_PATIENCE, ..options(access, command, version)? };
         Self::of(access, command, || announce(access, name, targets, &options))
     }
 
@@ -137,20 +137,20 @@ pub(super) fn is_given_up(vault: &Vault, id: u32) -> bool {
 }
 
 /// Options for a transaction that lasts as long as this process.
-fn options(command: &str, version: &str) -> Options {
-    Options {
+fn options(access: &Access, command: &str, version: &str) -> Result<Options, KnobError> {
+    Ok(Options {
         command: command.into(),
         version: version.into(),
         patience: PATIENCE,
-        lease: own_lease(),
+        lease: own_lease(access)?,
         keep_going: false,
-    }
+    })
 }
 
 /// The lease of transactions that last as long as this process.
-pub(super) fn own_lease() -> Lease {
-    let pid = std::process::id();
-    started(pid).map_or(Lease::Open, |started| Lease::Process { pid, started })
+pub(super) fn own_lease(access: &Access) -> Result<Lease, KnobError> {
+    let own = Processes::of(access)?.own()?;
+    Ok(own.map_or(Lease::Open, |(pid, started)| Lease::Process { pid, started }))
 }
 
 impl Drop for Held {

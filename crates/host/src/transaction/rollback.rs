@@ -167,6 +167,7 @@ fn chosen(
             vec![one]
         }
     };
+    let own = super::held::own_lease(access)?;
     // Before anything is changed, checks that all chosen transactions can be rolled back.
     let mut begun = Vec::with_capacity(chosen.len());
     let mut left_alone = Vec::new();
@@ -178,7 +179,7 @@ fn chosen(
             }
             Rest::Nothing | Rest::Torn => {}
         }
-        if let Some(pid) = steered_by(transaction) {
+        if let Some(pid) = steered_by(transaction, &own) {
             let why = Error::Knob(KnobError::Refused {
                 what: format!("roll back transaction {}", transaction.id),
                 why: format!("process {pid} steers its settings"),
@@ -562,10 +563,11 @@ fn over(access: &Access, transaction: &Transaction, entry: &Entry, outcome: &Out
 
 /// The running process, other than this one, that controls settings of the transaction. `None` if there is none. If the
 /// journal were removed, that process would stop controlling the settings, or the original values would be lost.
-fn steered_by(transaction: &Transaction) -> Option<u32> {
-    let Some(Lease::Process { pid, .. }) = transaction.begin.as_ref().map(|begin| &begin.lease) else { return None };
+fn steered_by(transaction: &Transaction, own: &Lease) -> Option<u32> {
+    let lease = transaction.begin.as_ref().map(|begin| &begin.lease);
+    let Some(Lease::Process { pid, .. }) = lease.filter(|lease| *lease != own) else { return None };
     let is_steered = transaction.open_entries().any(|entry| entry.steered) && !transaction.is_abandoned();
-    (is_steered && *pid != std::process::id()).then_some(*pid)
+    is_steered.then_some(*pid)
 }
 
 /// Retries failed rollbacks until no retry succeeds. One setting can prevent the rollback of another until it has been
@@ -663,7 +665,7 @@ pub fn rollback_ours(
 /// Rolls back the transaction `id` like [`rollback_ours`], if it is bound to this process. Otherwise does nothing:
 /// somebody has rolled the transaction back, and another one has its number now.
 pub fn rollback_own(access: &Access, id: u32, command: &str, patience: Duration) -> Result<Vec<RolledBack>, Error> {
-    let own = super::held::own_lease();
+    let own = super::held::own_lease(access)?;
     let is_own = |one: &Transaction| one.id == id && one.begin.as_ref().is_none_or(|begin| begin.lease == own);
     match super::entry::transactions(access)?.iter().any(is_own) {
         true => rollback_ours(access, Which::One(id), command, patience),

@@ -36,7 +36,7 @@ pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
     let signals = Signals::hold()?;
     let guard = match (typed.duration, typed.while_pid) {
         (None, None) => None,
-        (duration, pid) => Some(guard::Guard::start(&typed.target.root, duration, pid)?),
+        (duration, pid) => Some(guard::Guard::start(&access, &typed.target.root, duration, pid)?),
     };
     least(&access, Some(&resolved.plan), Which::Abandoned)?;
     let options = ApplyOptions {

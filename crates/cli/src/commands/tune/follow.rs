@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
 use std::time::Duration;
 
-use host::journal::Lease;
-use host::knob::{Access, AnySetting, Setting as _, Thread};
+use host::journal::{Lease, Processes};
+use host::knob::{Access, AnySetting, Setting as _};
 use host::transaction::{Applied, ApplyOptions, Became, Plan, RolledBack, apply, rollback_own};
 use live::os::Signals;
 
@@ -32,11 +32,9 @@ type Key = (AnySetting, Option<String>);
 pub fn run(typed: &Follow) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.target.root, false)?;
     let signals = Signals::hold()?;
-    let pid = std::process::id();
-    let us = Thread::find(&Access::live()?, pid)?;
-    let started = us
-        .ok_or_else(|| Failure::lacking("cannot follow the host", "/proc does not show this process", "mount /proc"))?
-        .started;
+    let hidden =
+        || Failure::lacking("cannot follow the host", "its /proc does not show this process", "mount the host's /proc");
+    let (pid, started) = Processes::of(&access)?.own()?.ok_or_else(hidden)?;
     let options = ApplyOptions {
         command: command_line(),
         version: VERSION.into(),

@@ -133,3 +133,43 @@ fn a_zombie_guardian_guards_nothing() {
     assert_eq!(machine.files(), before);
     child.wait().unwrap();
 }
+
+/// In a container, the host's root file system is below another folder, and a process has other PIDs than on the host.
+///
+/// Regression test: the journal got the guardian's PID in the container, and whoever read it took its own /proc. So the
+/// host took the guardian for dead, and the next command there rolled its transaction back.
+#[test]
+fn a_guardian_in_a_container_is_seen_by_the_host() {
+    if !rustix::process::geteuid().is_root() {
+        testkit::skip("needs root");
+        return;
+    }
+    let machine = Machine::new("container", &[("sys/a", "1\n"), ("sys/devices/system/cpu/online", "0-3\n")]);
+    machine.put("proc/empty", "");
+    machine.put("p.toml", "summary = \"x\"\n[sysfs]\n\"/sys/a\" = 2\n");
+    // The container ends with `unshare`, and the guardian with the container.
+    let script = "mount --bind /proc \"$ROOT/proc\"\n\
+                  status() { echo; \"$APUS\" tune status --root \"$ROOT\" | tr '\\n' ' '; echo; }\n\
+                  export -f status\n\
+                  unshare --pid --fork --mount-proc --kill-child bash -c '\n\
+                    \"$APUS\" tune apply \"$ROOT/p.toml\" --yes --for 1h --root \"$ROOT\" >/dev/null || exit\n\
+                    status; echo applied; exec sleep 600' >\"$ROOT/inside\" &\n\
+                  until grep -qs applied \"$ROOT/inside\" || ! kill -0 $!; do sleep 0.05; done\n\
+                  echo \"inside: $(cat \"$ROOT/inside\")\"; echo \"outside: $(status)\"\n\
+                  kill -KILL $!; wait $!\n\
+                  until status | grep -q ABANDONED; do sleep 0.05; done\n\
+                  echo \"later: $(status)\"";
+    let output = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "bash", "-c", script])
+        .env("ROOT", &machine.0)
+        .env("APUS", env!("CARGO_BIN_EXE_apus"))
+        .output()
+        .unwrap();
+    let said = expect(&output, 0);
+    let part =
+        |from: &str, to: &str| said.split(from).nth(1).and_then(|rest| rest.split(to).next()).unwrap_or_default();
+    for (view, text) in [("inside", part("inside:", "outside:")), ("outside", part("outside:", "later:"))] {
+        assert!(text.contains("/sys/a") && !text.contains("ABANDONED"), "{view}: {said}");
+    }
+    assert!(part("later:", "nothing").contains("ABANDONED"), "{said}");
+}

@@ -45,7 +45,7 @@ pub struct ThreadClass {
 }
 
 /// When process `pid` started, in clock ticks after boot. `None` if no such process runs; a zombie does not count.
-pub fn process_started(access: &Access, pid: u32) -> Result<Option<u64>, Error> {
+pub(crate) fn process_started(access: &Access, pid: u32) -> Result<Option<u64>, Error> {
     let stat = access.read(&format!("/proc/{pid}/stat"))?;
     let stat = stat.as_deref().and_then(Stat::parse);
     // The first thread may end before the others. Then /proc shows it as a zombie although the process still runs.

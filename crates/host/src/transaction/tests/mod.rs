@@ -275,7 +275,7 @@ fn a_reboot_keeps_nothing_of_an_unfinished_one() {
     for lease in [None, Some(Lease::Process { pid: std::process::id(), started: 0 })] {
         let folder = folder();
         folder.put("etc/default/grub.d/50-x.cfg", "");
-        let own = crate::journal::started(std::process::id()).unwrap();
+        let (_, own) = crate::journal::Processes::of(&folder.access()).unwrap().own().unwrap().unwrap();
         let lease_then =
             lease.clone().map_or(Lease::Open, |_| Lease::Process { pid: std::process::id(), started: own });
         let wanted = plan().with(BootFragment {}, Value::text("nohz_full=2-3"));
