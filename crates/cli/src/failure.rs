@@ -64,6 +64,19 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// A transaction failed whose settings are the purpose of the command. If one of them was refused, the exit status is 1,
+/// as for every setting that is not in force as requested.
+#[derive(Debug)]
+pub struct NotSet(pub host::transaction::Error);
+
+impl fmt::Display for NotSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for NotSet {}
+
 /// Indents all lines after the first, so that a file name with a line break cannot imitate a message.
 fn indented(text: &str) -> Cow<'_, str> {
     match text.contains('\n') {
@@ -118,6 +131,11 @@ pub fn describe(error: &anyhow::Error) -> (String, Status) {
     if let Some(error) = error.downcast_ref::<probe::Error>() {
         let status = if error.lacks() { Status::Lacking } else { Status::Wrong };
         return (describe_probe(error), status);
+    }
+    if let Some(NotSet(error)) = error.downcast_ref::<NotSet>() {
+        let is_refusal = error.is_refusal();
+        let (text, status) = describe(&error.clone().into());
+        return (text, if is_refusal { Status::Findings } else { status });
     }
     if let Some((text, lacks)) = describe_host(error) {
         return (text, if lacks { Status::Lacking } else { Status::Wrong });

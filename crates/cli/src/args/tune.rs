@@ -39,8 +39,8 @@ pub enum Tune {
     Recommend(RecommendArgs),
     /// Applies a profile, and keeps running to apply it to devices and threads that appear later.
     ///
-    /// Ctrl-C or SIGTERM ends the command, and rolls back everything that it applied. Exit status 1 if something remains
-    /// to be rolled back.
+    /// Ctrl-C or SIGTERM ends the command, and rolls back everything that it applied. Exit status 1 if a setting is
+    /// refused at the first pass, without --keep-going, or if something remains to be rolled back.
     Follow(Follow),
     /// Shows each changed setting with its value before the change and its value now.
     Diff(Show),

@@ -44,6 +44,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the machine refused a setting that was asked for: by its kernel, a driver, a register, a permission or a
+    /// read-only file. Then the command did what it should, and the setting is not in force.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::RolledBack { why, .. } => {
+                matches!(why, KnobError::NotPermitted { .. } | KnobError::ReadOnly { .. } | KnobError::Refused { .. })
+            }
+            Self::Knob(_) => false,
+        }
+    }
+
     /// Returns true if this machine or process lacks something (exit status 3), false if the request was wrong (exit
     /// status 2).
     pub fn lacks(&self) -> bool {

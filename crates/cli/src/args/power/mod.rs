@@ -14,6 +14,9 @@ use clap::Subcommand;
 #[derive(Subcommand, Debug)]
 pub enum Power {
     /// Sets cores, the uncore or both to a fixed frequency; `apus tune rollback` undoes the change.
+    ///
+    /// Exit status 1 if the frequency is not in force as requested, for example because the driver or the firmware
+    /// refused it; then all changes are rolled back.
     Set(set::PowerSet),
     /// Runs each core at the lowest frequency that meets a goal, and adapts it as the load changes.
     ///

@@ -18,6 +18,7 @@ use crate::args::power::set::PowerSet;
 use crate::args::tune::{Apply, Manner, Rollback};
 use crate::documents::VERSION;
 use crate::documents::tune::{Apply as ApplyDocument, Rollback as RollbackDocument};
+use crate::failure::NotSet;
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
@@ -44,7 +45,7 @@ pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
         keep_going: typed.keep_going,
         ..options(&typed.manner)
     };
-    let applied = apply_plan(&access, &resolved.plan, &options)?;
+    let applied = apply_plan(&access, &resolved.plan, &options).map_err(NotSet)?;
     if let Some(why) = interrupted(&signals, &access, &applied)? {
         return Err(Failure::interrupted("the profile was not applied", why, "run the command again").into());
     }
@@ -85,7 +86,7 @@ pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
     }
     let signals = Signals::hold()?;
     least(&access, Some(&plan), Which::Abandoned)?;
-    let applied = apply_plan(&access, &plan, &options(&typed.manner))?;
+    let applied = apply_plan(&access, &plan, &options(&typed.manner)).map_err(NotSet)?;
     if let Some(why) = interrupted(&signals, &access, &applied)? {
         return Err(Failure::interrupted("the frequency was not set", why, "run it again").into());
     }

@@ -23,6 +23,7 @@ use live::os::Signals;
 use super::{command_line, machine_to_change, resolve, say};
 use crate::args::tune::Follow;
 use crate::documents::VERSION;
+use crate::failure::NotSet;
 use crate::{Failure, Status, terminal};
 
 /// A setting and the device behind its name. A device that disappears and returns under the same name counts as new.
@@ -110,7 +111,7 @@ impl Follower<'_> {
             Err(error) => {
                 let why = error.to_string();
                 keys.into_iter().for_each(|key| news |= self.tried.again(key, self.look, &why));
-                return if news { Err(error.into()) } else { Ok(()) };
+                return if news { Err(NotSet(error).into()) } else { Ok(()) };
             }
         };
         let mut holds = false;

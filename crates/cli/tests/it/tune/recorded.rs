@@ -53,7 +53,7 @@ fn what_a_host_cannot_do_is_an_error_with_a_remedy() {
     let Some(machine) = recorded("icx2s0") else { return };
     let before = machine.files();
     let set = |words: &[&str]| machine.apus(&[&["power", "set"], words].concat());
-    let said = expect(&set(&["--cpu", "21", "--frequency", "5GHz", "--via", "hwp"]), 3);
+    let said = expect(&set(&["--cpu", "21", "--frequency", "5GHz", "--via", "hwp"]), 1);
     assert!(said.contains("8 to 35"), "{said}");
     let said = expect(&set(&["--cpu", "200", "--frequency", "800MHz", "--via", "hwp"]), 3);
     assert!(said.contains("CPU 200"), "{said}");
