@@ -248,6 +248,10 @@ impl Hertz {
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
+    /// Makes a frequency of `n` kilohertz, the unit of the kernel's cpufreq.
+    pub const fn from_khz(n: u32) -> Self {
+        Self(n as u64 * 1_000)
+    }
     /// The frequency in hertz.
     pub const fn as_hertz(self) -> u64 {
         self.0

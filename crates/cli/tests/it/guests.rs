@@ -315,6 +315,10 @@ fn manifests_are_checked_and_read_again() {
     let host = Host::new("guests-check");
     host.manifest("vm1", "pinning = \"manifest\"", "0 = 0");
     let check = || bare(&["power", "serve", "check", &host.path("guests")]);
+    // The folder can also be named as for the server.
+    let as_served = bare(&["power", "serve", "check", "--guests", &host.path("guests")]);
+    assert_eq!(expect(&as_served, 0), expect(&check(), 0));
+    expect(&bare(&["power", "serve", "check", "--guests", &host.path("guests"), &host.path("guests/vm1.toml")]), 2);
     assert!(expect(&check(), 0).starts_with("vm1: 1 channel; vCPU 0 on CPU 0 (pinning: manifest)"));
     let mut manager = Manager::new(&host.machine.0);
     let mut command = host.command();
@@ -338,6 +342,9 @@ fn manifests_are_checked_and_read_again() {
     assert!(send(&mut one, 0, Scale::Up) && host.is_fixed(0, "1800000"), "the connection stays");
     assert_eq!(host.request("vm2.0", "min --vcpu 0").0, Some(0));
     assert!(host.is_fixed(2, "800000"));
+    let port = host.path("vm2.0");
+    let said = bare(&["power", "request", "min", "--vcpu", "0", "--port", &port, "--timeout", "60s"]);
+    assert!(expect(&said, 0).contains("vCPU 0 is fixed at 800MHz"), "{said:?}");
     fs::remove_file(host.path("guests/vm1.toml")).unwrap();
     running.signal(Signal::HUP);
     wait("CPU 0 as before", || host.is_free(0));
@@ -446,11 +453,15 @@ fn wrong_options_of_power_are_refused() {
     host.manifest("vm1", "pinning = \"manifest\"", "0 = 1");
     let root = host.path("");
     let fifo = host.path("f.toml");
+    let archive = host.path("host.tar.gz");
+    std::fs::write(&archive, "").unwrap();
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     for (words, status, said) in [
         (&["set", "--cpu", "", "--frequency", "1GHz"] as &[&str], 2, "at least one CPU"),
         (&["set", "--cpu", "1", "--uncore", "1GHz"], 2, "--frequency"),
         (&["set", "--root", &root, "--cpu", "1", "--frequency", "9GHz"], 2, "800000 to 3000000 kHz"),
+        // A snapshot's archive is to be unpacked first.
+        (&["set", "--root", &archive, "--cpu", "1", "--frequency", "1GHz"], 2, "unpack it: mkdir HOST && tar -xzf"),
         (&["steer", "--cpus", "", "--watch", "lo"], 2, "at least one CPU"),
         (&["steer", "--cpus", "0", "--watch", "lo", "--stall", "10s"], 2, "at most 1s"),
         (&["steer", "--cpus", "0", "--watch", "lo", "--counts", "x"], 2, "--counts"),

@@ -398,5 +398,7 @@ fn what_is_lacking_or_wrong_is_said() {
     // Nothing was changed by any of them, nor by a dry run.
     let output = command(&machine, &root, &["--instance", "edge", "--dry-run", "--duration", "1s"]).output().unwrap();
     assert!(output.status.success() && text(&output.stdout).contains("Nothing was changed"), "{output:?}");
+    let begin = "only shows what it would request for CPU 1 (edge/1), with the policy goal and the goal busy=80%; prints a line";
+    assert!(text(&output.stderr).contains(begin), "{}", text(&output.stderr));
     assert_eq!(machine.read(&format!("{POLICY}1/scaling_governor")), "performance\n");
 }

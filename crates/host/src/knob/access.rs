@@ -81,8 +81,17 @@ impl Access {
     /// Gives access to the machine whose files are below the folder `root`.
     pub fn below(root: &Path) -> Result<Self, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(root, flags, Mode::empty())
-            .map_err(|e| Error::of(format!("open the root folder {}", root.display()), &e.into()))?;
+        let folder = rustix::fs::open(root, flags, Mode::empty()).map_err(|e| match e {
+            rustix::io::Errno::NOTDIR => Error::invalid(
+                format!("the root folder {}", root.display()),
+                format!(
+                    "it is a file, not a folder; to use a snapshot's archive as a host, unpack it: mkdir HOST && tar -xzf {} -C \
+                     HOST, and give the folder HOST",
+                    root.display()
+                ),
+            ),
+            e => Error::of(format!("open the root folder {}", root.display()), &e.into()),
+        })?;
         let path = root.canonicalize().map_err(|e| Error::of(format!("find {}", root.display()), &e))?;
         Ok(Self { root: Arc::new(folder), path, gate: Arc::new(Open), holder: None, nic: Arc::default() })
     }

@@ -281,7 +281,7 @@ fn broken(error: std::io::Error) -> String {
 }
 
 fn hertz(khz: u32) -> Hertz {
-    Hertz::new(u64::from(khz) * 1_000)
+    Hertz::from_khz(khz)
 }
 
 #[cfg(test)]

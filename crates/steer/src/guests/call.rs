@@ -240,7 +240,7 @@ impl<O: Outside> Call<'_, O> {
                 wish.level = Some(level);
                 if let (Level::Khz(khz), Some(domain)) = (level, domain) {
                     let (least, most) = guest.range(vcpu, domain);
-                    let bound = || format!("the range is {least} to {most} kHz");
+                    let bound = || format!("the range is {} to {}", Hertz::from_khz(least), Hertz::from_khz(most));
                     limited = (!(least..=most).contains(&domain.at_least(khz)) || khz > domain.highest()).then(bound);
                 }
             }
@@ -249,7 +249,8 @@ impl<O: Outside> Call<'_, O> {
                     let (least, most) = guest.range(vcpu, domain);
                     let now = guest.resolved(vcpu, domain).unwrap_or(most);
                     let next = if is_up { domain.above(now) } else { domain.below(now) }.clamp(least, most);
-                    limited = (next == now).then(|| format!("{now} kHz is already the end of the range"));
+                    limited =
+                        (next == now).then(|| format!("{} is already the end of the range", Hertz::from_khz(now)));
                     wish.level = Some(Level::Khz(next));
                 }
                 None if is_up => wish.level = Some(Level::Max),

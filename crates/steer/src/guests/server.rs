@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use host::CpuSet;
 use policy::Goal;
-use units::{Instant, Monotonic, Nanos};
+use units::{Hertz, Instant, Monotonic, Nanos};
 
 use super::call::{Call, Done};
 use super::dpdk;
@@ -409,7 +409,8 @@ impl Server {
             Ok(Some((khz, guest, vcpu))) if khz > wish => {
                 let name = &self.guests[guest].manifest.name;
                 Some(format!(
-                    "vCPU {vcpu} of {name} shares the frequency domain and requests {khz} kHz; the highest request wins"
+                    "vCPU {vcpu} of {name} shares the frequency domain and requests {}; the highest request wins",
+                    Hertz::from_khz(khz)
                 ))
             }
             Ok(_) => force.applied.why().map(str::to_owned),

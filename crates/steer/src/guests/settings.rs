@@ -93,13 +93,13 @@ impl Settings {
         // which other guests would have to wait.
         let (khz, above) = match knob::firmware_limit(&self.access, policy) {
             Ok(Some(limit)) if limit < u64::from(khz) => {
-                let why = format!("the firmware limits the frequency to {limit} kHz (bios_limit)");
+                let why = format!("the firmware limits the frequency to {} (bios_limit)", Hertz::new(limit * 1_000));
                 (u32::try_from(limit).unwrap_or(khz), Some(why))
             }
             Ok(_) => (khz, None),
             Err(error) => return Applied::Failed(error.to_string()),
         };
-        let frequency = Hertz::new(u64::from(khz) * 1_000);
+        let frequency = Hertz::from_khz(khz);
         match (self.set(place, &Limits::value(frequency, frequency)), above) {
             (Applied::InForce, Some(why)) => Applied::Otherwise(why),
             (applied, _) => applied,

@@ -56,9 +56,11 @@ pub enum Command {
 /// Arguments of `apus power serve check`.
 #[derive(Args, Debug)]
 pub struct Check {
-    /// Manifest, or folder of manifests, to check.
-    #[arg(default_value = GUESTS)]
-    pub path: PathBuf,
+    /// Manifest, or folder of manifests, to check [default: the folder of --guests].
+    pub path: Option<PathBuf>,
+    /// Folder with the manifests, as for `apus power serve`.
+    #[arg(long, value_name = "DIR", default_value = GUESTS, conflicts_with = "path")]
+    pub guests: PathBuf,
 }
 
 /// Arguments of `apus power serve status`.

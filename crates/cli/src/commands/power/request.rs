@@ -6,7 +6,7 @@ use std::io::Write as _;
 use steer::guests::protocol::Ask;
 use tester::clock::{MonotonicClock, TrialClock as _};
 use tester::document::Name;
-use units::Nanos;
+use units::{Hertz, Nanos};
 
 use super::channel::Channel;
 use crate::args::power::request::Request as Typed;
@@ -44,7 +44,7 @@ pub(super) fn run(typed: &Typed) -> anyhow::Result<Status> {
         round_trip_ns: round_trip.as_nanos(),
     };
     terminal::print(typed.json, &document, |out| {
-        let khz = answer.khz.map_or_else(|| "not fixed".to_owned(), |khz| format!("fixed at {khz} kHz"));
+        let khz = answer.khz.map_or_else(|| "not fixed".to_owned(), |khz| format!("fixed at {}", Hertz::from_khz(khz)));
         let idle = answer.idle_us.map_or_else(String::new, |us| format!(", idle states of at most {us} us"));
         writeln!(out, "{}: vCPU {} is {khz}{idle} ({})", answer.verdict, typed.vcpu, answer.why)
     })?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use steer::guests::Record;
 use tester::document::Name;
+use units::Hertz;
 
 use crate::documents::guests::{LOG, LogLine};
 use crate::terminal::{self, Clean};
@@ -85,11 +86,11 @@ fn append(path: &Path) -> io::Result<Clean<File>> {
     Ok(Clean::new(file, false))
 }
 
-/// Describes a record in one line: `vm1: vCPU 0 requests max: granted, CPU 2 fixed at 3000000 kHz: as requested`.
+/// Describes a record in one line: `vm1: vCPU 0 requests max: granted, CPU 2 fixed at 3GHz: as requested`.
 fn text(record: &Record<'_>) -> String {
     let vcpu = record.vcpu.map_or_else(String::new, |vcpu| format!(" vCPU {vcpu}"));
     let cpu = record.cpu.map_or_else(String::new, |cpu| format!(", CPU {cpu}"));
-    let khz = record.khz.map_or_else(String::new, |khz| format!(" fixed at {khz} kHz"));
+    let khz = record.khz.map_or_else(String::new, |khz| format!(" fixed at {}", Hertz::from_khz(khz)));
     match record.verdict {
         Some(verdict) => {
             format!("{}:{vcpu} requests {}: {verdict}{cpu}{khz}: {}", record.guest, record.asked, record.why)

@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use host::knob::Access;
 use live::os::Signals;
 use live::os::notify::ServiceManager;
+use units::Hertz;
 
 use crate::args::power::serve::{Check, Command, Serve, Show};
 use crate::commands::ports;
@@ -60,9 +61,10 @@ fn serve(typed: &Serve) -> anyhow::Result<Status> {
 }
 
 fn check(typed: &Check) -> anyhow::Result<Status> {
-    let (guests, failures) = match typed.path.is_dir() {
-        true => manifest::all(&typed.path)?,
-        false => (vec![GuestFile::read(&typed.path)?], Vec::new()),
+    let path = typed.path.as_ref().unwrap_or(&typed.guests);
+    let (guests, failures) = match path.is_dir() {
+        true => manifest::all(path)?,
+        false => (vec![GuestFile::read(path)?], Vec::new()),
     };
     let mut out = terminal::out();
     for guest in &guests {
@@ -141,10 +143,12 @@ fn lines(guest: &Guest) -> Vec<String> {
     }
     for vcpu in &guest.vcpus {
         let cpus = vcpu.cpus.as_deref().unwrap_or("unknown");
-        let wish =
-            vcpu.wish_khz.map_or_else(|| "requests no frequency".to_owned(), |khz| format!("requests {khz} kHz"));
+        let wish = vcpu
+            .wish_khz
+            .map_or_else(|| "requests no frequency".to_owned(), |khz| format!("requests {}", Hertz::from_khz(khz)));
         let goal = vcpu.goal.as_ref().map_or_else(String::new, |goal| format!(", goal {goal}"));
-        let fixed = vcpu.fixed_khz.map_or_else(|| "not fixed".to_owned(), |khz| format!("fixed at {khz} kHz"));
+        let fixed =
+            vcpu.fixed_khz.map_or_else(|| "not fixed".to_owned(), |khz| format!("fixed at {}", Hertz::from_khz(khz)));
         let why = vcpu.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
         lines.push(format!("vCPU {} on CPU {cpus}: {wish}{goal}; {fixed}{why}", vcpu.vcpu));
     }

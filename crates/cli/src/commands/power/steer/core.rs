@@ -36,7 +36,8 @@ impl Sensor<Monotonic> for Clock {
 /// A controlled CPU and its control loop.
 pub(super) struct Core {
     pub(super) cpu: u32,
-    watches: Option<String>,
+    /// What shows the CPU's load, in words. `None` if nothing does.
+    pub(super) watches: Option<String>,
     machine: Machine<Monotonic, AnySensor, Pace<Monotonic>, Hand>,
     aloud: bool,
     began: Instant<Monotonic>,

@@ -120,8 +120,21 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Prints the predicted cost of a frequency change.
+    /// Prints what is controlled, because the next line comes only when something changes, and the predicted cost of a
+    /// frequency change.
     fn announce(&self) {
+        let each = |core: &Core| match &core.watches {
+            Some(watches) => format!("CPU {} ({watches})", core.cpu),
+            None => format!("CPU {}", core.cpu),
+        };
+        let cores = self.cores.iter().map(each).collect::<Vec<_>>().join(", ");
+        let goal = match self.typed.policy {
+            Policy::Goal => format!(" and the goal {}", self.goal),
+            _ => String::new(),
+        };
+        let what =
+            if self.typed.dry_run { "only shows what it would request for" } else { "controls the frequency of" };
+        note(&format!("{what} {cores}, with the policy {}{goal}; prints a line at each change", self.typed.policy));
         let quantile = match self.goal {
             Goal::Latency(goal) => Some(goal.quantile),
             Goal::Busy(_) => None,
