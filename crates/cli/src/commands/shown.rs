@@ -1,7 +1,10 @@
 //! Formats rates, times and leftover files for `apus top` and the `status` of commands that control settings.
 
+use std::path::Path;
+
 use units::{Nanos, PacketRate};
 
+use crate::Failure;
 use crate::documents::top::Leftover;
 use crate::terminal::line;
 
@@ -26,6 +29,19 @@ pub(super) fn span(ns: Option<u64>) -> String {
     let digits = ns.checked_ilog10().map_or(1, |log| log + 1);
     let cut = 10u64.pow(digits.saturating_sub(3));
     Nanos::from_nanos(ns / cut * cut).to_string()
+}
+
+/// Fails if a folder other than the default one does not exist: its name may be mistyped. `option` is the option that
+/// names it. The default folder exists only once an instance has run.
+pub(super) fn check_folder(option: &str, folder: &Path, default: &str) -> Result<(), Failure> {
+    if folder == Path::new(default) || folder.exists() {
+        return Ok(());
+    }
+    Err(Failure::wrong(
+        format!("{option} {}", folder.display()),
+        "there is no such folder",
+        format!("omit {option} to look in {default}, where instances publish their state"),
+    ))
 }
 
 /// A file that belongs to no running instance.

@@ -133,6 +133,9 @@ fn every_document_is_as_its_schema_says() {
     let machine = Machine::small("json");
     machine.put("sys/class/net/eth0/operstate", "up\n");
     let worker = root.worker("edge", 0);
+    for folder in ["moderate", "steer", "serve"] {
+        std::fs::create_dir(root.0.join(folder)).unwrap();
+    }
     for (command, checked) in CHECKED {
         let words = |more: &str| -> Vec<String> {
             let more = more.replace("{}", root.0.to_str().unwrap());

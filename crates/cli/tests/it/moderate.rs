@@ -392,6 +392,49 @@ fn a_service_waits_for_interfaces_and_reads_its_file_again() {
     assert!(err.contains("dut0: no longer in the configuration"), "{err}");
 }
 
+/// Regression test: a service waited for another transaction anew for each interface: eight times 2 s, which is longer
+/// than its watchdog allows.
+#[test]
+fn another_transaction_is_waited_for_once_and_not_for_each_interface() {
+    let _turn = turn();
+    let Some(lab) = lab("modw") else { return };
+    let journal = Journal::new("moderate-wait");
+    let file = journal.0.join("moderate.toml");
+    let mut config = "[interface.dut0]\npolicy = \"static:300us\"\n".to_owned();
+    std::fs::write(&file, &config).unwrap();
+    for number in 0..8 {
+        let (one, other) = (format!("w{number}"), format!("v{number}"));
+        ip(&lab, &["link", "add", &one, "up", "type", "veth", "peer", "name", &other]);
+        ip(&lab, &["link", "set", &other, "up"]);
+        let gro = spawn(&lab.namespace("dut"), std::process::Command::new("ethtool").args(["-K", &one, "gro", "on"]));
+        assert!(gro.unwrap().wait().unwrap().success());
+        config += &format!("[interface.{one}]\npolicy = \"static:50us\"\n");
+    }
+    let mut running = start(&lab, &journal.0, &["--config", file.to_str().unwrap()]);
+    let (told, heard) = std::sync::mpsc::channel();
+    let errors = std::io::BufReader::new(running.0.stderr.take().unwrap());
+    let listener = std::thread::spawn(move || {
+        let lines = std::io::BufRead::lines(errors).map_while(Result::ok);
+        lines.filter(|line| line.contains("not controlled yet")).try_for_each(|line| told.send(line))
+    });
+    wait_for("the deferral", || is_deferred(&lab, 300_000));
+    let lock = std::fs::File::open(journal.0.join("apus/tune/lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    std::fs::write(&file, config).unwrap();
+    let begun = std::time::Instant::now();
+    running.signal(Signal::HUP);
+    let lines: Vec<String> = (0..8).map(|_| heard.recv().unwrap()).collect();
+    let took = begun.elapsed();
+    assert!(lines.iter().all(|line| line.contains("is doing so now")), "{lines:?}");
+    // 2 s; on a busy machine more, but far less than 16 s.
+    assert!(took < Duration::from_secs(13), "{took:?}: {lines:?}");
+    drop(lock);
+    wait_for("the deferral of the last one", || is_deferred_at(&lab, "dut", "w7", 50_000));
+    assert_eq!(running.end(Signal::TERM), Some(0));
+    drop(heard);
+    let _ = listener.join().unwrap();
+}
+
 /// What can never be controlled is left out, and a service with nothing else ends.
 #[test]
 fn a_service_leaves_out_what_this_host_cannot_control() {

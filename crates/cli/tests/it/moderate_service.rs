@@ -143,6 +143,21 @@ fn status_shows_what_is_steered_and_whether_it_holds() {
     assert_eq!(status(&folder, &[]).0, Some(0));
 }
 
+/// Regression test: with a mistyped folder, each of them said that nothing runs, with exit status 0.
+#[test]
+fn a_folder_that_is_named_and_does_not_exist_is_an_error() {
+    let root = Root::new();
+    let typo = root.0.join("typo");
+    for words in [["moderate", "", "--moderation"], ["power", "steer", "--steering"], ["power", "serve", "--folder"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
+        command.args(words[..2].iter().filter(|word| !word.is_empty())).arg("status").arg(words[2]).arg(&typo);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains("there is no such folder") && said.contains("omit --"), "{words:?}: {said}");
+    }
+}
+
 #[test]
 fn what_cannot_be_believed_is_listed_and_does_nothing_to_the_terminal() {
     let root = Root::new();

@@ -27,6 +27,7 @@ impl Watched {
     fn new(name: &str) -> Self {
         let (machine, root) = (machine(name), Root::new());
         let folder = machine.0.join("run/apus/steer");
+        std::fs::create_dir_all(&folder).unwrap();
         Self { machine, root, folder }
     }
 

@@ -25,6 +25,8 @@ pub struct Held {
     access: Access,
     applied: Applied,
     command: String,
+    /// How long a drop waits for another transaction to end.
+    patience: Duration,
     /// The network namespace in which the plan was applied, and its name. `None` if the root directory is not `/`.
     namespace: Option<(File, String)>,
 }
@@ -36,16 +38,17 @@ impl Held {
         Self::of(access, command, || Ok((apply(access, plan, &options)?, ()))).map(|(held, ())| held)
     }
 
-    /// Records the values of `targets`, which a controller will move.
+    /// Records the values of `targets`, which a controller will move. Waits at most `patience` for another transaction
+    /// to end.
     pub(super) fn announced(
         access: &Access,
         name: &str,
         targets: &[Target],
         command: &str,
         version: &str,
+        patience: Duration,
     ) -> Result<(Self, Announced), Error> {
-        // The wait is short, because a running controller also has to serve its other settings.
-        let options = Options { patience: SHORT_PATIENCE, ..options(access, command, version)? };
+        let options = Options { patience, ..options(access, command, version)? };
         Self::of(access, command, || announce(access, name, targets, &options))
     }
 
@@ -66,7 +69,12 @@ impl Held {
             // The number may be that of an earlier transaction, which somebody has rolled back meanwhile.
             given_up().remove(&vault.show(&id.to_string()));
         }
-        Ok((Self { access: access.clone(), applied, command: command.into(), namespace }, result))
+        Ok((Self { access: access.clone(), applied, command: command.into(), patience: PATIENCE, namespace }, result))
+    }
+
+    /// Lets a drop wait at most `patience` for another transaction to end.
+    pub(super) fn drop_within(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// The result of each item.
@@ -156,7 +164,7 @@ pub(super) fn own_lease(access: &Access) -> Result<Lease, KnobError> {
 impl Drop for Held {
     fn drop(&mut self) {
         // A change that cannot be rolled back now stays in the journal.
-        let _ = self.take_back(PATIENCE);
+        let _ = self.take_back(self.patience);
     }
 }
 
@@ -235,8 +243,6 @@ pub fn take_back_abandoned(access: &Access, command: &str) -> Result<Vec<Recover
     rollback::recover(access, &vault)
 }
 
-/// How long a controller waits for another transaction to end before it begins.
-const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a measurement waits for another transaction to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -180,6 +180,34 @@ impl Steered {
     /// `name` names the transaction in `apus tune status`; `command` and `version` are the command line and the version
     /// of this process. Returns an error if a setting does not exist, could not be restored, or would outlive a reboot.
     pub fn new(access: &Access, name: &str, targets: &[Target], command: &str, version: &str) -> Result<Self, Error> {
+        /// The wait is short, because a running controller also has to serve its other settings.
+        const PATIENCE: Duration = Duration::from_secs(2);
+        Self::begin(access, name, targets, command, version, PATIENCE)
+    }
+
+    /// Same as [`Self::new`], but waits at most `patience` for another transaction to end, instead of 2 s. The same holds
+    /// when the value is dropped.
+    pub fn new_within(
+        access: &Access,
+        name: &str,
+        targets: &[Target],
+        command: &str,
+        version: &str,
+        patience: Duration,
+    ) -> Result<Self, Error> {
+        let mut steered = Self::begin(access, name, targets, command, version, patience)?;
+        steered.held.drop_within(patience);
+        Ok(steered)
+    }
+
+    fn begin(
+        access: &Access,
+        name: &str,
+        targets: &[Target],
+        command: &str,
+        version: &str,
+        patience: Duration,
+    ) -> Result<Self, Error> {
         for (place, Target { setting, .. }) in targets.iter().enumerate() {
             if setting.lasts() == Lasts::AcrossReboots {
                 let why = "a controller moves only settings that a reboot resets";
@@ -189,7 +217,7 @@ impl Steered {
                 return Err(KnobError::invalid(setting.label(), "it is named twice").into());
             }
         }
-        let (held, announced) = Held::announced(access, name, targets, command, version)?;
+        let (held, announced) = Held::announced(access, name, targets, command, version, patience)?;
         let id = held.applied().id.ok_or_else(|| KnobError::invalid(name, "it names no setting"))?;
         let vault = Vault::create(access)?;
         let mut moves = Moves::create(&vault, id)?;

@@ -75,11 +75,13 @@ pub(super) struct Interface {
 
 impl Interface {
     /// Starts to control the interface. Fails if the interface does not exist or is down, or if another process
-    /// controls it. Fails with [`Unsupported`] if the host or the driver lacks what is needed.
+    /// controls it. Fails with [`Unsupported`] if the host or the driver lacks what is needed. Waits at most `patience`
+    /// for another transaction to end.
     pub(super) fn begin(
         options: Options<'_>,
         config: InterfaceConfig,
         watch: &Arc<Mutex<Queues>>,
+        patience: Duration,
     ) -> anyhow::Result<Self> {
         let access = options.access;
         // The smallest `rx-usecs` that the driver treats as a time.
@@ -104,7 +106,7 @@ impl Interface {
         let (steered, actuators) = match options.dry_run {
             true => (None, found.iter().map(|_| -> Any { Box::new(Dry::new(access, index)) }).collect()),
             false => {
-                let shared = steered(access, &config, &places, least_usecs)?;
+                let shared = steered(access, &config, &places, least_usecs, patience)?;
                 let actuators = actuators(&shared, &places, found.len());
                 (Some(shared), actuators)
             }
@@ -325,7 +327,13 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usec
 
 /// Records the original settings. While Apus sets NAPI deferral, the adaptive moderation of the NIC is off, because it
 /// would delay packets for an unknown time.
-fn steered(access: &Access, config: &InterfaceConfig, places: &[Place], least_usecs: u32) -> anyhow::Result<Shared> {
+fn steered(
+    access: &Access,
+    config: &InterfaceConfig,
+    places: &[Place],
+    least_usecs: u32,
+    patience: Duration,
+) -> anyhow::Result<Shared> {
     let mut targets: Vec<Target> = places.iter().map(Place::target).collect();
     let beside: Vec<(AnySetting, Value)> = places.iter().filter_map(Place::beside).collect();
     targets.extend(beside.iter().map(|(setting, _)| setting.clone().into()));
@@ -334,7 +342,8 @@ fn steered(access: &Access, config: &InterfaceConfig, places: &[Place], least_us
         TypedPlace::Napi | TypedPlace::Epoll => card_that_adapts(access, &config.name, least_usecs)?,
     };
     targets.extend(adaptive.as_ref().map(Place::target));
-    let mut steered = Steered::new(access, &format!("moderate {}", config.name), &targets, COMMAND, VERSION)?;
+    let mut steered =
+        Steered::new_within(access, &format!("moderate {}", config.name), &targets, COMMAND, VERSION, patience)?;
     // A driver may show rx-usecs and refuse to change it (virtio-net without VIRTIO_NET_F_NOTF_COAL).
     if config.place == TypedPlace::Nic
         && let Some(first) = places.first()

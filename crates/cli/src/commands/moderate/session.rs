@@ -35,10 +35,11 @@ use crate::{Failure, terminal};
 
 /// Time between two publications of the state, and between two checks of the interfaces.
 const UPKEEP_EVERY: Nanos = Nanos::from_secs(1);
-/// Maximum time to wait for another transaction before restoring settings at the end. While other queues are
-/// controlled, the maximum is [`SHORT_PATIENCE`].
-const PATIENCE: Duration = Duration::from_secs(30);
-const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum time to wait for other transactions, for all interfaces together, before restoring settings at the end. While
+/// queues are controlled, the maximum is [`SHORT_PATIENCE`] for all that is done in one go: the queues wait meanwhile,
+/// and so does the watchdog of the service (`WatchdogSec=10s`).
+const PATIENCE: Nanos = Nanos::from_secs(30);
+const SHORT_PATIENCE: Nanos = Nanos::from_secs(2);
 /// Time between two attempts to control an interface that is not available. An attempt costs a few requests to the
 /// kernel.
 const RETRY_EVERY: Nanos = Nanos::from_secs(5);
@@ -54,6 +55,23 @@ pub(super) struct Ended {
     pub(super) missed_before: bool,
     /// Whether all settings were restored. `None` if nothing was changed, or nothing was left to restore.
     pub(super) restored: Option<bool>,
+}
+
+/// The time that is left to wait for other transactions. Each one takes what it needs, and leaves the rest to the next.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    until: Instant<Monotonic>,
+}
+
+impl Patience {
+    fn of(span: Nanos) -> Self {
+        Self { until: MonotonicClock.now() + span }
+    }
+
+    fn left(self) -> Duration {
+        let left = self.until.since(MonotonicClock.now()).unwrap_or(Nanos::ZERO);
+        Duration::from_nanos(left.as_nanos())
+    }
 }
 
 /// Why the loops of the queues stopped running.
@@ -109,16 +127,17 @@ impl<'a> Session<'a> {
             restored: None,
             began: MonotonicClock.now(),
         };
+        let patience = Patience::of(SHORT_PATIENCE);
         for one in config.interfaces {
-            session.add(one)?;
+            session.add(one, patience)?;
         }
         session.check_hopeful()?;
         Ok(session)
     }
 
     /// Starts to control an interface. If this fails, a service goes on with the other interfaces.
-    fn add(&mut self, config: InterfaceConfig) -> anyhow::Result<()> {
-        match Interface::begin(self.options, config.clone(), &self.watch) {
+    fn add(&mut self, config: InterfaceConfig, patience: Patience) -> anyhow::Result<()> {
+        match Interface::begin(self.options, config.clone(), &self.watch, patience.left()) {
             Ok(interface) => self.interfaces.push(interface),
             Err(error) if self.is_service => self.leave_out(config, &error, None),
             Err(error) => {
@@ -166,10 +185,10 @@ impl<'a> Session<'a> {
     }
 
     /// Stops controlling an interface, and keeps its results.
-    fn end_one(&mut self, interface: Interface, patience: Duration) {
+    fn end_one(&mut self, interface: Interface, patience: Patience) {
         self.discard(&interface.config.name);
         self.ended.extend(self.documents_of(&interface));
-        let restored = interface.end(patience);
+        let restored = interface.end(patience.left());
         self.restored = match (self.restored, restored) {
             (Some(one), Some(other)) => Some(one && other),
             (one, other) => one.or(other),
@@ -215,8 +234,9 @@ impl<'a> Session<'a> {
         }
         tell(manager.stopping());
         let lasted = clock.now().since(self.began).unwrap_or(Nanos::ZERO);
+        let patience = Patience::of(PATIENCE);
         for interface in std::mem::take(&mut self.interfaces) {
-            self.end_one(interface, PATIENCE);
+            self.end_one(interface, patience);
         }
         Ok(Ended {
             dry_run: self.options.dry_run,
@@ -257,6 +277,7 @@ impl<'a> Session<'a> {
     /// Checks for interfaces that have changed or come back.
     fn look(&mut self) {
         let access = self.options.access;
+        let patience = Patience::of(SHORT_PATIENCE);
         let (changed, kept): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.interfaces).into_iter().partition(|interface| {
                 interface.has_others(access) || self.is_service && interface.is_lost_with_device(access)
@@ -273,8 +294,8 @@ impl<'a> Session<'a> {
                 note(&format!("{}: its queues have changed; starting it again", config.name));
             }
             let before = interface.config.name.clone();
-            self.end_one(interface, SHORT_PATIENCE);
-            match Interface::begin(self.options, config.clone(), &self.watch) {
+            self.end_one(interface, patience);
+            match Interface::begin(self.options, config.clone(), &self.watch, patience.left()) {
                 Ok(interface) => {
                     self.discard(&before);
                     self.interfaces.push(interface);
@@ -288,7 +309,7 @@ impl<'a> Session<'a> {
             .partition(|absent| absent.retry.is_some_and(|retry| now >= retry));
         self.absent = waiting;
         for Absent { config, why, .. } in due {
-            match Interface::begin(self.options, config.clone(), &self.watch) {
+            match Interface::begin(self.options, config.clone(), &self.watch, patience.left()) {
                 Ok(interface) => {
                     note(&format!("{}: now controlled", config.name));
                     self.discard(&config.name);
@@ -310,6 +331,7 @@ impl<'a> Session<'a> {
             }
         };
         self.absent.clear();
+        let patience = Patience::of(SHORT_PATIENCE);
         let is_listed = |interface: &Interface| config.interfaces.iter().any(|one| one.name == interface.config.name);
         let (mut before, gone): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.interfaces).into_iter().partition(is_listed);
@@ -319,7 +341,7 @@ impl<'a> Session<'a> {
                 "{}: no longer in the configuration; it is not controlled from now on",
                 interface.config.name
             ));
-            self.end_one(interface, SHORT_PATIENCE);
+            self.end_one(interface, patience);
         }
         for one in config.interfaces {
             match before.iter().position(|interface| interface.config.name == one.name) {
@@ -340,12 +362,12 @@ impl<'a> Session<'a> {
                 }
                 Some(place) => {
                     let interface = before.swap_remove(place);
-                    self.end_one(interface, SHORT_PATIENCE);
+                    self.end_one(interface, patience);
                 }
                 None => {}
             }
             self.discard(&one.name);
-            match Interface::begin(self.options, one.clone(), &self.watch) {
+            match Interface::begin(self.options, one.clone(), &self.watch, patience.left()) {
                 Ok(interface) => self.interfaces.push(interface),
                 Err(error) => self.leave_out(one, &error, None),
             }

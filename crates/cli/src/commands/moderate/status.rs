@@ -4,9 +4,9 @@ use std::io::Write as _;
 
 use tester::document::Name;
 
-use super::super::shown::leftover;
+use super::super::shown::{check_folder, leftover};
 use super::{published, table};
-use crate::args::moderate::Show;
+use crate::args::moderate::{ROOT, Show};
 use crate::documents::VERSION;
 use crate::documents::moderate::Verdict;
 use crate::documents::moderation::{Document, SCHEMA};
@@ -14,6 +14,7 @@ use crate::{Status, terminal};
 
 /// Runs `apus moderate status`.
 pub(super) fn run(typed: &Show) -> anyhow::Result<Status> {
+    check_folder("--moderation", &typed.moderation.folder, ROOT)?;
     let (instances, leftovers) = published::all(&typed.moderation.folder)?;
     let document = Document { apus: VERSION.to_owned(), schema: SCHEMA.to_owned(), instances, leftovers };
     terminal::print(typed.json, &document, |out| {

@@ -15,9 +15,9 @@ use live::os::Signals;
 use live::os::notify::ServiceManager;
 use units::Hertz;
 
-use crate::args::power::serve::{Check, Command, Serve, Show};
+use crate::args::power::serve::{Check, Command, ROOT, Serve, Show};
 use crate::commands::ports;
-use crate::commands::shown::leftover;
+use crate::commands::shown::{check_folder, leftover};
 use crate::documents::VERSION;
 use crate::documents::guests::{Guest, STATUS, StatusDocument};
 use crate::{Status, terminal};
@@ -88,6 +88,7 @@ fn check(typed: &Check) -> anyhow::Result<Status> {
 }
 
 fn status(typed: &Show) -> anyhow::Result<Status> {
+    check_folder("--folder", &typed.folder, ROOT)?;
     let (instances, leftovers) = published::all(&typed.folder)?;
     let document = StatusDocument { apus: VERSION.to_owned(), schema: STATUS.to_owned(), instances, leftovers };
     terminal::print(typed.json, &document, |out| {

@@ -3,14 +3,15 @@
 use std::io::Write as _;
 
 use super::{published, table};
-use crate::args::power::steer::Show;
-use crate::commands::shown::leftover;
+use crate::args::power::steer::{ROOT, Show};
+use crate::commands::shown::{check_folder, leftover};
 use crate::documents::VERSION;
 use crate::documents::power_steer::{STATUS, StatusDocument};
 use crate::{Status, terminal};
 
 /// Runs `apus power steer status`.
 pub(super) fn run(typed: &Show) -> anyhow::Result<Status> {
+    check_folder("--steering", &typed.steering.folder, ROOT)?;
     let (instances, leftovers) = published::all(&typed.steering.folder)?;
     let document = StatusDocument { apus: VERSION.to_owned(), schema: STATUS.to_owned(), instances, leftovers };
     terminal::print(typed.json, &document, |out| {
