@@ -312,7 +312,7 @@ fn a_manifest_bounds_what_a_guest_can_cause() {
     assert_eq!(ask("max vcpu=0").khz, Some(2_600_000));
     assert_eq!(ask("min vcpu=0").khz, Some(1_800_000));
     let limited = ask("800MHz vcpu=0");
-    assert!(limited.verdict == Verdict::Limited && limited.why.contains("1800000 to 2600000"), "{limited:?}");
+    assert!(limited.verdict == Verdict::Limited && limited.why.contains("1.8GHz to 2.6GHz"), "{limited:?}");
     assert_eq!(ask("down vcpu=0").verdict, Verdict::Limited);
     assert_eq!(ask("idle=1us vcpu=0").verdict, Verdict::Refused);
     let goal = ask("goal=p99=50us vcpu=0");
