@@ -188,6 +188,12 @@ pub trait Actuator<C> {
     fn shifted(&mut self) -> Option<Self::InForce> {
         None
     }
+
+    /// Whether the machine refused the last requested setting, so that something else is in force. False for a value
+    /// that was only rounded.
+    fn is_refused(&self) -> bool {
+        false
+    }
 }
 
 impl<C, A: Actuator<C> + ?Sized> Actuator<C> for Box<A> {
@@ -208,5 +214,9 @@ impl<C, A: Actuator<C> + ?Sized> Actuator<C> for Box<A> {
 
     fn shifted(&mut self) -> Option<A::InForce> {
         (**self).shifted()
+    }
+
+    fn is_refused(&self) -> bool {
+        (**self).is_refused()
     }
 }

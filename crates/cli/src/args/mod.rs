@@ -105,8 +105,9 @@ pub enum Command {
     /// adjusts the timer, that is, how long an interrupt is delayed after a packet arrives. Runs until Ctrl-C, or until
     /// --duration has passed, and then restores the original settings. If the command is killed, `apus tune rollback
     /// --abandoned` or the next `apus moderate` restores them. Exit status 1 if a queue missed its goal (with the
-    /// policy `goal`), if Apus had to stop adjusting a queue, if an interface of the configuration file was not available
-    /// at the end, or if a setting could not be restored; 3 if this host cannot adjust any of the interfaces.
+    /// policy `goal`), if the driver refused the timer of a policy `static`, if Apus had to stop adjusting a queue, if an
+    /// interface of the configuration file was not available at the end, or if a setting could not be restored; 3 if
+    /// this host cannot adjust any of the interfaces.
     Moderate(moderate::Moderate),
     /// Finds out which settings help: tries them in alternating runs, and separates their effects from noise.
     ///

@@ -148,6 +148,14 @@ fn rounding(guest: &Guest) {
         let why = format!("the timer is off instead: to its driver, rx-usecs={usecs} is not a time");
         assert!(said.contains(&why), "{said}");
     }
+    // The driver refuses more than 10 ms. The longest time that it is found to accept is in force, and told.
+    let output = ok(guest.output("apus moderate eth0 --place nic --policy static:50ms --duration 3s --json"));
+    assert_eq!(output.status, 1, "{output:?}");
+    let document: Json = serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    let queue = &document["queues"][0];
+    assert!(queue["timer_ns"].as_u64().is_some_and(|ns| (8_500_000..=10_100_000).contains(&ns)), "{document:#}");
+    let trouble = queue["trouble"].as_str().unwrap_or_default();
+    assert!(trouble.contains("is the longest time that its driver is known to accept"), "{document:#}");
     assert_eq!(ok(guest.run(SETTINGS)), before);
 }
 

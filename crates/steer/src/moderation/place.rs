@@ -18,7 +18,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use host::knob::{AnySetting, Coalesce, CoalesceQueue, DeviceDeferral, Napi, NapiDeferral, Value};
+use host::knob::{AnySetting, Coalesce, CoalesceQueue, DeviceDeferral, Error, Napi, NapiDeferral, Value};
 use host::transaction::{Look, Moved, Steered, Target};
 use policy::moderation::{PeriodMode, Profile};
 use units::{Instant, Nanos};
@@ -189,61 +189,161 @@ pub struct Setter {
     /// Index of the setting in the list of controlled settings.
     number: usize,
     place: Place,
+    longest: Longest,
+    /// Whether the driver refused the last requested profile, so that another one is in force.
+    is_refused: bool,
 }
 
 impl Setter {
     /// Creates an actuator for `place`. `number` is the index of its setting in `steered`.
     pub fn new(steered: Shared, number: usize, place: Place) -> Self {
-        Self { steered, number, place }
+        Self { steered, number, place, longest: Longest::default(), is_refused: false }
     }
 
     /// The moderation setting that this actuator writes.
     pub fn place(&self) -> &Place {
         &self.place
     }
-}
 
-/// What [`Strictest`] needs from an actuator: apply a profile, and check that it is still in force.
-trait One: std::fmt::Debug {
-    fn apply(&self, profile: Profile) -> Acted<Profile>;
-    fn standing(&self) -> Standing;
-}
-
-impl One for Setter {
-    fn apply(&self, profile: Profile) -> Acted<Profile> {
-        let (wanted, possible) = (self.place.value(profile), self.place.possible(profile));
-        let moved = self.steered.lock().unwrap_or_else(PoisonError::into_inner).steer(self.number, &wanted);
-        match moved {
-            Ok(Moved::AsWanted { .. }) if possible != profile => {
-                let why = format!("to its driver, rx-usecs={} is not a time", profile.usecs);
-                Acted::Rounded { now: possible, why: Some(why) }
-            }
-            Ok(Moved::AsWanted { .. }) => Acted::InForce,
-            Ok(Moved::Otherwise { now, why }) => match self.place.profile(&now) {
+    fn write(&self, profile: Profile) -> Result<Acted<Profile>, Error> {
+        let wanted = self.place.value(profile);
+        let moved = self.steered.lock().unwrap_or_else(PoisonError::into_inner).steer(self.number, &wanted)?;
+        Ok(match moved {
+            Moved::AsWanted { .. } => Acted::InForce,
+            Moved::Otherwise { now, why } => match self.place.profile(&now) {
                 Some(now) => Acted::Rounded { now, why },
                 None => Acted::Ignored { why: Some(format!("it reads as {now}")) },
             },
             // Report what is in force now, which may differ from what was read at the beginning.
-            Ok(Moved::Unmoved { now, why }) => match self.place.profile(&now) {
+            Moved::Unmoved { now, why } => match self.place.profile(&now) {
                 Some(now) => Acted::Rounded { now, why: why.or_else(|| Some("the driver changed nothing".into())) },
                 None => Acted::Ignored { why },
             },
-            Ok(Moved::LetGo { now }) => Acted::Lost(Lost::Theirs { now: now.to_string() }),
-            Ok(Moved::Away) => Acted::Away(away()),
-            Ok(Moved::Gone) => Acted::Lost(Lost::Gone),
-            Err(error) => Acted::Refused { why: error.to_string() },
+            Moved::LetGo { now } => Acted::Lost(Lost::Theirs { now: now.to_string() }),
+            Moved::Away => Acted::Away(away()),
+            Moved::Gone => Acted::Lost(Lost::Gone),
+        })
+    }
+}
+
+/// The longest `rx-usecs` that a driver accepts. Drivers do not tell it: they refuse longer ones (e1000e above 10,000,
+/// ixgbe above 956).
+#[derive(Clone, Default, Debug)]
+struct Longest {
+    /// The longest known to be accepted, and how the driver refused a longer one. `None` until it has refused one.
+    known: Option<(u32, String)>,
+}
+
+impl Longest {
+    /// Maximum number of shorter times to try after a refusal. The seventh is the 16,384th part: 131 us of the longest
+    /// deferral that the kernel knows. The others suffice to come within a seventh of the longest accepted time.
+    const TRIES: u32 = 12;
+
+    /// Applies `profile`, or the longest time below it that the driver accepts. `least` is the shortest time to try, in
+    /// microseconds; `write` asks the driver. Also returns whether the driver refused the profile.
+    fn apply(
+        &mut self,
+        profile: Profile,
+        least: u32,
+        mut write: impl FnMut(Profile) -> Result<Acted<Profile>, Error>,
+    ) -> (Acted<Profile>, bool) {
+        let limited = |longest: u32, why: &str, now: Profile| {
+            let why = format!("{longest}us is the longest time that its driver is known to accept ({why})");
+            (Acted::Rounded { now, why: Some(why) }, true)
+        };
+        let first = match &self.known {
+            Some((longest, _)) if profile.usecs > *longest => Profile { usecs: *longest, ..profile },
+            _ => profile,
+        };
+        let error = match (write(first), &self.known) {
+            (Ok(Acted::InForce), Some((longest, why))) if first != profile => return limited(*longest, why, first),
+            (Ok(Acted::Rounded { now, .. }), Some((longest, why))) if first != profile => {
+                return limited(*longest, why, now);
+            }
+            (Ok(acted), _) => return (acted, false),
+            (Err(error), _) => error,
+        };
+        let refused = |error: &Error| (Acted::Refused { why: error.to_string() }, true);
+        if !matches!(error, Error::Refused { .. }) {
+            return refused(&error);
+        }
+        // Takes a quarter of the time until the driver accepts it, and then goes half of the way back, as long as that
+        // gains more than a sixteenth.
+        let (mut accepted, mut too_long) = (None::<(u32, Profile)>, first.usecs);
+        for _ in 0..Self::TRIES {
+            let next = match accepted {
+                None => too_long / 4,
+                Some((shortest, _)) => shortest + (too_long - shortest) / 2,
+            };
+            let gains = |(shortest, _): (u32, _)| next - shortest > shortest / 16;
+            if next < least.max(1) || !accepted.is_none_or(gains) {
+                break;
+            }
+            match write(Profile { usecs: next, ..first }) {
+                Ok(Acted::InForce) => accepted = Some((next, Profile { usecs: next, ..first })),
+                Ok(Acted::Rounded { now, .. }) if now.usecs > next / 2 => accepted = Some((next, now)),
+                Ok(acted @ (Acted::Lost(_) | Acted::Away(_))) => return (acted, false),
+                Ok(_) => too_long = next,
+                Err(Error::Refused { .. }) => too_long = next,
+                Err(error) => return refused(&error),
+            }
+        }
+        let Some((longest, now)) = accepted else { return refused(&error) };
+        let why = error.to_string().replace('\n', "; ");
+        let limited = limited(longest, &why, now);
+        self.known = Some((longest, why));
+        limited
+    }
+}
+
+/// What [`Strictest`] needs from an actuator: apply a profile, and check that it is still in force.
+trait One: std::fmt::Debug {
+    fn apply(&mut self, profile: Profile) -> Acted<Profile>;
+    fn standing(&mut self) -> Standing;
+    fn is_refused(&self) -> bool;
+}
+
+impl One for Setter {
+    fn apply(&mut self, profile: Profile) -> Acted<Profile> {
+        let possible = self.place.possible(profile);
+        let mut longest = std::mem::take(&mut self.longest);
+        let (acted, is_refused) = match self.place {
+            Place::Queue { least_usecs, .. } | Place::Device { least_usecs, .. } => {
+                longest.apply(possible, least_usecs, |profile| self.write(profile))
+            }
+            Place::Deferral { .. } | Place::DeviceDeferral { .. } => match self.write(possible) {
+                Ok(acted) => (acted, false),
+                Err(error) => (Acted::Refused { why: error.to_string() }, true),
+            },
+        };
+        self.longest = longest;
+        self.is_refused = is_refused || matches!(acted, Acted::Ignored { .. });
+        match acted {
+            Acted::InForce if possible != profile => {
+                let why = format!("to its driver, rx-usecs={} is not a time", profile.usecs);
+                Acted::Rounded { now: possible, why: Some(why) }
+            }
+            acted => acted,
         }
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&mut self) -> Standing {
         match self.steered.lock().unwrap_or_else(PoisonError::into_inner).look(self.number) {
             Ok(Look::LetGo { now }) => Standing::Lost(Lost::Theirs { now: now.to_string() }),
             Ok(Look::Gone) => Standing::Lost(Lost::Gone),
             Ok(Look::Away) => Standing::Away(away()),
-            Ok(Look::Fresh) => Standing::Fresh,
+            Ok(Look::Fresh) => {
+                // The driver may accept longer times now.
+                self.longest = Longest::default();
+                Standing::Fresh
+            }
             // A setting that cannot be read now is not treated as lost.
             Ok(Look::Ours) | Err(_) => Standing::AsLeft,
         }
+    }
+
+    fn is_refused(&self) -> bool {
+        self.is_refused
     }
 }
 
@@ -266,6 +366,10 @@ impl<C> Actuator<C> for Setter {
 
     fn stands(&mut self) -> Standing {
         self.standing()
+    }
+
+    fn is_refused(&self) -> bool {
+        self.is_refused
     }
 }
 
@@ -377,6 +481,10 @@ impl<C> Actuator<C> for StrictestOf {
         self.known = in_force;
         in_force
     }
+
+    fn is_refused(&self) -> bool {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).setter.is_refused()
+    }
 }
 
 #[cfg(test)]
@@ -388,13 +496,16 @@ mod tests {
     struct Driver(Arc<Mutex<Vec<u32>>>);
 
     impl One for Driver {
-        fn apply(&self, profile: Profile) -> Acted<Profile> {
+        fn apply(&mut self, profile: Profile) -> Acted<Profile> {
             self.0.lock().unwrap().push(profile.usecs);
             let now = Profile::eqe(profile.usecs / 10 * 10, 0);
             if now.usecs == profile.usecs { Acted::InForce } else { Acted::Rounded { now, why: None } }
         }
-        fn standing(&self) -> Standing {
+        fn standing(&mut self) -> Standing {
             Standing::AsLeft
+        }
+        fn is_refused(&self) -> bool {
+            false
         }
     }
 
@@ -423,6 +534,46 @@ mod tests {
         assert_eq!(*driver.0.lock().unwrap(), [100, 50, 80, 77]);
         let mut shifted = |queue: usize| Actuator::<units::Simulated>::shifted(&mut queues[queue]);
         assert_eq!((shifted(0), shifted(0), shifted(1), shifted(2)), (None, None, Some(Profile::eqe(70, 0)), None));
+    }
+
+    /// Regression test: after one refusal of a long time, the timer stayed off.
+    #[test]
+    fn the_longest_time_that_a_driver_accepts_is_learned() {
+        let refusal =
+            |usecs: u32| Error::Refused { what: format!("set {usecs}"), why: "ERANGE".into(), fix: "choose".into() };
+        for (limit, asked) in [(10_000, 20_000), (956, 2_000_000), (250, 256), (16_383, 2_147_483), (64, 100)] {
+            let (mut longest, mut tried) = (Longest::default(), Vec::new());
+            let mut apply = |usecs: u32| {
+                tried.clear();
+                let write = |profile: Profile| {
+                    tried.push(profile.usecs);
+                    if profile.usecs <= limit { Ok(Acted::InForce) } else { Err(refusal(profile.usecs)) }
+                };
+                let acted = longest.apply(Profile::eqe(usecs, 0), 10, write);
+                (acted, tried.clone())
+            };
+            let ((acted, is_refused), tries) = apply(asked);
+            let Acted::Rounded { now, why } = acted else { panic!("{acted:?}") };
+            assert!(is_refused && now.usecs <= limit && now.usecs > limit / 2, "{limit}: {now:?}");
+            assert!(why.unwrap().contains("ERANGE") && tries.len() <= 13, "{tries:?}");
+            assert_eq!(tries.iter().rev().find(|usecs| **usecs <= limit), Some(&now.usecs), "it is in force");
+            // The next time, nothing is tried.
+            let ((acted, is_refused), tries) = apply(asked + 1);
+            assert!(is_refused && matches!(acted, Acted::Rounded { now: again, .. } if again == now), "{acted:?}");
+            assert_eq!(tries, [now.usecs]);
+            assert_eq!(apply(20), ((Acted::InForce, false), vec![20]));
+        }
+    }
+
+    #[test]
+    fn a_driver_that_refuses_every_time_is_asked_a_few_times() {
+        let (mut longest, mut tries) = (Longest::default(), 0);
+        let (acted, is_refused) = longest.apply(Profile::eqe(2_000_000, 0), 10, |_| {
+            tries += 1;
+            Err(Error::Refused { what: "set".into(), why: "EBUSY".into(), fix: "wait".into() })
+        });
+        assert!(is_refused && matches!(&acted, Acted::Refused { why } if why.contains("EBUSY")), "{acted:?}");
+        assert!(tries <= 13 && longest.known.is_none(), "{tries}");
     }
 
     #[test]

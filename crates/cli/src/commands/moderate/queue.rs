@@ -110,6 +110,12 @@ impl Queue {
         self.machine.lost().is_some()
     }
 
+    /// Whether the driver refused the timer of a fixed policy. Other policies go on with what the driver accepts, and
+    /// are judged by their goal.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self.policy, Policy::Static(_)) && self.machine.actuator().is_refused()
+    }
+
     pub(super) fn is_shared(&self) -> bool {
         self.machine.controller().is_shared()
     }

@@ -40,7 +40,7 @@ pub(super) fn has_missed(queue: &Queue) -> bool {
 
 /// Prints the result. The exit status says whether the queues controlled by the policy `goal` met their goals.
 pub(super) fn result(as_json: bool, ended: Ended) -> anyhow::Result<Status> {
-    let Ended { dry_run, lasted, queues, not_controlled, missed_before, restored } = ended;
+    let Ended { dry_run, lasted, queues, not_controlled, missed_before, refused, restored } = ended;
     let document = document(dry_run, lasted, queues, not_controlled, missed_before, restored);
     let mut out = terminal::out();
     match as_json {
@@ -49,7 +49,8 @@ pub(super) fn result(as_json: bool, ended: Ended) -> anyhow::Result<Status> {
     }
     out.flush().context("cannot write the result")?;
     let lost = |queue: &Queue| queue.lost.is_some();
-    let failed = document.missed_before
+    let failed = refused
+        || document.missed_before
         || document.restored == Some(false)
         || !document.not_controlled.is_empty()
         || document.queues.iter().any(|queue| has_missed(queue) || lost(queue));

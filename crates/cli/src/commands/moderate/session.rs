@@ -53,6 +53,8 @@ pub(super) struct Ended {
     pub(super) not_controlled: Vec<NotControlled>,
     /// Whether a queue whose results are not in `queues` had missed its goal: it was started again, or got another one.
     pub(super) missed_before: bool,
+    /// Whether the driver had refused the timer of a fixed policy at the end.
+    pub(super) refused: bool,
     /// Whether all settings were restored. `None` if nothing was changed, or nothing was left to restore.
     pub(super) restored: Option<bool>,
 }
@@ -234,6 +236,8 @@ impl<'a> Session<'a> {
         }
         tell(manager.stopping());
         let lasted = clock.now().since(self.began).unwrap_or(Nanos::ZERO);
+        let refused =
+            self.interfaces.iter().flat_map(|interface| &interface.queues).any(super::queue::Queue::is_refused);
         let patience = Patience::of(PATIENCE);
         for interface in std::mem::take(&mut self.interfaces) {
             self.end_one(interface, patience);
@@ -244,6 +248,7 @@ impl<'a> Session<'a> {
             not_controlled: self.not_controlled(),
             queues: self.ended,
             missed_before: self.missed_before,
+            refused,
             restored: self.restored,
         })
     }
