@@ -17,6 +17,7 @@ mod terminal;
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 
@@ -39,7 +40,11 @@ pub fn main() -> ExitCode {
             return status.into();
         }
     };
-    match commands::run(typed.command) {
+    /// Maximum time to wait for the readers of earlier lines. Who reads at all has read them by then.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let ran = commands::run(typed.command);
+    terminal::aside::drain(Some(Instant::now() + PATIENCE));
+    match ran {
         Ok(status) => status.into(),
         Err(error) => failure::report(&error).into(),
     }

@@ -236,6 +236,42 @@ fn a_kill_is_rolled_back_and_a_change_by_somebody_else_is_left() {
     assert_eq!(machine.read(&governor), "powersave\n");
 }
 
+/// Regression test: the first line that nobody read stopped the control, and Ctrl-C with it.
+#[test]
+fn a_reader_that_stops_does_not_stop_the_control() {
+    let (machine, root) = (machine("steer-unread"), Root::new());
+    let speed = format!("{POLICY}0/scaling_setspeed");
+    machine.put(&format!("{POLICY}0/bios_limit"), "3000000\n");
+    // Pipes that are full already: each write blocks.
+    let full = || {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
+        rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+        while std::io::Write::write(&mut writer, &[b'.'; 4_096]).is_ok() {}
+        rustix::fs::fcntl_setfl(&writer, flags).unwrap();
+        (reader, writer)
+    };
+    let ((mut out, out_writer), (_err, err_writer)) = (full(), full());
+    let mut command = command(&machine, &root, &["--cpus", "0", "--policy", "fixed:2.6GHz"]);
+    let mut child = Running(command.stdout(out_writer).stderr(err_writer).spawn().unwrap());
+    drop(command);
+    wait_for(&machine, &speed, "2600000");
+    machine.put(&format!("{POLICY}0/bios_limit"), "2200000\n");
+    wait_for(&machine, &speed, "2200000");
+    // The first Ctrl-C restores the settings, though nobody has read anything; the second ends the wait for a reader.
+    child.signal(Signal::INT);
+    wait_for(&machine, &format!("{POLICY}0/scaling_governor"), "performance");
+    let end = Instant::now() + Duration::from_secs(60);
+    while child.0.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < end, "it cannot be ended");
+        child.signal(Signal::INT);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut first = [0];
+    std::io::Read::read_exact(&mut out, &mut first).unwrap();
+    assert_eq!(&first, b".", "nobody has read anything");
+}
+
 #[test]
 fn a_firmware_limit_is_told_and_obeyed() {
     let (machine, root) = (machine("steer-limit"), Root::new());

@@ -12,8 +12,6 @@ mod status;
 pub(super) mod table;
 mod verdict;
 
-use std::io::Write as _;
-
 use host::knob::Access;
 use live::os::Signals;
 use live::os::notify::ServiceManager;
@@ -53,7 +51,12 @@ fn steer(typed: &Moderate) -> anyhow::Result<Status> {
         Options { access: &access, dry_run: typed.dry_run, aloud: !typed.json, record: typed.record.as_deref() };
     let manager = ServiceManager::of_environment()?;
     let session = Session::begin(typed, options, config)?;
-    say::result(typed.json, session.run(&signals, &manager)?)
+    let ended = session.run(&signals, &manager)?;
+    // All settings are restored, so Ctrl-C may end a wait for the reader of the output.
+    signals.released(|| {
+        terminal::aside::drain(None);
+        say::result(typed.json, ended)
+    })?
 }
 
 /// The transactions that a killed process left behind. A dry run leaves their settings as they are.
@@ -71,5 +74,5 @@ fn left_behind(access: &Access) -> anyhow::Result<Vec<String>> {
 
 /// Prints a message that is not part of the result.
 fn note(text: &str) {
-    let _ = writeln!(terminal::err(), "{}", terminal::line(&text.replace('\n', "; ")));
+    terminal::aside::eprint(terminal::line(&text.replace('\n', "; ")));
 }

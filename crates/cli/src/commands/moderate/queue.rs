@@ -1,7 +1,5 @@
 //! A controlled receive queue, and the messages about it.
 
-use std::io::Write as _;
-
 use host::knob::{Access, interface_name};
 use policy::moderation::{Profile, Reason as PolicyReason};
 use steer::moderation::watched::{Queue as Watch, Watched};
@@ -168,8 +166,7 @@ impl Queue {
     fn tell(&self, text: &str) {
         if self.aloud {
             let Watch { interface, queue, .. } = &self.watch;
-            // A failed output does not end the control.
-            let _ = writeln!(terminal::out(), "{interface} queue {queue}: {}", terminal::line(text));
+            terminal::aside::print(format!("{interface} queue {queue}: {}", terminal::line(text)));
         }
     }
 

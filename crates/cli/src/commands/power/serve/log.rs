@@ -75,8 +75,7 @@ impl Log {
             }
         }
         if self.aloud {
-            // A failed output does not stop the service.
-            let _ = writeln!(terminal::out(), "{}", terminal::line(&text(record)));
+            terminal::aside::print(terminal::line(&text(record)));
         }
     }
 }

@@ -47,16 +47,20 @@ fn serve(typed: &Serve) -> anyhow::Result<Status> {
     };
     let manager = ServiceManager::of_environment()?;
     let (document, is_good) = Session::begin(typed, &access)?.run(&signals, &manager)?;
-    terminal::print(typed.json, &document, |out| {
-        for guest in &document.guests {
-            writeln!(out, "{}", totals(guest))?;
-        }
-        match document.restored {
-            Some(true) => writeln!(out, "all settings are restored to their original values"),
-            Some(false) => writeln!(out, "not all settings could be restored; look at apus tune status"),
-            None => writeln!(out, "no setting was changed"),
-        }
-    })?;
+    // All settings are restored, so Ctrl-C may end a wait for the reader of the output.
+    signals.released(|| {
+        terminal::aside::drain(None);
+        terminal::print(typed.json, &document, |out| {
+            for guest in &document.guests {
+                writeln!(out, "{}", totals(guest))?;
+            }
+            match document.restored {
+                Some(true) => writeln!(out, "all settings are restored to their original values"),
+                Some(false) => writeln!(out, "not all settings could be restored; look at apus tune status"),
+                None => writeln!(out, "no setting was changed"),
+            }
+        })
+    })??;
     Ok(if document.restored == Some(false) || !is_good { Status::Findings } else { Status::Good })
 }
 
@@ -158,5 +162,5 @@ fn lines(guest: &Guest) -> Vec<String> {
 
 /// Prints a message that is not part of the result.
 fn note(text: &str) {
-    let _ = writeln!(terminal::err(), "{}", terminal::line(&text.replace('\n', "; ")));
+    terminal::aside::eprint(terminal::line(&text.replace('\n', "; ")));
 }

@@ -1,6 +1,5 @@
 //! A controlled CPU, and the messages about it.
 
-use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use policy::frequency::outside::{Occupancy, Reason as PolicyReason, Unsure};
@@ -170,10 +169,7 @@ impl Core {
     fn tell(&self, text: &str) {
         if self.aloud {
             let since = MonotonicClock.now().since(self.began).unwrap_or(Nanos::ZERO).as_nanos() as f64 / 1e9;
-            let mut out = terminal::out();
-            // A failed output does not end the control.
-            let _ = writeln!(out, "{since:9.3} s  CPU {}: {}", self.cpu, terminal::line(text));
-            let _ = out.flush();
+            terminal::aside::print(format!("{since:9.3} s  CPU {}: {}", self.cpu, terminal::line(text)));
         }
     }
 

@@ -17,7 +17,6 @@ mod through_host;
 use host::knob::Access;
 use host::transaction::take_back_abandoned;
 use live::os::Signals;
-use std::io::Write as _;
 
 use crate::args::power::steer::{Command, PowerSteer};
 use crate::{Failure, Status, terminal};
@@ -49,10 +48,15 @@ fn steer(typed: &PowerSteer) -> anyhow::Result<Status> {
         }
     }
     let session = Session::begin(typed, &access)?;
-    say::result(typed.json, &session.run(&signals))
+    let document = session.run(&signals);
+    // All settings are restored, so Ctrl-C may end a wait for the reader of the output.
+    signals.released(|| {
+        terminal::aside::drain(None);
+        say::result(typed.json, &document)
+    })?
 }
 
 /// Prints a message that is not part of the result.
 fn note(text: &str) {
-    let _ = writeln!(terminal::err(), "{}", terminal::line(&text.replace('\n', "; ")));
+    terminal::aside::eprint(terminal::line(&text.replace('\n', "; ")));
 }

@@ -7,6 +7,8 @@
 //! movements are methods of this module, so no text needs escape sequences of its own. Clippy (clippy.toml, lib.rs) and
 //! tests/it/laws.rs forbid any other output.
 
+pub(crate) mod aside;
+
 use std::borrow::Cow;
 use std::fs;
 use std::io::{self, IsTerminal as _, Write};
