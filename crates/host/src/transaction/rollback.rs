@@ -203,11 +203,13 @@ fn chosen(
         return Err(left_alone.swap_remove(0).1);
     }
     let theirs = |_: &Entry, _: &Value| options.theirs;
-    let taken_back = begun.into_iter().map(|(transaction, place)| {
-        let may_close =
-            |entries: &[(Entry, Outcome)]| options.forget && !(options.ask.is_some() && has_theirs(entries));
-        one(access, vault, transaction, &place, &theirs, &may_close)
-    });
+    let forget = match (options.forget, options.ask.is_some()) {
+        (false, _) => Forget::Nothing,
+        (true, true) => Forget::AllButTheirs,
+        (true, false) => Forget::All,
+    };
+    let taken_back =
+        begun.into_iter().map(|(transaction, place)| one(access, vault, transaction, &place, &theirs, forget));
     left_alone.sort_by_key(|(transaction, _)| std::cmp::Reverse(transaction.id));
     let left_alone = left_alone.iter().map(|(transaction, why)| {
         Ok(RolledBack {
@@ -296,7 +298,7 @@ fn second(
         known.iter().find(|now| now.id == id && now.begin.as_ref() == begin).ok_or_else(|| unknown(id))?;
     not_below_another(transaction, known.iter())?;
     let place = reachable(access, transaction, options.forget)?;
-    one(access, vault, transaction, &place, theirs, &|_| options.forget)
+    one(access, vault, transaction, &place, theirs, if options.forget { Forget::All } else { Forget::Nothing })
 }
 
 impl RolledBack {
@@ -406,7 +408,7 @@ pub(super) fn recover(access: &Access, vault: &Vault) -> Result<Vec<Recovered>, 
         if not_below_another(&transaction, all(access, vault)?.iter()).is_err() {
             continue;
         }
-        if one(access, vault, &transaction, &place, &|_, _| Theirs::Keep, &|_| false)?.closed {
+        if one(access, vault, &transaction, &place, &|_, _| Theirs::Keep, Forget::Nothing)?.closed {
             recovered.push(Recovered::TakenBack { id: transaction.id });
         }
     }
@@ -433,15 +435,26 @@ fn drop_past(vault: &Vault, transaction: &Transaction) -> Result<Option<Recovere
     Ok(Some(counts))
 }
 
-/// Rolls back one transaction. `theirs` says what to do with a setting that someone else has changed, with its current
-/// value; `may_close`, whether the journal is removed although changes are left.
+/// The changes that are removed from the journal although they could not be rolled back.
+#[derive(Clone, Copy)]
+enum Forget {
+    /// None.
+    Nothing,
+    /// All, unless someone else's value was kept: the user is still to be asked about it.
+    AllButTheirs,
+    /// All.
+    All,
+}
+
+/// Rolls back one transaction. `theirs` says what to do with a setting that someone else has changed, given its current
+/// value.
 fn one(
     access: &Access,
     vault: &Vault,
     transaction: &Transaction,
     place: &Whereabouts,
     theirs: &dyn Fn(&Entry, &Value) -> Theirs,
-    may_close: &dyn Fn(&[(Entry, Outcome)]) -> bool,
+    forget: Forget,
 ) -> Result<RolledBack, Error> {
     // No record is added to a damaged journal. It is removed when all of its readable changes are settled.
     let damaged = matches!(transaction.rest, Rest::Damaged { .. });
@@ -497,7 +510,12 @@ fn one(
     let mut left = entries
         .iter()
         .filter(|(entry, outcome)| is_left(&entries, entry, outcome) && !over(access, transaction, entry, outcome));
-    let closed = left.next().is_none() || may_close(&entries);
+    let is_forgotten = match forget {
+        Forget::Nothing => false,
+        Forget::AllButTheirs => !has_theirs(&entries),
+        Forget::All => true,
+    };
+    let closed = left.next().is_none() || is_forgotten;
     if closed {
         journal::close(vault, transaction.id)?;
     }

@@ -160,8 +160,10 @@ fn others_go_on_while_the_user_is_asked() {
 /// While the user is asked, the answer can become outdated.
 #[test]
 fn an_answer_is_for_the_value_that_was_shown() {
+    /// What others do while the user is asked.
+    type Meanwhile<'a> = &'a dyn Fn(&Folder);
     let third = || Plan::new("q").with(File::new("/sys/b"), Value::text("77"));
-    let scenarios: [(&dyn Fn(&Folder), &str); 3] = [
+    let scenarios: [(Meanwhile<'_>, &str); 3] = [
         (&|folder| folder.put("sys/b", "98\n"), "98\n"),
         // Another transaction wants the setting now.
         (&|folder| drop(apply(&folder.access(), &third(), &options()).unwrap()), "77\n"),
