@@ -63,3 +63,28 @@ fn is_procfs(access: &Access) -> bool {
     let folder = access.open("/proc", OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
     folder.is_ok_and(|folder| rustix::fs::fstatfs(folder).is_ok_and(|stat| stat.f_type as u64 == PROC_SUPER_MAGIC))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Folder;
+
+    /// Regression test: the process of a recorded host was looked up on this machine, and said to have ended.
+    #[test]
+    fn a_process_that_can_be_seen_only_elsewhere_is_not_said_to_have_ended() {
+        let folder = Folder::new(&[("proc/sys/kernel/random/boot_id", "boot-1\n")]);
+        let recorded = Processes::of(&folder.access()).unwrap();
+        let here = recorded.seen_from().unwrap().to_owned();
+        let (pid, started) = recorded.own().unwrap().unwrap();
+        assert_eq!(pid, std::process::id());
+        assert!(!recorded.has_ended(pid, started, Some(&here)));
+        assert!(recorded.has_ended(pid, started + 1, Some(&here)), "another process has its number");
+        for elsewhere in [None, Some("another boot pid:[1]")] {
+            assert!(!recorded.has_ended(pid, started + 1, elsewhere), "{elsewhere:?}");
+        }
+        // The running machine has its processes itself.
+        let live = Processes::of(&Access::live().unwrap()).unwrap();
+        assert_eq!(live.own().unwrap(), Some((pid, started)));
+        assert!(live.seen_from().is_none() && live.has_ended(pid, started + 1, None));
+    }
+}
