@@ -153,16 +153,19 @@ pub struct Way {
     pub offered: u64,
     /// Lost packets, over all seeds.
     pub lost: u64,
-    /// Packets later than the goal's latency bound, including lost ones, over all seeds.
+    /// Packets later than the goal's latency bound, over all seeds. They include lost packets, and packets that had not
+    /// departed when the window ended although they had arrived longer ago than the bound.
     pub late: u64,
-    /// Share of late packets in parts per million.
+    /// Share of late packets in parts per million of the packets that departed, were lost, or are late because they had
+    /// not departed.
     pub late_ppm: f64,
     /// 95 % confidence interval of `late_ppm` over the seeds; `null` with one seed.
     pub late_ppm_ci95: Option<(f64, f64)>,
     /// Whether the mode met the goal; `no` if any packet was lost.
     pub held: Name<Held>,
-    /// Delay in ns at the goal's quantile: the median over the seeds. Lost packets count as infinitely late. `null` if
-    /// the quantile falls among lost packets, or if a run had too few packets.
+    /// Delay in ns at the goal's quantile: the median over the seeds. Lost packets, and those that had not departed
+    /// after this delay, count as infinitely late. `null` if the quantile falls among these, or if a run had too few
+    /// packets.
     pub latency_ns: Option<u64>,
     /// Mean power of the core in uW.
     pub power_uw: u64,

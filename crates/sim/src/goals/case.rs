@@ -13,8 +13,8 @@
 //! **Meets the goal** means [`Held::Yes`] or [`Held::WithinInterval`] for Apus, and [`Held::Yes`] for a rival. Apus
 //! steers towards a share of late packets close to the allowed one, so by chance some of its runs end slightly above
 //! the allowed share. Rivals do not steer towards it, so they get no such tolerance. [`Case::is_marginal`] says whether
-//! the tolerance made a difference. A lost packet counts as late. The goals here allow no loss, so a single lost packet
-//! also breaks the goal.
+//! the tolerance made a difference. A lost packet counts as late, and so does a packet that the window's end found
+//! overdue. The goals here allow no loss, so a single lost packet also breaks the goal.
 //!
 //! Apus and a rival are compared by their mean power over the seeds for which both were run.
 
@@ -219,7 +219,8 @@ impl Case {
     /// value per seed that had packets.
     pub fn first_second_multiples(&self) -> Vec<f64> {
         let allowed = f64::from(self.goal.quantile.above_ppm()) / 1e6;
-        let runs = self.first_second.iter().flat_map(|first| &first.runs).filter(|run| run.packets > 0);
+        let runs =
+            self.first_second.iter().flat_map(|first| &first.runs).filter(|run| run.judged(self.goal.latency) > 0);
         runs.map(|run| run.late_share(self.goal.latency) / allowed).collect()
     }
 }

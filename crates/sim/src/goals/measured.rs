@@ -5,22 +5,25 @@ use policy::wait::{Reason, WaitKind};
 use units::{Microwatts, Nanos, Quantile};
 
 use super::Way;
-use crate::outcome::{Activity, Outcome, Residency, minimum_samples};
+use crate::outcome::{Activity, Distribution, Outcome, Residency, minimum_samples};
 
 /// The results of one run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
     /// Number of packets that arrived.
     pub offered: u64,
-    /// Number of packets that departed or were lost. The share of late packets is relative to this number.
+    /// Number of packets that departed or were lost.
     pub packets: u64,
     /// Number of packets that were lost.
     pub lost: u64,
-    /// For each latency bound, the number of packets that took longer, including lost packets. Delays are recorded to
-    /// 0.1 %; a packet whose delay cannot be told from the bound at this precision counts as late.
+    /// For each latency bound, the number of packets that took longer, including lost and overdue packets. Delays are
+    /// recorded to 0.1 %; a packet whose delay cannot be told from the bound at this precision counts as late.
     pub late: Vec<(Nanos, u64)>,
-    /// The delay at each quantile. Lost packets count as infinitely late. `None` if the quantile lies among the lost
-    /// packets, or if there were too few packets.
+    /// For each latency bound, the number of packets that were still in the system at the window's end although they
+    /// had arrived longer ago than the bound.
+    pub overdue: Vec<(Nanos, u64)>,
+    /// The delay at each quantile. Lost packets, and packets that are overdue at this delay, count as infinitely late.
+    /// `None` if the quantile lies among them, or if there were too few packets.
     pub latency: Vec<(Quantile, Option<Nanos>)>,
     /// Mean power of the core.
     pub power: Microwatts,
@@ -74,15 +77,14 @@ impl Measured {
         bounds.dedup();
         quantiles.sort_unstable();
         quantiles.dedup();
-        let late = |bound: Nanos| {
-            let within = outcome.latency.counts().take_while(|(value, _)| *value <= bound.as_nanos());
-            packets - within.map(|(_, count)| count).sum::<u64>()
-        };
+        let overdue = |bound| above(&outcome.waiting, bound);
+        let late = |bound| above(&outcome.latency, bound) + lost + overdue(bound);
         Self {
             offered: outcome.offered(),
             packets,
             lost,
-            late: bounds.into_iter().map(|bound| (bound, late(bound))).collect(),
+            late: bounds.iter().map(|bound| (*bound, late(*bound))).collect(),
+            overdue: bounds.iter().map(|bound| (*bound, overdue(*bound))).collect(),
             latency: quantiles.into_iter().map(|quantile| (quantile, at(outcome, quantile, packets))).collect(),
             power: outcome.core_power(),
             busy_ppm: core.busy_ppm(outcome.duration),
@@ -103,27 +105,52 @@ impl Measured {
     /// # Panics
     /// Panics if the run was not evaluated for this bound.
     pub fn late(&self, bound: Nanos) -> u64 {
-        let found = self.late.iter().find(|(known, _)| *known == bound);
-        found.expect("a run counts the late packets of each of its goals").1
+        by_bound(&self.late, bound)
     }
 
-    /// Share of the packets that were later than `bound`. 0 without packets.
+    /// Number of packets that are judged by `bound`: those that departed, were lost, or are overdue. The share of late
+    /// packets is relative to this number.
+    ///
+    /// # Panics
+    /// Panics if the run was not evaluated for this bound.
+    pub fn judged(&self, bound: Nanos) -> u64 {
+        self.packets + by_bound(&self.overdue, bound)
+    }
+
+    /// Share of the judged packets that were later than `bound`. 0 without packets.
     pub fn late_share(&self, bound: Nanos) -> f64 {
-        if self.packets == 0 { 0.0 } else { self.late(bound) as f64 / self.packets as f64 }
+        share(self.late(bound), self.judged(bound))
     }
 }
 
-/// The delay at `quantile` over all `packets`. Packets without a recorded delay were lost and count as infinitely late.
+fn by_bound(counts: &[(Nanos, u64)], bound: Nanos) -> u64 {
+    let found = counts.iter().find(|(known, _)| *known == bound);
+    found.expect("a run counts the late packets of each of its goals").1
+}
+
+fn share(late: u64, packets: u64) -> f64 {
+    if packets == 0 { 0.0 } else { late as f64 / packets as f64 }
+}
+
+/// Number of spans above `bound`.
+fn above(spans: &Distribution, bound: Nanos) -> u64 {
+    let within = spans.counts().take_while(|(value, _)| *value <= bound.as_nanos());
+    spans.count() - within.map(|(_, count)| count).sum::<u64>()
+}
+
+/// The delay at `quantile`: the shortest by which all late packets would be at most the share that the quantile allows.
+/// `packets` have departed or were lost.
 fn at(outcome: &Outcome, quantile: Quantile, packets: u64) -> Option<Nanos> {
-    if packets < minimum_samples(quantile) {
-        return None;
-    }
-    let rank = (u128::from(packets) * u128::from(quantile.as_ppm())).div_ceil(1_000_000);
-    let mut below = 0;
-    outcome.latency.counts().find_map(|(value, count)| {
-        below += u128::from(count);
-        (below >= rank).then_some(Nanos::from_nanos(value))
-    })
+    let mut waiting = outcome.waiting.counts().peekable();
+    let (mut departed, mut overdue) = (0u64, outcome.waiting.count());
+    let found = outcome.latency.counts().find(|(value, count)| {
+        departed += count;
+        while let Some((_, count)) = waiting.next_if(|(waited, _)| waited <= value) {
+            overdue -= count;
+        }
+        u128::from(departed) * 1_000_000 >= u128::from(packets + overdue) * u128::from(quantile.as_ppm())
+    });
+    found.filter(|_| packets + overdue >= minimum_samples(quantile)).map(|(value, _)| Nanos::from_nanos(value))
 }
 
 /// Apus or a rival, with its results for each seed.
@@ -153,9 +180,9 @@ units::named! {
 }
 
 impl Tried {
-    /// Number of packets over all seeds.
-    pub fn packets(&self) -> u64 {
-        self.runs.iter().map(|run| run.packets).sum()
+    /// Number of packets that are judged by `bound`, over all seeds.
+    pub fn judged(&self, bound: Nanos) -> u64 {
+        self.runs.iter().map(|run| run.judged(bound)).sum()
     }
 
     /// Number of lost packets over all seeds.
@@ -170,7 +197,7 @@ impl Tried {
 
     /// Share of packets later than `bound`, over all seeds. 0 without packets.
     pub fn late_share(&self, bound: Nanos) -> f64 {
-        if self.packets() == 0 { 0.0 } else { self.late(bound) as f64 / self.packets() as f64 }
+        share(self.late(bound), self.judged(bound))
     }
 
     /// The 95 % interval over the seeds of the share of packets later than `bound`. `None` with one seed.
@@ -181,9 +208,10 @@ impl Tried {
     /// Whether the goal was met.
     pub fn held(&self, goal: Goal) -> Held {
         let allowed = f64::from(goal.quantile.above_ppm()) / 1e6;
+        let packets = self.judged(goal.latency);
         let above = u128::from(self.late(goal.latency)) * 1_000_000
-            > u128::from(self.packets()) * u128::from(goal.quantile.above_ppm());
-        if self.packets() < minimum_samples(goal.quantile) {
+            > u128::from(packets) * u128::from(goal.quantile.above_ppm());
+        if packets < minimum_samples(goal.quantile) {
             Held::TooFew
         } else if self.lost() > 0 {
             Held::No

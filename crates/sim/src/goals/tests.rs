@@ -14,6 +14,7 @@ fn run(late: u64, milliwatts: u64) -> Measured {
         packets: 10_000,
         lost: 0,
         late: vec![(BOUND, late)],
+        overdue: vec![(BOUND, 0)],
         latency: vec![(GOAL.quantile, Some(BOUND))],
         power: Microwatts::new(milliwatts * 1_000),
         busy_ppm: 0,

@@ -29,6 +29,8 @@ pub struct Outcome {
     /// Time from the arrival of a frame's last bit to the departure of its answer's last bit. Without an answer, the
     /// time ends when the frame has been processed.
     pub latency: Distribution,
+    /// How long the frames in flight had been in the system at the window's end.
+    pub waiting: Distribution,
     /// The terms of the delays, in the order of [`Term::ALL`], to two digits. For each frame they add up to its delay.
     pub terms: Vec<Distribution>,
     /// The evaluation of the goal. `None` if the scenario has no goal.
@@ -169,16 +171,17 @@ pub enum Verdict {
     TooFew,
 }
 
-/// The evaluation of a goal. A lost packet counts as late.
+/// The evaluation of a goal. A lost packet counts as late, and so does a packet that was still in the system at the
+/// window's end although it should have left within the window. Other packets in flight are not judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GoalOutcome {
     /// The goal that was evaluated.
     pub goal: Goal,
     /// The share of packets that may be lost, in ppm. `None` if the scenario does not state it.
     pub loss_ppm: Option<u32>,
-    /// Number of packets that departed or were lost.
+    /// Number of packets that were judged: those that departed, were lost, or are late because they did not depart.
     pub packets: u64,
-    /// Number of packets that took longer than the goal's latency, including lost packets.
+    /// Number of late packets, including lost packets.
     pub late: u64,
     /// Number of lost packets.
     pub lost: u64,
@@ -187,8 +190,16 @@ pub struct GoalOutcome {
 }
 
 impl GoalOutcome {
-    pub(crate) fn new(goal: Goal, loss_ppm: Option<u32>, departed: u64, late: u64, lost: u64) -> Self {
-        let (packets, late) = (departed + lost, late + lost);
+    /// The evaluation of `goal`, with the number of packets that departed and how many of these were late, that were
+    /// lost, and that were overdue at the window's end.
+    pub(crate) fn new(
+        goal: Goal,
+        loss_ppm: Option<u32>,
+        (departed, late): (u64, u64),
+        lost: u64,
+        overdue: u64,
+    ) -> Self {
+        let (packets, late) = (departed + lost + overdue, late + lost + overdue);
         let more_than = |part: u64, ppm: u32| u128::from(part) * 1_000_000 > u128::from(packets) * u128::from(ppm);
         let missed = more_than(late, goal.quantile.above_ppm()) || loss_ppm.is_some_and(|ppm| more_than(lost, ppm));
         let verdict = if packets < minimum_samples(goal.quantile) {

@@ -90,8 +90,11 @@ pub fn outcome(
         duration: scenario.duration,
         octets: tally.octets,
         latency: tally.latency.finish(),
+        waiting: tally.waiting.finish(),
         terms: tally.terms.into_iter().map(Recorder::finish).collect(),
-        goal: scenario.goal.map(|plan| GoalOutcome::new(plan.latency, plan.loss_ppm, departed, tally.late, lost)),
+        goal: scenario
+            .goal
+            .map(|plan| GoalOutcome::new(plan.latency, plan.loss_ppm, (departed, tally.late), lost, tally.overdue)),
         package: package(scenario, &cores),
         queues,
         cores,

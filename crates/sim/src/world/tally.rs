@@ -27,8 +27,12 @@ pub struct Tally {
     pub latency: Recorder,
     pub terms: [Recorder; Term::COUNT],
     goal: Option<Goal>,
-    /// Number of frames later than the goal allows.
+    /// Number of frames that left later than the goal allows.
     pub late: u64,
+    /// How long the frames in flight had been in the system at the end of the window.
+    pub waiting: Recorder,
+    /// Number of frames in flight that had been in the system for longer than the goal allows.
+    pub overdue: u64,
     /// Number of frames whose terms sum to more than their delay. Must stay 0.
     pub unsound: u64,
 }
@@ -43,6 +47,8 @@ impl Tally {
             terms: std::array::from_fn(|_| Recorder::coarse()),
             goal,
             late: 0,
+            waiting: Recorder::new(),
+            overdue: 0,
             unsound: 0,
         }
     }
@@ -71,7 +77,13 @@ impl Tally {
 
     /// Counts a frame that was still in the system at the end of the simulation.
     pub fn in_flight(&mut self, queue: usize, arrival: At) {
-        self.queues[queue].in_flight += u64::from(self.counts(arrival));
+        if !self.counts(arrival) {
+            return;
+        }
+        self.queues[queue].in_flight += 1;
+        let waited = self.window.1.since(arrival).unwrap_or(Nanos::ZERO);
+        self.waiting.record(waited);
+        self.overdue += u64::from(self.goal.is_some_and(|goal| waited > goal.latency));
     }
 
     /// Counts a frame whose last bit left at `departure`. `shares` contains every term of its delay except
@@ -82,7 +94,7 @@ impl Tally {
             return;
         }
         if departure >= self.window.1 {
-            self.queues[queue].in_flight += 1;
+            self.in_flight(queue, arrival);
             return;
         }
         self.queues[queue].departed += 1;

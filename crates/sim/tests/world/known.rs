@@ -1,3 +1,4 @@
+use sim::goals::Measured;
 use sim::outcome::{Drop, Outcome, Term, Verdict};
 use units::Nanos;
 
@@ -50,6 +51,24 @@ fn mean_delay_of_batches(load: f64, service_ns: f64) -> f64 {
         }
     }
     delays / frames
+}
+
+/// The interrupt comes after the window: of a packet each microsecond, those of the first 4 of 5 ms should have left.
+#[test]
+fn a_packet_that_is_overdue_at_the_end_is_late() {
+    let goal: policy::Goal = "p99=1ms".parse().unwrap();
+    let outcome = run(&format!(
+        "machine = \"machine.toml\"\nwarm_up = \"0us\"\nduration = \"5ms\"\n[[traffic]]\nkind = \"constant\"\nrate = \"1Mpps\"\n[goal]\nlatency = \
+         \"{goal}\"\n[queues]\nrx_descriptors = 8192\n[moderation]\npolicy = \"static\"\ndelay = \"8ms\"\n[worker]\ndriver = \
+         \"user\"\nwait = \"interrupt\"\n{REST}"
+    ));
+    let judged = outcome.goal.unwrap();
+    assert_eq!((outcome.departed(), judged.packets, judged.late), (0, 4_000, 4_000), "{}", summary(&outcome));
+    assert_eq!((judged.verdict, outcome.waiting.count()), (Verdict::Missed, outcome.offered()));
+    let measured = Measured::of(&outcome, &[goal]);
+    let (late, all) = (measured.late(goal.latency), measured.judged(goal.latency));
+    assert!(late == all && late.abs_diff(4_000) <= 4, "to 0.1 %: {late} of {all}");
+    assert_eq!(measured.latency, [(goal.quantile, None)]);
 }
 
 #[test]

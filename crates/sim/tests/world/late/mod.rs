@@ -155,7 +155,7 @@ impl std::fmt::Display for Row {
             Held::No => "NO",
             Held::TooFew => "too few",
         };
-        let (late, packets, lost) = (ours.late(bound), ours.packets(), ours.lost());
+        let (late, packets, lost) = (ours.late(bound), ours.judged(bound), ours.lost());
         let busy = ours.runs.iter().map(|run| run.busy_ppm).sum::<u64>() as f64 / ours.runs.len() as f64 / 1e4;
         write!(
             f,
