@@ -61,7 +61,8 @@ pub struct Summary {
     /// Power of `adaptive` divided by the power of the best rival that meets the goal; `null` if no case has such a
     /// rival.
     pub power_multiple: Option<Quartiles>,
-    /// Power of `adaptive` divided by the minimum possible power; `null` if the minimum is not known in any case.
+    /// Power of `adaptive` divided by the minimum possible power, over the cases in which `adaptive` met the goal; `null`
+    /// if the minimum is not known in any of them.
     pub bound_multiple: Option<Quartiles>,
     /// Share of late packets in the first second, divided by the allowed share. The value of a case is the median over
     /// its seeds.
@@ -131,7 +132,7 @@ pub struct Case {
     pub power_multiple_ci95: Option<(f64, f64)>,
     /// Minimum power in uW with which the goal could be met if all arrivals were known in advance; `null` if unknown.
     pub bound_uw: Option<u64>,
-    /// Power of `adaptive` divided by `bound_uw`; `null` if that is unknown.
+    /// Power of `adaptive` divided by `bound_uw`; `null` if that is unknown, or if `adaptive` missed the goal.
     pub bound_multiple: Option<f64>,
     /// Share of late packets in the first second, divided by the allowed share: one value per seed. Empty if the first
     /// second was not simulated.

@@ -167,6 +167,8 @@ fn the_bound_and_the_first_second() {
     case.first_second = Some(tried("adaptive", &[run(5, 1), run(30, 1), Measured { packets: 0, ..run(0, 1) }]));
     assert_eq!((case.bound_multiple(), case.first_second_multiples()), (Some(1.5), vec![0.5, 3.0]));
     assert_eq!(quartiles(&[3.0, 1.0, 2.0, 5.0, 4.0]), Some([1.0, 2.0, 3.0, 4.0, 5.0]));
+    case.ours = tried("adaptive", &[run(11, 500)]);
+    assert_eq!(case.bound_multiple(), None, "below the least possible power by missing the goal");
     assert_eq!((quartiles(&[]), quartiles(&[7.0])), (None, Some([7.0; 5])));
 }
 

@@ -121,7 +121,7 @@ fn table(cases: &[Case]) -> Table {
             exact(power(rival), "no rival meets the goal"),
             exact(case.power_multiple, "no rival meets the goal"),
             Cell::Text(why(case)),
-            exact(case.bound_multiple, "not computed"),
+            exact(case.bound_multiple, "not computed, or adaptive misses the goal"),
         ]
     };
     let columns = [
