@@ -144,7 +144,8 @@ pub struct Case {
 /// The result of one mode.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Way {
-    /// Name of the mode: `poll`, `l3fwd-power`, `backoff 50us`, `interrupt`, `poll@800MHz` or `adaptive`.
+    /// Name of the mode: `poll`, `l3fwd-power`, `backoff 50us`, `interrupt`, `interrupt 50us`, `poll@800MHz` or
+    /// `adaptive`.
     pub way: String,
     /// Whether the mode runs at a frequency that was chosen in hindsight for this case.
     pub tuned: bool,

@@ -83,8 +83,8 @@ units::named! {
     /// rival's most.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub enum Because {
-        /// The rival sleeps longer than the receive ring takes to fill at the highest packet rate, so it would lose
-        /// packets at that rate.
+        /// The rival sleeps, or has its interrupts delayed, for longer than the receive ring takes to fill at the
+        /// highest packet rate, so it would lose packets at that rate.
         Ring = "ring",
         /// The rival's share of late packets is higher than the one Apus aims at.
         Lateness = "lateness",
@@ -183,7 +183,7 @@ impl Case {
     pub fn because(&self) -> Option<Because> {
         type Part = fn(&Measured) -> Spent;
         let rival = self.rival().filter(|_| matches!(self.verdict(), Verdict::Lost | Verdict::LostToTuned))?;
-        if matches!(rival.way.wait, Mode::Backoff { max } if max > self.ring) {
+        if matches!(rival.way.wait, Mode::Backoff { max } if max > self.ring) || rival.way.delay > self.ring {
             return Some(Because::Ring);
         }
         let allowed = f64::from(self.goal.quantile.above_ppm()) / 1e6;

@@ -9,14 +9,16 @@
 //! | `poll` | never | base |
 //! | `l3fwd-power` | polls, pauses, then the interrupt ([`Hybrid300`](policy::wait::Hybrid300)) | its own scheme |
 //! | `backoff` | sleeps, up to a maximum ([`Backoff`](policy::wait::Backoff)) | base |
-//! | `interrupt` | blocks at the first empty poll | base |
+//! | `interrupt` | blocks at the first empty poll; `interrupt 50us` has the NIC delay interrupts by 50 us | base |
 //! | `poll@1GHz` and so on | as above | the best one for the case, chosen in hindsight |
 //! | `adaptive` | as the goal allows | as the goal allows |
 //!
-//! `backoff` is tried with several maxima, because its users would look for the maximum that suits their goal.
+//! `backoff` is tried with several maxima, because its users would look for the maximum that suits their goal. No named
+//! grid has an `interrupt` with a delay, because `adaptive` cannot have the NIC delay interrupts either: it waits for
+//! several packets by timed sleeps.
 //!
 //! Apus and all rivals receive the same frames, to the nanosecond, and run on the same host: a FIFO thread on an
-//! isolated core, no interrupt moderation, rings of 4,096 descriptors (the maximum of the drivers of the 82599, X540
+//! isolated core, no interrupt moderation (unless the rival has a delay), rings of 4,096 descriptors (the maximum of the drivers of the 82599, X540
 //! and XL710). Descriptors are written back at once (by default they wait up to 32 us on the XL710: Intel 637284-001US,
 //! A.9).
 //!

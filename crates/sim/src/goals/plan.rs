@@ -7,6 +7,7 @@ use units::{Hertz, Nanos, PacketRate, Quantile};
 use super::Way;
 use super::setting::{Files, Setting};
 use super::traffic::Pattern;
+use crate::hw::pstate::PStateModel;
 use crate::machine::{Machine, MachineError, Processor};
 use crate::random::Random;
 
@@ -20,6 +21,12 @@ pub const MACHINES: [(&str, &str); 4] = [
 /// Number of late packets that a goal should allow over all seeds. Runs are long enough for this, so the share of late
 /// packets is known to about 20 %.
 const ALLOWED_LATE: u64 = 20;
+/// Simulated time before the measurement. On each machine of the built-in grids, `l3fwd-power` has come down to the lowest
+/// frequency by then.
+const WARM_UP: Nanos = Nanos::from_secs(2);
+/// `l3fwd-power` goes down by one step in 100 ms ([`L3fwdPower`](policy::frequency::L3fwdPower)), or at most 10 ms later
+/// if it blocks at that time ([`Hybrid300`](policy::wait::Hybrid300)).
+const STEP_DOWN: Nanos = Nanos::from_millis(110);
 /// Simulated time for traffic from a file, whose rate is not known beforehand.
 const FROM_A_FILE: Nanos = Nanos::from_secs(2);
 
@@ -106,6 +113,20 @@ pub enum PlanError {
     /// The file of this name is not valid UTF-8.
     #[error("{0} is not valid UTF-8")]
     NoText(String),
+    /// A machine cannot run at the frequency of a rival.
+    #[error("the rival {rival}: {machine} runs at {lowest} MHz to {highest} MHz, in steps of {step} MHz")]
+    Frequency {
+        /// The rival.
+        rival: Way,
+        /// The machine's name.
+        machine: String,
+        /// The lowest frequency in MHz.
+        lowest: u64,
+        /// The highest frequency in MHz.
+        highest: u64,
+        /// The step in MHz.
+        step: u64,
+    },
     /// The plan has no settings.
     #[error("the grid is empty: no machine has any of these idle states, or traffic from files has no peak to be told")]
     Empty,
@@ -134,7 +155,6 @@ impl Grid {
     /// The plan of this grid.
     pub fn plan(self) -> Plan {
         let machines = MACHINES.map(|(machine, nic)| (machine.to_owned(), nic.to_owned())).to_vec();
-        // `l3fwd-power` begins at the base frequency, and goes down by 100 MHz in 100 ms: 2 s to the lowest.
         let classic = Plan {
             machines,
             traffic: vec![Pattern::Poisson],
@@ -146,7 +166,7 @@ impl Grid {
             frequencies: 0,
             seed: 1,
             seeds: 1,
-            warm_up: Nanos::from_secs(2),
+            warm_up: WARM_UP,
             duration: (Nanos::from_secs(1), Nanos::from_secs(1)),
             first_second: false,
             sample: None,
@@ -166,7 +186,6 @@ impl Grid {
                 goals: goals(&[Quantile::P99_9], &[20, 50, 250]),
                 frequencies: 1,
                 seeds: 5,
-                warm_up: Nanos::from_secs(1),
                 duration: (Nanos::from_millis(500), Nanos::from_secs(1)),
                 first_second: true,
                 ..classic
@@ -181,7 +200,6 @@ impl Grid {
                 rivals: rivals(&[10, 20, 50, 100, 250]),
                 frequencies: 3,
                 seeds: 5,
-                warm_up: Nanos::from_secs(1),
                 duration: (Nanos::from_millis(500), Nanos::from_secs(10)),
                 first_second: true,
                 ..classic
@@ -217,6 +235,20 @@ fn bears(processor: &Processor, at: Hertz) -> u64 {
 }
 
 impl Plan {
+    /// The time that `l3fwd-power` needs on the slowest of the machines to come down from the base frequency, with which
+    /// it begins, to the lowest one. 0 if it is no rival.
+    pub fn settling(&self) -> Result<Nanos, PlanError> {
+        let mut longest = Nanos::ZERO;
+        for (name, _) in self.machines.iter().filter(|_| self.rivals.contains(&Way::L3FWD_POWER)) {
+            let machine = machine(name, &self.files)?;
+            let processor = machine.processor()?;
+            let PStateModel { lowest, step, .. } = processor.pstates;
+            let range = processor.pstates.granted(processor.base).as_hertz().saturating_sub(lowest.as_hertz());
+            longest = longest.max(STEP_DOWN * range.div_ceil(step.as_hertz().max(1)));
+        }
+        Ok(longest)
+    }
+
     /// All settings with their goals, in the order of the grid. If [`Self::sample`] is set, only the cases drawn at
     /// random.
     pub fn settings(&self) -> Result<Vec<Setting>, PlanError> {
@@ -280,6 +312,15 @@ impl Plan {
         let processor = machine.processor()?;
         let states = processor.cstates.states.iter().map(|state| state.name.clone()).collect();
         let (lowest, base) = (processor.pstates.lowest.as_hertz(), processor.base.as_hertz());
+        for rival in &self.rivals {
+            let PStateModel { lowest, highest, step, .. } = processor.pstates;
+            if let super::Speed::At(frequency) = rival.speed
+                && processor.pstates.granted(frequency) != frequency
+            {
+                let [lowest, highest, step] = [lowest, highest, step].map(|at| at.as_hertz() / 1_000_000);
+                return Err(PlanError::Frequency { rival: *rival, machine: name.to_owned(), lowest, highest, step });
+            }
+        }
         let steps = u64::from(self.frequencies);
         let below = (0..steps).map(|n| Hertz::new(lowest + base.saturating_sub(lowest) * n / steps));
         let frequencies: Vec<Hertz> = below.map(|frequency| processor.pstates.granted(frequency)).collect();

@@ -93,8 +93,7 @@ impl Setting {
         let Self { machine, nic, deepest, seeds: (seed, _), .. } = self;
         format!(
             "machine = \"{machine}\"\nnic = \"{nic}\"\nseed = {seed}\nwarm_up = \"{warm_up}\"\nduration = \
-             \"{duration}\"\n\n{}\n[queues]\nrx_descriptors = 4096\ntx_descriptors = 4096\nflush = \"0us\"\n\n[moderation]\npolicy = \
-             \"off\"\n\n[idle]\ndeepest = \"{deepest}\"\n\n{}",
+             \"{duration}\"\n\n{}\n[queues]\nrx_descriptors = 4096\ntx_descriptors = 4096\nflush = \"0us\"\n\n[idle]\ndeepest = \"{deepest}\"\n\n{}",
             self.arriving.tables,
             way.sections(goal)
         )

@@ -243,6 +243,10 @@ fn short(goals: &[Goal], rivals: &[&str]) -> Plan {
         seeds: 2,
         warm_up: Nanos::from_millis(20),
         duration: (Nanos::from_millis(60), Nanos::from_millis(60)),
+    // Refused before anything is simulated.
+    let rivals = vec!["poll@850MHz".parse().unwrap()];
+    let error = Plan { rivals, ..Grid::Quick.plan() }.settings().unwrap_err().to_string();
+    assert!(error.contains("poll@850MHz") && error.contains("xeon-platinum-8260l runs at 1000 MHz"), "{error}");
         first_second: false,
         ..Grid::Quick.plan()
     }
@@ -293,6 +297,47 @@ fn traffic_and_machines_from_files() {
     });
     // Three frames in 45 us are 66,667 a second; the other file has 100,000 a second.
     assert_eq!(offered.collect::<Vec<_>>(), [4_000, 6_000]);
+}
+
+#[test]
+fn l3fwd_power_is_measured_at_the_lowest_frequency() {
+    for grid in Grid::ALL {
+        let plan = grid.plan();
+        assert!(plan.settling().unwrap() <= plan.warm_up, "{grid:?}: {}", plan.settling().unwrap());
+    }
+    let step = |text: &str| text.replace("step = { value = \"100MHz\"", "step = { value = \"25MHz\"");
+    let files = Files::from([("own.toml".into(), step(Machine::text("xeon-gold-6338n").unwrap()).as_bytes().into())]);
+    let own = Plan { machines: vec![("own.toml".into(), "82599".into())], files, ..Grid::Quick.plan() };
+    assert_eq!(own.settling(), Ok(Nanos::from_millis(110) * 56));
+    assert_eq!(Plan { rivals: vec!["poll".parse().unwrap()], ..own }.settling(), Ok(Nanos::ZERO));
+    // Each grid's warm-up, with the machine that takes longest.
+    let plan = Plan {
+        machines: vec![("xeon-platinum-8360y".into(), "xl710".into())],
+        traffic: vec![Pattern::Constant],
+        loads_ppm: vec![100],
+        seeds: 1,
+        warm_up: Grid::Full.plan().warm_up.min(Grid::Quick.plan().warm_up),
+        ..short(&[GOAL], &["l3fwd-power"])
+    };
+    let cases = Arc::new(plan.settings().unwrap()[0].clone()).judge(&plan.files, None).unwrap();
+    assert_eq!(cases[0].others[0].runs[0].frequency_changes, 0);
+}
+
+/// The NIC delays interrupts by 40 us: the first packet of each interrupt waits for that long.
+#[test]
+fn a_rival_may_have_its_interrupts_delayed() {
+    let plan = short(&[GOAL], &["interrupt", "interrupt=40us"]);
+    let cases = Arc::new(plan.settings().unwrap()[0].clone()).judge(&plan.files, None).unwrap();
+    let [at_once, delayed] = [0, 1].map(|index| &cases[0].others[index]);
+    assert_eq!(delayed.way.to_string(), "interrupt 40us");
+    let latency = |tried: &Tried| tried.latency(Quantile::P99_9).unwrap();
+    assert!(latency(at_once) < Nanos::from_micros(20), "{at_once:?}");
+    assert!(latency(delayed) > Nanos::from_micros(40) && delayed.power(2) < at_once.power(2) * 0.9, "{delayed:?}");
+    let because = |delay: &str| {
+        let dear = Measured { polling: Spent { time: BOUND, power: Microwatts::new(1_000_000) }, ..run(0, 1_000) };
+        case(&[dear], &[tried(delay, &[run(0, 700)])]).because()
+    };
+    assert_eq!((because("interrupt=69us"), because("interrupt=68us")), (Some(Because::Ring), Some(Because::Polling)));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use policy::Goal;
 use policy::wait::Mode;
-use units::{Hertz, PacketRate};
+use units::{Hertz, Nanos, PacketRate};
 
 /// How a core waits, and how its frequency is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +14,8 @@ pub struct Way {
     pub wait: Mode,
     /// How the frequency is chosen.
     pub speed: Speed,
+    /// How long the NIC delays the interrupt after the first waiting frame. 0 turns interrupt moderation off.
+    pub delay: Nanos,
 }
 
 /// How a core's frequency is chosen.
@@ -31,13 +33,15 @@ pub enum Speed {
 
 impl Way {
     /// What Apus uses: `adaptive` with the frequency policy `goal`.
-    pub const OURS: Self = Self { wait: Mode::ADAPTIVE, speed: Speed::Goal };
+    pub const OURS: Self = Self { speed: Speed::Goal, ..Self::at_base(Mode::ADAPTIVE) };
     /// What DPDK's l3fwd-power does.
-    pub const L3FWD_POWER: Self = Self { wait: Mode::Hybrid300, speed: Speed::L3fwdPower };
+    pub const L3FWD_POWER: Self = Self { speed: Speed::L3fwdPower, ..Self::at_base(Mode::Hybrid300) };
+    /// The longest delay of interrupts, the limit of Intel's driver i40e.
+    pub const LONGEST_DELAY: Nanos = Nanos::from_micros(8_160);
 
-    /// Waits like `wait`, at the base frequency.
+    /// Waits like `wait`, at the base frequency and without interrupt moderation.
     pub const fn at_base(wait: Mode) -> Self {
-        Self { wait, speed: Speed::Base }
+        Self { wait, speed: Speed::Base, delay: Nanos::ZERO }
     }
 
     /// Whether the frequency was chosen in hindsight, not by the rival's own settings.
@@ -62,7 +66,13 @@ impl Way {
             Speed::L3fwdPower => "policy = \"l3fwd-power\"".to_owned(),
             Speed::Goal => "policy = \"goal\"".to_owned(),
         };
-        format!("{goal}[worker]\ndriver = \"user\"\nwait = \"{wait}\"\n{most}\n[frequency]\n{frequency}\n")
+        let moderation = match self.delay {
+            Nanos::ZERO => "policy = \"off\"".to_owned(),
+            delay => format!("policy = \"static\"\ndelay = \"{delay}\""),
+        };
+        format!(
+            "[moderation]\n{moderation}\n\n{goal}[worker]\ndriver = \"user\"\nwait = \"{wait}\"\n{most}\n[frequency]\n{frequency}\n"
+        )
     }
 }
 
@@ -76,28 +86,40 @@ impl fmt::Display for Way {
             Speed::L3fwdPower => f.write_str("l3fwd-power")?,
             _ => write!(f, "{}", self.wait)?,
         }
+        if self.delay > Nanos::ZERO {
+            write!(f, " {}", self.delay)?;
+        }
         if let Speed::At(frequency) = self.speed { write!(f, "@{}", megahertz(frequency)) } else { Ok(()) }
     }
 }
 
-/// Reads a rival: `poll`, `interrupt`, `l3fwd-power`, `hybrid300`, `backoff 50us` or `backoff=50us`. A suffix such as
-/// `@800MHz` sets a frequency other than the base frequency.
+/// Reads a rival: `poll`, `interrupt`, `interrupt 50us` (the NIC delays interrupts by 50 us), `l3fwd-power`,
+/// `hybrid300` or `backoff 50us`. A `=` may take the place of the space. A suffix such as `@800MHz` sets a frequency
+/// other than the base frequency.
 impl FromStr for Way {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const ERROR: &str = "expected poll, interrupt, l3fwd-power, hybrid300 or backoff=50us; all but l3fwd-power also at \
-                             a fixed frequency: poll@800MHz";
+        const ERROR: &str = "expected poll, interrupt, interrupt=50us, l3fwd-power, hybrid300 or backoff=50us; all but \
+                             l3fwd-power also at a fixed frequency: poll@800MHz";
+        const DELAY: &str = "a NIC delays interrupts by at most 8160us";
         let (wait, speed) = match text.split_once('@') {
             Some((wait, frequency)) => (wait.trim(), Speed::At(frequency.trim().parse().map_err(|_| ERROR)?)),
             None => (text.trim(), Speed::Base),
         };
+        let (wait, delay) = match wait.split_once([' ', '=']) {
+            Some(("interrupt", delay)) => ("interrupt", delay.trim().parse().map_err(|_| ERROR)?),
+            _ => (wait, Nanos::ZERO),
+        };
+        if delay > Self::LONGEST_DELAY {
+            return Err(DELAY);
+        }
         let wait = match wait {
             "l3fwd-power" if speed == Speed::Base => return Ok(Self::L3FWD_POWER),
             other if other.starts_with("backoff") => other.parse()?,
             other => other.parse().map_err(|_| ERROR)?,
         };
         // Apus itself is always in the grid, so it cannot be a rival.
-        if matches!(wait, Mode::Adaptive(_)) { Err(ERROR) } else { Ok(Self { wait, speed }) }
+        if matches!(wait, Mode::Adaptive(_)) { Err(ERROR) } else { Ok(Self { wait, speed, delay }) }
     }
 }
 
@@ -107,15 +129,37 @@ mod tests {
 
     #[test]
     fn ways_are_read_as_they_are_shown() {
-        for text in
-            ["poll", "l3fwd-power", "hybrid300", "interrupt", "backoff 50us", "backoff 50us@800MHz", "poll@1500MHz"]
-        {
+        for text in [
+            "poll",
+            "l3fwd-power",
+            "hybrid300",
+            "interrupt",
+            "interrupt 20us",
+            "interrupt 20us@800MHz",
+            "backoff 50us",
+            "backoff 50us@800MHz",
+            "poll@1500MHz",
+        ] {
             assert_eq!(text.parse::<Way>().unwrap().to_string(), text);
         }
         assert_eq!("backoff=50us@1.2GHz".parse::<Way>().unwrap().to_string(), "backoff 50us@1200MHz");
         assert!("interrupt@1GHz".parse::<Way>().unwrap().is_tuned() && !Way::L3FWD_POWER.is_tuned());
-        for text in ["", "adaptive", "backoff", "backoff=0us", "backoff=11ms", "poll@", "poll@fast", "l3fwd-power@1GHz"]
-        {
+        assert_eq!("interrupt=0us".parse::<Way>().unwrap().to_string(), "interrupt");
+        assert_eq!("interrupt=8160us".parse::<Way>().unwrap().delay, Way::LONGEST_DELAY);
+        for text in [
+            "",
+            "adaptive",
+            "backoff",
+            "backoff=0us",
+            "backoff=11ms",
+            "interrupt=",
+            "interrupt=9ms",
+            "interruptions",
+            "poll=5us",
+            "poll@",
+            "poll@fast",
+            "l3fwd-power@1GHz",
+        ] {
             assert!(text.parse::<Way>().is_err(), "{text}");
         }
     }

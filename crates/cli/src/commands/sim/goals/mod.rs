@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use live::os::Signals;
-use sim::goals::{Bound, Case, Files, PlanError, RunError, Setting};
+use sim::goals::{Bound, Case, Files, RunError, Setting};
 
 use super::csv;
 use super::sweep::Progress;
@@ -35,14 +35,7 @@ const BOUND: Option<Bound> =
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // Before any thread is started, because threads inherit the signal mask.
     let signals = Signals::hold()?;
-    let plan = plan::plan(typed)?;
-    let settings = plan.settings().map_err(|error| {
-        let fix = match &error {
-            PlanError::Empty => "give other values of --idle, --load, --peak or --traffic",
-            _ => "choose machines that apus sim machines lists, with a network controller after a +",
-        };
-        Failure::wrong("cannot plan the runs", error, fix)
-    })?;
+    let (plan, settings) = plan::plan(typed)?;
     let settings: Vec<Arc<Setting>> = settings.into_iter().map(Arc::new).collect();
     if let Some(folder) = &typed.scenarios {
         keep(folder, &settings, &plan.files)?;

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use sim::goals::{Files, Idle, MACHINES, Pattern, Plan};
+use sim::goals::{Files, Idle, MACHINES, Pattern, Plan, PlanError, Setting};
 
 use crate::Failure;
 use crate::args::sim::Goals as Typed;
 
-/// Builds the grid, and reads the files that it names.
-pub fn plan(typed: &Typed) -> Result<Plan, Failure> {
+/// Builds the grid and its settings, and reads the files that it names.
+pub fn plan(typed: &Typed) -> Result<(Plan, Vec<Setting>), Failure> {
     let mut plan = typed.grid.plan();
     let mut files = Files::new();
     if !typed.machine.is_empty() {
@@ -42,11 +42,24 @@ pub fn plan(typed: &Typed) -> Result<Plan, Failure> {
     plan.frequencies = typed.frequencies.unwrap_or(plan.frequencies);
     plan.seed = typed.seed;
     plan.seeds = typed.seeds.unwrap_or(plan.seeds);
-    plan.warm_up = typed.warm_up.unwrap_or(plan.warm_up);
     plan.duration = typed.duration.map_or(plan.duration, |duration| (duration, duration));
     plan.sample = typed.sample.map(|cases| (cases as usize, typed.sample_seed));
     plan.files = files;
-    Ok(plan)
+    plan.warm_up = match typed.warm_up {
+        Some(warm_up) => warm_up,
+        None => plan.warm_up.max(plan.settling().map_err(wrong)?),
+    };
+    let settings = plan.settings().map_err(wrong)?;
+    Ok((plan, settings))
+}
+
+fn wrong(error: PlanError) -> Failure {
+    let fix = match &error {
+        PlanError::Empty => "give other values of --idle, --load, --peak or --traffic",
+        PlanError::Frequency { .. } => "choose a frequency that every machine has, or fewer machines with --machine",
+        _ => "choose machines that apus sim machines lists, with a network controller after a +",
+    };
+    Failure::wrong("cannot plan the runs", error, fix)
 }
 
 fn put<T: Clone>(into: &mut Vec<T>, typed: &[T]) {
