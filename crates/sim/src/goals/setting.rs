@@ -2,9 +2,8 @@
 //! are simulated together.
 //!
 //! Apus is run once per goal and seed. Rivals know no goal, so they are run once per seed. After its first seed, a
-//! rival is dropped if it is ruled out for every goal of the setting: its share of late packets was more than
-//! [`HOPELESS`] times the allowed share, or Apus met the goal and the rival drew more than [`DEARER`] times the power
-//! of Apus. This changes no verdict. A dropped rival stays in the result with one seed.
+//! rival is dropped if it is ruled out for every goal of the setting ([`matters`]). This changes no verdict. A dropped
+//! rival stays in the result with one seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +12,13 @@ use policy::Goal;
 use units::{Microwatts, Nanos, PacketRate};
 
 use super::traffic::{Arriving, Pattern};
-use super::{Case, Held, Measured, Tried, Way};
+use super::{Case, Held, Measured, Speed, Tried, Way};
 use crate::hw::ModelError;
 use crate::scenario::Scenario;
+use crate::traffic::Kind;
 use crate::{strict, world};
 
-/// A rival whose share of late packets exceeds this multiple of the allowed share cannot meet the goal with other seeds
-/// either.
-const HOPELESS: f64 = 5.0;
-/// A rival that draws more than this multiple of the power of Apus cannot beat Apus with other seeds either.
+/// A rival that probably draws more than this multiple of the power of Apus over all seeds cannot beat Apus.
 const DEARER: f64 = 1.1;
 
 /// Files by name: machines, traffic and records.
@@ -128,7 +125,9 @@ impl Setting {
         for way in &self.rivals {
             let scenario = self.read(files, &self.scenario(*way, None))?;
             let first = Measured::of(&world::run(&scenario, Some(self.seeds.0))?, &goals);
-            let matters = goals.iter().zip(&ours).any(|(goal, (ours, ..))| matters(*goal, ours, &first));
+            // Traffic that waits for answers offers each mode another number of packets.
+            let closed = scenario.traffic.iter().any(|stream| matches!(stream.traffic.kind, Kind::Request(_)));
+            let matters = goals.iter().zip(&ours).any(|(goal, (ours, ..))| matters(*goal, ours, *way, &first, closed));
             let mut runs = vec![first];
             for seed in self.all_seeds().skip(1).filter(|_| matters) {
                 runs.push(Measured::of(&world::run(&scenario, Some(seed))?, &goals));
@@ -170,12 +169,24 @@ impl Setting {
     }
 }
 
-/// Whether a rival can still matter to `goal` after its run with the first seed, whose result is `first`.
-fn matters(goal: Goal, ours: &Tried, first: &Measured) -> bool {
-    let allowed = f64::from(goal.quantile.above_ppm()) / 1e6;
-    let dearer = first.power.as_microwatts() as f64 > ours.power(1) * DEARER;
+/// Whether the rival `way` can still matter to `goal` after its run with the first seed, whose result is `first`. It
+/// cannot in two cases:
+/// - It lost a packet, or the late packets of this run are already more than the goal allows of all packets that arrive
+///   with all seeds. Unless the traffic is `closed`, these are the packets that Apus received.
+/// - Apus met the goal, and the rival draws more than [`DEARER`] times the power of Apus. The power of a fixed frequency
+///   grows with the number of packets, but not faster than in proportion. So with a seed that has half the packets of
+///   the first, it is assumed to be at least half of that in the first run. `l3fwd-power` may run at another frequency
+///   with each seed, so its power says nothing about other seeds.
+pub(super) fn matters(goal: Goal, ours: &Tried, way: Way, first: &Measured, closed: bool) -> bool {
+    let offered: u64 = ours.runs.iter().map(|run| run.offered).sum();
+    let allowed = u128::from(offered) * u128::from(goal.quantile.above_ppm());
+    let misses = first.lost > 0 || !closed && u128::from(first.late(goal.latency)) * 1_000_000 > allowed;
     let ours_holds = matches!(ours.held(goal), Held::Yes | Held::WithinInterval);
-    first.late_share(goal.latency) <= allowed * HOPELESS && !(ours_holds && dearer)
+    let packets = |run: &Measured| run.offered as f64 / first.offered.max(1) as f64;
+    let share = ours.runs.iter().map(|run| packets(run).min(1.0)).sum::<f64>() / ours.runs.len() as f64;
+    let least = first.power.as_microwatts() as f64 * share;
+    let dearer = way.speed != Speed::L3fwdPower && least > ours.power(ours.runs.len()) * DEARER;
+    !misses && !(ours_holds && dearer)
 }
 
 fn mean(bounds: &[Option<Microwatts>]) -> Option<Microwatts> {

@@ -172,6 +172,26 @@ fn the_bound_and_the_first_second() {
     assert_eq!((quartiles(&[]), quartiles(&[7.0])), (None, Some([7.0; 5])));
 }
 
+#[test]
+fn only_a_rival_that_no_seed_can_save_is_dropped() {
+    let ours = |powers: [u64; 5]| tried("adaptive", &powers.map(|milliwatts| run(0, milliwatts)));
+    let even = ours([1_000; 5]);
+    let packets = |packets, run: Measured| Measured { offered: packets, packets, ..run };
+    // 10,000 packets with each of five seeds allow 50 late ones, wherever they are.
+    let burst = packets(1_000, run(40, 900));
+    assert!(setting::matters(GOAL, &even, Way::L3FWD_POWER, &burst, false), "40 times the allowed share of one seed");
+    assert!(!setting::matters(GOAL, &even, Way::L3FWD_POWER, &run(51, 900), false));
+    assert!(setting::matters(GOAL, &even, Way::L3FWD_POWER, &run(51, 900), true), "others may have more packets");
+    assert!(!setting::matters(GOAL, &even, Way::L3FWD_POWER, &Measured { lost: 1, ..run(1, 900) }, true));
+    let poll: Way = "poll".parse().unwrap();
+    assert!(!setting::matters(GOAL, &even, poll, &run(0, 1_200), false), "a fifth dearer");
+    assert!(setting::matters(GOAL, &even, Way::L3FWD_POWER, &run(0, 1_200), false), "cheaper at another frequency");
+    assert!(setting::matters(GOAL, &ours([1_000, 3_000, 3_000, 3_000, 3_000]), poll, &run(0, 1_200), false));
+    assert!(setting::matters(GOAL, &even, poll, &packets(20_000, run(0, 1_200)), false), "many packets at first");
+    let misses = tried("adaptive", &[11; 5].map(|late| run(late, 1_000)));
+    assert!(setting::matters(GOAL, &misses, poll, &run(0, 9_000), false), "ours misses: power does not count");
+}
+
 fn cases(settings: &[Setting]) -> usize {
     settings.iter().map(|setting| setting.goals.len()).sum()
 }
@@ -223,6 +243,10 @@ fn an_empty_grid_and_unknown_machines_are_errors() {
     assert_eq!(none.settings().unwrap_err(), PlanError::Empty);
     let unknown = Plan { machines: vec![("xeon".into(), "x540".into())], ..Grid::Quick.plan() };
     assert!(unknown.settings().unwrap_err().to_string().contains("xeon-e5-2699v3"));
+    // Refused before anything is simulated.
+    let rivals = vec!["poll@850MHz".parse().unwrap()];
+    let error = Plan { rivals, ..Grid::Quick.plan() }.settings().unwrap_err().to_string();
+    assert!(error.contains("poll@850MHz") && error.contains("xeon-platinum-8260l runs at 1000 MHz"), "{error}");
     let own = Machine::text("xeon-gold-6338n").unwrap().as_bytes().into();
     let files = Files::from([("own.toml".into(), own)]);
     let plan = Plan { machines: vec![("own.toml".into(), "82599".into())], files, ..Grid::Quick.plan() };
@@ -243,10 +267,6 @@ fn short(goals: &[Goal], rivals: &[&str]) -> Plan {
         seeds: 2,
         warm_up: Nanos::from_millis(20),
         duration: (Nanos::from_millis(60), Nanos::from_millis(60)),
-    // Refused before anything is simulated.
-    let rivals = vec!["poll@850MHz".parse().unwrap()];
-    let error = Plan { rivals, ..Grid::Quick.plan() }.settings().unwrap_err().to_string();
-    assert!(error.contains("poll@850MHz") && error.contains("xeon-platinum-8260l runs at 1000 MHz"), "{error}");
         first_second: false,
         ..Grid::Quick.plan()
     }
@@ -277,26 +297,6 @@ fn a_setting_is_simulated_and_hopeless_rivals_but_once() {
         let latency = run.latency[0].1.unwrap();
         assert_eq!(latency <= BOUND, run.late(BOUND) * 1_000 <= run.packets, "{run:?}");
     }
-}
-
-#[test]
-fn traffic_and_machines_from_files() {
-    let files = Files::from([
-        ("mine.csv".to_owned(), Arc::from(&b"time_ns,octets\n0,64\n10000,64\n30000,64\n"[..])),
-        ("mine.toml".to_owned(), Arc::from(&b"[[traffic]]\nkind = \"constant\"\nrate = \"100kpps\"\n"[..])),
-    ]);
-    let traffic = ["mine.csv", "mine.toml"].map(|name| name.parse().unwrap()).to_vec();
-    let told = Plan { traffic, files, seeds: 1, ..short(&[GOAL], &["poll"]) };
-    assert_eq!(told.settings().unwrap_err(), PlanError::Empty, "a file's peak is not known");
-    let plan = Plan { peaks: vec![Peak::Told, Peak::Untold, Peak::Is(units::PacketRate::new(200_000))], ..told };
-    let settings = plan.settings().unwrap();
-    assert_eq!((settings.len(), cases(&settings), settings[0].load_ppm), (2, 4, None));
-    let offered = settings.iter().map(|setting| {
-        let cases = Arc::new(setting.clone()).judge(&plan.files, None).unwrap();
-        cases[0].ours.runs[0].offered
-    });
-    // Three frames in 45 us are 66,667 a second; the other file has 100,000 a second.
-    assert_eq!(offered.collect::<Vec<_>>(), [4_000, 6_000]);
 }
 
 #[test]
@@ -338,6 +338,26 @@ fn a_rival_may_have_its_interrupts_delayed() {
         case(&[dear], &[tried(delay, &[run(0, 700)])]).because()
     };
     assert_eq!((because("interrupt=69us"), because("interrupt=68us")), (Some(Because::Ring), Some(Because::Polling)));
+}
+
+#[test]
+fn traffic_and_machines_from_files() {
+    let files = Files::from([
+        ("mine.csv".to_owned(), Arc::from(&b"time_ns,octets\n0,64\n10000,64\n30000,64\n"[..])),
+        ("mine.toml".to_owned(), Arc::from(&b"[[traffic]]\nkind = \"constant\"\nrate = \"100kpps\"\n"[..])),
+    ]);
+    let traffic = ["mine.csv", "mine.toml"].map(|name| name.parse().unwrap()).to_vec();
+    let told = Plan { traffic, files, seeds: 1, ..short(&[GOAL], &["poll"]) };
+    assert_eq!(told.settings().unwrap_err(), PlanError::Empty, "a file's peak is not known");
+    let plan = Plan { peaks: vec![Peak::Told, Peak::Untold, Peak::Is(units::PacketRate::new(200_000))], ..told };
+    let settings = plan.settings().unwrap();
+    assert_eq!((settings.len(), cases(&settings), settings[0].load_ppm), (2, 4, None));
+    let offered = settings.iter().map(|setting| {
+        let cases = Arc::new(setting.clone()).judge(&plan.files, None).unwrap();
+        cases[0].ours.runs[0].offered
+    });
+    // Three frames in 45 us are 66,667 a second; the other file has 100,000 a second.
+    assert_eq!(offered.collect::<Vec<_>>(), [4_000, 6_000]);
 }
 
 #[test]
