@@ -7,6 +7,9 @@ use super::{ModelError, check};
 use crate::At;
 use crate::random::Random;
 
+/// The longest entry to and exit from an idle state; real ones take less than a thousandth of it.
+const LONGEST_TRANSITION: Nanos = Nanos::from_secs(1);
+
 /// What a core switches off in an idle state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gate {
@@ -62,6 +65,12 @@ impl CStateModel {
         check(self.deepest < self.states.len(), "idle states", || {
             format!("the deepest is number {}, but there are {}", self.deepest, self.states.len())
         })?;
+        for IdleState { name, entry, exit, timer_exit, .. } in &self.states {
+            let longest = exit.most().max(timer_exit.most());
+            check((*entry).max(longest) <= LONGEST_TRANSITION, "idle states", || {
+                format!("{name} takes {entry} to enter and {longest} to leave: at most {LONGEST_TRANSITION} each")
+            })?;
+        }
         for pair in self.states.windows(2) {
             let ordered = pair[0].stated_exit <= pair[1].stated_exit && pair[0].residency <= pair[1].residency;
             check(ordered, "idle states", || format!("{} comes after {}: swap them", pair[1].name, pair[0].name))?;

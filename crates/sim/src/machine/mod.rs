@@ -93,6 +93,19 @@ pub struct Disturbance {
     pub takes: Spread,
 }
 
+impl Disturbance {
+    /// Returns an error unless the time between two interruptions is longer than an interruption: the core would never
+    /// get to its work.
+    fn validate(&self) -> Result<(), ModelError> {
+        let (every, most) = (self.every, self.takes.most());
+        if every > most {
+            return Ok(());
+        }
+        let what = format!("an interruption every {every} that takes up to {most}: give a longer `every`");
+        Err(ModelError { part: "disturbance", what })
+    }
+}
+
 /// A value of a machine, and its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parameter {
@@ -237,6 +250,7 @@ fn line_of_section(text: &str, part: &str) -> usize {
         "idle states" => "[[processor.idle]]",
         "power" => "[processor.power]",
         "ASPM" => "[processor.aspm]",
+        "disturbance" => "[processor.disturbance]",
         "interrupt throttling" | "descriptor write-back" | "controller" | "link" => "[nic]",
         _ => return 1,
     };
@@ -324,6 +338,22 @@ mod tests {
     fn an_unknown_machine_is_told_the_known() {
         let error = Machine::named("xeon").unwrap_err().to_string();
         assert!(error.contains("x540") && error.contains("\"xeon\""), "{error}");
+    }
+
+    #[test]
+    fn impossible_values_of_a_processor_name_their_section() {
+        let good = Machine::text("xeon-gold-6338n").unwrap();
+        for (section, from, to, needle) in [
+            ("[processor.disturbance]", "every = { value = \"1s\"", "every = { value = \"0s\"", "every 0ns"),
+            ("[processor.disturbance]", "every = { value = \"1s\"", "every = { value = \"11us\"", "a longer `every`"),
+            ("[[processor.idle]]", "entry = { value = \"0ns\"", "entry = { value = \"2s\"", "POLL takes 2s to enter"),
+        ] {
+            let line = 1 + good.lines().position(|line| line == section).unwrap();
+            let wrong = good.replacen(from, to, 1);
+            assert_ne!(wrong, good, "{from}");
+            let error = Machine::from_toml(&wrong, "mine.toml").unwrap_err().in_file().unwrap().to_string();
+            assert!(error.starts_with(&format!("mine.toml:{line}: ")) && error.contains(needle), "{error}");
+        }
     }
 
     #[test]

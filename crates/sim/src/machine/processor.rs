@@ -173,6 +173,8 @@ impl Section {
         power.validate()?;
         let aspm = AspmModel { idle: self.aspm.idle.get(), exit: self.aspm.exit.get() };
         aspm.validate()?;
+        let disturbance = Disturbance { every: self.disturbance.every.get(), takes: self.disturbance.takes.get()? };
+        disturbance.validate()?;
         Ok(Processor {
             base: self.base.get(),
             pstates,
@@ -208,7 +210,7 @@ impl Section {
             aspm,
             power,
             work: WorkModel { poll: self.work.poll.get(), burst: self.work.burst.get(), frame: self.work.frame.get() },
-            disturbance: Disturbance { every: self.disturbance.every.get(), takes: self.disturbance.takes.get()? },
+            disturbance,
         })
     }
 }
