@@ -50,6 +50,9 @@ pub struct Host {
     pub uncore: Hertz,
 }
 
+/// The longest timer slack. The kernel accepts more (prctl(2), `PR_SET_TIMERSLACK`), but delays are only recorded up to
+/// 4 s ([`HIGHEST_NS`](crate::outcome::HIGHEST_NS)).
+const MOST_SLACK: Nanos = Nanos::from_secs(1);
 /// The fix that error messages about an unusable machine propose.
 const OTHER: &str = "choose one that apus sim machines lists";
 
@@ -156,6 +159,11 @@ fn scheduler(
             timer.slack = processor.timer.slack;
         }
         if let Some(slack) = section.text::<Nanos>("slack")? {
+            if slack.value > MOST_SLACK {
+                return Err(
+                    slack.wrong(format!("`slack = \"{}\"`", slack.value), format!("expected at most {MOST_SLACK}"))
+                );
+            }
             timer.slack = slack.value;
         }
         if section.flag("preempt_rt")?.is_some_and(|spot| !spot.value) {

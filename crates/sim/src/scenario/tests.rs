@@ -152,6 +152,7 @@ const WRONG: &[(&str, &str, usize, &[&str])] = &[
     ("class = \"fifo\"", "clas = \"fifo\"", 35, &["did you mean `class`?"]),
     ("[scheduler]", "[schedular]", 34, &["unknown key `schedular`", "did you mean `scheduler`?"]),
     ("[scheduler]", "[scheduler", 34, &["write it as TOML"]),
+    ("class = \"fifo\"", "slack = \"5s\"", 35, &["`slack = \"5s\"`", "expected at most 1s"]),
 ];
 
 /// The kernel accepts 0 for `rate_limit_us`, and so do scenarios.

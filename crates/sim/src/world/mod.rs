@@ -390,7 +390,7 @@ fn worker(
             let pstate = PState::new(host.processor.pstates, first, phase)?;
             let ledger = Ledger::new(&host.processor.power, &host.processor.cstates, window, first);
             let random = Random::stream(MEASURED, number as u64);
-            Some(measure::wake_costs(core(pstate, ledger, random)?, &host.nic))
+            Some(measure::wake_costs(core(pstate, ledger, random)?, &host.nic)?)
         }
         _ => None,
     };
