@@ -462,10 +462,18 @@ impl Core {
         Cycles::new(entry.count() + handler.count())
     }
 
-    /// Closes the record of the core's time and energy at `end`, and returns it.
-    pub fn finish(mut self, end: At) -> (Book, CState) {
-        // A core that still rests at the end counts as idle in the state that its governor chose.
-        self.account_rest(end, self.frequency, None);
+    /// Records what a core that still rests at `end` did until then: it counts as idle in the state that its governor
+    /// chose.
+    pub fn close(&mut self, end: At) {
+        if self.rest.is_some() {
+            let asleep_at = self.frequency;
+            let change = self.catch_up(end);
+            self.account_rest(end, asleep_at, change);
+        }
+    }
+
+    /// The closed record of the core's time and energy.
+    pub fn into_record(self) -> (Book, CState) {
         (self.parts.ledger.finish(), self.parts.cstate)
     }
 }

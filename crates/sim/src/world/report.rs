@@ -36,10 +36,11 @@ pub fn of_kernel(kernel: Kernel, end: At) -> CoreOutcome {
 }
 
 /// The part of a core's results that is the same for all workers.
-fn of_core(core: Core, end: At) -> CoreOutcome {
+fn of_core(mut core: Core, end: At) -> CoreOutcome {
+    core.close(end);
     let (wakeups, frequency_changes, frequency_requests) =
         (core.wakeups, core.frequency_changes, core.frequency_requests);
-    let (book, idle) = core.finish(end);
+    let (book, idle) = core.into_record();
     CoreOutcome {
         polls: 0,
         empty_polls: 0,

@@ -1,5 +1,7 @@
 use sim::goals::Measured;
 use sim::outcome::{Drop, Outcome, Term, Verdict};
+use sim::scenario::Scenario;
+use sim::world;
 use units::Nanos;
 
 use crate::support::{run, summary};
@@ -58,9 +60,9 @@ fn mean_delay_of_batches(load: f64, service_ns: f64) -> f64 {
 fn a_packet_that_is_overdue_at_the_end_is_late() {
     let goal: policy::Goal = "p99=1ms".parse().unwrap();
     let outcome = run(&format!(
-        "machine = \"machine.toml\"\nwarm_up = \"0us\"\nduration = \"5ms\"\n[[traffic]]\nkind = \"constant\"\nrate = \"1Mpps\"\n[goal]\nlatency = \
-         \"{goal}\"\n[queues]\nrx_descriptors = 8192\n[moderation]\npolicy = \"static\"\ndelay = \"8ms\"\n[worker]\ndriver = \
-         \"user\"\nwait = \"interrupt\"\n{REST}"
+        "machine = \"machine.toml\"\nwarm_up = \"0us\"\nduration = \"5ms\"\n[[traffic]]\nkind = \"constant\"\nrate = \
+         \"1Mpps\"\n[goal]\nlatency = \"{goal}\"\n[queues]\nrx_descriptors = 8192\n[moderation]\npolicy = \
+         \"static\"\ndelay = \"8ms\"\n[worker]\ndriver = \"user\"\nwait = \"interrupt\"\n{REST}"
     ));
     let judged = outcome.goal.unwrap();
     assert_eq!((outcome.departed(), judged.packets, judged.late), (0, 4_000, 4_000), "{}", summary(&outcome));
@@ -69,6 +71,34 @@ fn a_packet_that_is_overdue_at_the_end_is_late() {
     let (late, all) = (measured.late(goal.latency), measured.judged(goal.latency));
     assert!(late == all && late.abs_diff(4_000) <= 4, "to 0.1 %: {late} of {all}");
     assert_eq!(measured.latency, [(goal.quantile, None)]);
+}
+
+/// The third packet, at 20 ms, is the first after the time of the toggle. The frequency changes at the next multiple of
+/// 500 us, when the core rests again, for longer than the window.
+#[test]
+fn a_frequency_change_during_the_last_rest_counts() {
+    let outcome = run(&format!(
+        "machine = \"machine.toml\"\nwarm_up = \"0us\"\nduration = \"22ms\"\n[[traffic]]\nkind = \"constant\"\nrate = \
+         \"100pps\"\n[worker]\ndriver = \"user\"\nwait = \"interrupt\"\n[frequency]\npolicy = \"toggle\"\nlow = \
+         \"1GHz\"\nevery = \"15ms\"\n{REST}"
+    ));
+    let core = &outcome.cores[0];
+    assert_eq!((core.frequency_requests, core.frequency_changes), (1, 1), "{}", summary(&outcome));
+    let low = core.book.entries.iter().filter(|entry| entry.frequency.as_hertz() == 1_000_000_000);
+    let idle: Nanos = low.fold(Nanos::ZERO, |sum, entry| sum + entry.time);
+    assert!(idle > Nanos::from_micros(1_400), "{idle} at the low frequency");
+}
+
+/// Nobody could say when such a packet leaves.
+#[test]
+fn wake_ups_that_take_seconds_are_refused_if_they_must_be_known() {
+    let machine = include_str!("machine.toml")
+        .replace("lateness = { value = \"1500ns\", excess = \"300ns\", most = \"10us\"", "lateness = { value = \"5s\"");
+    let text = "machine = \"machine.toml\"\nduration = \"5ms\"\n[[traffic]]\nkind = \"constant\"\nrate = \"1kpps\"\n[worker]\ndriver = \
+                \"user\"\nwait = \"adaptive\"\nknows = true\n";
+    let scenario = Scenario::parse("test", text, &[], &mut |_| Ok(machine.clone().into_bytes())).unwrap();
+    let error = world::run(&scenario, None).unwrap_err().to_string();
+    assert!(error.contains("wake-ups") && error.contains("4s"), "{error}");
 }
 
 #[test]
