@@ -74,13 +74,13 @@ impl Wire {
         let begins = self.free;
         let ends = self.later(begins, PREAMBLE + octets);
         self.free = self.later(begins, PREAMBLE + octets + GAP);
-        let up = |(whole, rest): (u64, u64)| At::from_nanos(whole + u64::from(rest > 0));
+        let up = |(whole, rest): (u64, u64)| At::from_nanos(whole.saturating_add(u64::from(rest > 0)));
         Passage { begins: up(begins), ends: up(ends), received: up(ends) + self.latency }
     }
 
     const fn later(&self, (whole, rest): (u64, u64), octets: u64) -> (u64, u64) {
         let parts = octets * 8_000_000_000 + rest;
-        (whole + parts / self.rate, parts % self.rate)
+        (whole.saturating_add(parts / self.rate), parts % self.rate)
     }
 }
 
@@ -107,6 +107,15 @@ mod tests {
         assert_eq!((passage.begins, passage.ends), (At::from_nanos(1_000), At::from_nanos(2_000)));
         assert_eq!(passage.received, At::from_nanos(2_300));
         assert!(Wire::new(&LinkModel { rate: BitRate::new(0), ..TEN }).is_err());
+    }
+
+    #[test]
+    fn the_end_of_time_is_no_start() {
+        let mut wire = Wire::new(&TEN).unwrap();
+        for now in [u64::MAX - 1, u64::MAX, u64::MAX] {
+            let passage = wire.send(At::from_nanos(now), 64);
+            assert_eq!((passage.ends, passage.received), (At::from_nanos(u64::MAX), At::from_nanos(u64::MAX)));
+        }
     }
 
     proptest! {

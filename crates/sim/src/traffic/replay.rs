@@ -32,14 +32,18 @@ pub struct Record {
 /// A whole record, shared by all simulations that replay it.
 pub type Records = Arc<[Record]>;
 
+/// The longest record. A jump of the clock during the capture looks like a longer one.
+const LONGEST: Nanos = Nanos::from_secs(24 * 60 * 60);
 /// Size of the check sequence in bytes. Captures do not include it. IEEE 802.3-2018, 3.2.9.
 const CHECK_SEQUENCE: u32 = 4;
+
+const TOO_LATE: &str = "is more than a day after the first frame; cut the record there";
 
 /// Reads a record: a classic pcap file, or CSV. The first line of a CSV file has the column names `time_ns`, `octets`
 /// and optionally `queue`. The error says what is wrong, and where.
 pub fn parse(octets: &[u8]) -> Result<Records, String> {
     let records = match pcap::is_capture(octets) {
-        true => capture(octets).map_err(|error| error.to_string())?,
+        true => capture(octets)?,
         false => csv(octets)?,
     };
     if records.is_empty() { Err("holds no frame".into()) } else { Ok(records.into()) }
@@ -47,10 +51,14 @@ pub fn parse(octets: &[u8]) -> Result<Records, String> {
 
 /// Reads a pcap file. In captures of several queues, a frame may have an earlier time stamp than the one before it; it
 /// then gets the time stamp of the one before.
-fn capture(octets: &[u8]) -> Result<Vec<Record>, pcap::Error> {
-    let mut reader = PcapReader::new("capture", octets)?;
+fn capture(octets: &[u8]) -> Result<Vec<Record>, String> {
+    let wrong = |error: pcap::Error| error.to_string();
+    let mut reader = PcapReader::new("capture", octets).map_err(wrong)?;
     let mut records = Vec::new();
-    while let Some(record) = reader.next_record()? {
+    while let Some(record) = reader.next_record().map_err(wrong)? {
+        if record.offset > LONGEST {
+            return Err(format!("record {} {TOO_LATE}", records.len() + 1));
+        }
         // Shorter frames were captured before the port padded them; longer ones after the NIC had merged several.
         let octets = record.original_len.saturating_add(CHECK_SEQUENCE).clamp(SHORTEST_FRAME, LONGEST_FRAME);
         records.push(Record { offset: record.offset, octets, queue: None });
@@ -86,6 +94,9 @@ fn csv(octets: &[u8]) -> Result<Vec<Record>, String> {
         let offset = at.checked_sub(*first.get_or_insert(at)).map(Nanos::from_nanos);
         let offset = offset.filter(|offset| records.last().is_none_or(|last| last.offset <= *offset));
         let offset = offset.ok_or_else(|| wrong("time_ns is less than in the line before"))?;
+        if offset > LONGEST {
+            return Err(format!("line {} {TOO_LATE}", number + 1));
+        }
         records.push(Record { offset, octets, queue });
     }
     Ok(records)
@@ -167,6 +178,8 @@ mod tests {
         assert!(parse(&good[..30]).unwrap_err().contains("header ends after 6 of 16 bytes"));
         assert!(parse(&good[..24]).unwrap_err().contains("no frame"));
         assert!(parse(&[0x0a, 0x0d, 0x0d, 0x0a]).unwrap_err().contains("editcap"));
+        let jump = written(&[(5, 60), (86_400_000_000_005, 60), (86_400_000_000_006, 60)]);
+        assert!(parse(&jump).unwrap_err().contains("record 3 is more than a day after"));
         for (text, part) in [
             ("", "first line"),
             ("time_ns,size", "unknown column `size`"),
@@ -174,6 +187,8 @@ mod tests {
             ("time_ns,octets\n1,60", "line 2: octets"),
             ("time_ns,octets\n5,64\n4,64", "line 3: time_ns is less"),
             ("time_ns,octets\nx,64", "line 2: time_ns"),
+            ("time_ns,octets\n5,64\n86400000000006,64", "line 3 is more than a day after"),
+            ("time_ns,octets\n0,64\n18446744073709551615,64", "line 3 is more than a day after"),
             ("time_ns,octets\n", "no frame"),
         ] {
             assert!(parse(text.as_bytes()).unwrap_err().contains(part), "{text:?}: {:?}", parse(text.as_bytes()));
