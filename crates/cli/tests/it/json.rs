@@ -61,7 +61,7 @@ const CHECKED: &[(&str, Checked)] = &[
     ("dim replay", Here("{}/calls.csv")),
     ("sim run", Here("{}/scenario.toml")),
     ("sim compare", Here("{}/scenario.toml {}/scenario.toml")),
-    ("sim sweep", Here("{}/scenario.toml --vary seed=1,2")),
+    ("sim sweep", Here("{}/scenario.toml --seeds 2")),
     ("sim figures", Here("s0.4")),
     ("sim machines", Here("")),
     ("sim goals", By("sim_goals::goals_as_a_document_a_table_a_report_and_scenarios")),

@@ -16,11 +16,11 @@ pub use goals::Goals;
 pub enum Sim {
     /// Simulates a scenario: latency and its parts, loss, interrupts, CPU time and energy.
     ///
-    /// Exit status 1 if the scenario has a goal and misses it.
+    /// Exit status 1 if the scenario has a goal and misses it, or has too few packets to judge it.
     Run(Run),
     /// Simulates several scenarios and compares them side by side.
     ///
-    /// Exit status 1 if any scenario misses its goal.
+    /// Exit status 1 if any scenario misses its goal, or has too few packets to judge it.
     Compare(Compare),
     /// Simulates a scenario with each combination of values, in parallel on all CPUs of this host.
     ///
@@ -118,7 +118,7 @@ pub struct Sweep {
     /// TOML file with the scenario.
     pub scenario: PathBuf,
     /// Key of the scenario and the values to try, such as traffic.rate=1kpps,10kpps. If --vary is given several times,
-    /// all combinations are simulated. With --seeds, --vary is optional.
+    /// all combinations are simulated. With --seeds, --vary is optional. The key cannot be `seed`: use --seeds.
     #[arg(long, required_unless_present = "seeds", value_name = "KEY=A,B,C")]
     pub vary: Vec<Vary>,
     /// Values that replace those of the scenario.

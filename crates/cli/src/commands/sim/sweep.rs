@@ -178,6 +178,14 @@ fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
     let mut plan = Vec::new();
     for values in combined(&typed.vary) {
         let instead: Vec<Override> = typed.instead.set.iter().cloned().chain(values).collect();
+    if typed.vary.iter().any(|vary| vary.key == "seed") {
+        let why = "each seed would count as a combination of its own, without statistics over the seeds";
+        return Err(Failure::wrong(
+            "--vary seed",
+            why,
+            "give the first seed with --seed, and their number with --seeds",
+        ));
+    }
         let mut octets = Digest::new();
         let scenario = source.scenario(&instead, &mut |seen| octets.add(seen))?;
         let first = typed.instead.seed.unwrap_or(scenario.seed);
