@@ -125,7 +125,9 @@ fn wrong_use_of_goals_is_2_with_a_remedy() {
         (&["--idle", "C10"], "--idle"),
         (&["--peak", "none"], "untold"),
         (&["--rival", "adaptive"], "l3fwd-power"),
-        (&["--rival", "poll@9GHz", "--load", "1"], "800MHz"),
+        (&["--rival", "poll@9GHz", "--load", "1"], "1000 MHz to 3900 MHz"),
+        (&["--rival", "poll@850MHz", "--duration", "1ns"], "with --machine"),
+        (&["--rival", "interrupt=9ms"], "8160us"),
         (&["--seeds", "32"], "1..=31"),
         (&["--sample", "0"], "1.."),
         (&["--sample-seed", "2"], "--sample"),
@@ -137,6 +139,23 @@ fn wrong_use_of_goals_is_2_with_a_remedy() {
         assert_eq!(output.status.code(), Some(2), "{words:?}");
         assert!(text(&output.stderr).contains(part), "{words:?}: {}", text(&output.stderr));
     }
+}
+
+/// The other settings may have taken hours.
+#[test]
+fn a_setting_that_fails_does_not_discard_the_others() {
+    let root = Root::new();
+    let [good, bad] = [("good.toml", "100kpps"), ("bad.toml", "100")].map(|(name, rate)| {
+        std::fs::write(root.0.join(name), format!("[[traffic]]\nkind = \"constant\"\nrate = \"{rate}\"\n")).unwrap();
+        root.0.join(name).display().to_string()
+    });
+    let traffic = format!("{good},{bad}");
+    let own = ["--traffic", &traffic, "--peak", "1Mpps", "--rival", "poll", "--jobs", "1", "--json"];
+    let output = bare(&[&FEW[..], &own].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("bad.toml") && text(&output.stderr).contains("14.88Mpps"));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&document["planned"], &document["cases"][0]["traffic"]), (&2.into(), &"good.toml".into()));
 }
 
 #[test]

@@ -45,7 +45,13 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         drop(Output::open(path)?);
     }
     let planned = settings.iter().map(|setting| setting.goals.len()).sum();
-    let (cases, interrupted) = simulate(&settings, &plan.files, typed.jobs.map(usize::from), &signals)?;
+    let (cases, ended) = simulate(&settings, &plan.files, typed.jobs.map(usize::from), &signals);
+    let (interrupted, failure) = match ended {
+        Ended::Done => (false, None),
+        Ended::Interrupted => (true, None),
+        Ended::Failed(failure) if cases.is_empty() => return Err(failure),
+        Ended::Failed(failure) => (false, Some(failure)),
+    };
     let document = Document::new(typed.grid, &plan, planned, &cases);
     // Printed even if a file cannot be written: the simulations may have taken days.
     let kept = files(typed, &document);
@@ -54,8 +60,9 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     } else {
         let mut out = terminal::out();
         out.write_all(say::text(&document, typed.all, typed.ways).as_bytes())?;
-        if interrupted {
-            writeln!(out, "interrupted; {} of {planned} cases are missing", planned - cases.len())?;
+        if cases.len() < planned {
+            let why = if interrupted { "interrupted" } else { "a setting failed" };
+            writeln!(out, "{why}; {} of {planned} cases are missing", planned - cases.len())?;
         }
         for path in [&typed.csv, &typed.output].into_iter().flatten().filter(|_| kept.is_ok()) {
             // Written to standard error, so that the result still ends with the number of cases.
@@ -66,6 +73,9 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     kept?;
     let beaten = cases.iter().any(|case| case.verdict().is_beaten());
     Ok(if beaten || interrupted { Status::Findings } else { Status::Good })
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
 }
 
 /// Writes the files that the user asked for.
@@ -94,13 +104,17 @@ fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files) -> Result<(), F
     files.iter().try_for_each(copy).map_err(failed)
 }
 
-/// Simulates the settings. Returns the judged cases, and whether a signal stopped the simulation early.
-fn simulate(
-    settings: &[Arc<Setting>],
-    files: &Files,
-    jobs: Option<usize>,
-    signals: &Signals,
-) -> anyhow::Result<(Vec<Case>, bool)> {
+/// Why a simulation ended.
+enum Ended {
+    Done,
+    /// By a signal.
+    Interrupted,
+    /// A setting could not be simulated, or a thread ended.
+    Failed(anyhow::Error),
+}
+
+/// Simulates the settings. Returns the judged cases, and why the simulation ended.
+fn simulate(settings: &[Arc<Setting>], files: &Files, jobs: Option<usize>, signals: &Signals) -> (Vec<Case>, Ended) {
     let jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
     let (next, order) = (Arc::new(AtomicUsize::new(0)), spread(settings.len()));
     let (say, said) = mpsc::channel::<(usize, Result<Vec<Case>, RunError>)>();
@@ -120,29 +134,38 @@ fn simulate(
     drop(say);
     let mut done: Vec<Vec<Case>> = vec![Vec::new(); settings.len()];
     let mut progress = Progress::new(settings.iter().map(|setting| setting.goals.len()).sum(), 0);
-    let (mut left, mut judged, mut interrupted) = (settings.len(), 0, false);
-    while left > 0 && !interrupted {
+    let (mut left, mut judged) = (settings.len(), 0);
+    let ended = loop {
+        if left == 0 {
+            break Ended::Done;
+        }
         progress.show(judged);
         // Checks for a signal after each result too, because short runs finish without a pause.
-        interrupted = signals.wait(Duration::ZERO).is_some();
+        if signals.wait(Duration::ZERO).is_some() {
+            break Ended::Interrupted;
+        }
         match said.recv_timeout(LOOK) {
-            Ok((number, cases)) => {
-                let name = || format!("simulate {}", settings[number].name());
-                let fix = "change --warm-up, --duration, --traffic or --rival";
-                done[number] = cases.map_err(|error| Failure::wrong(name(), error, fix))?;
-                judged += done[number].len();
+            Ok((number, Ok(cases))) => {
+                judged += cases.len();
+                done[number] = cases;
                 left -= 1;
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                anyhow::bail!("a simulating thread ended early; this is a bug in Apus, please report it")
+                let why = "a simulating thread ended early; this is a bug in Apus, please report it";
+                break Ended::Failed(anyhow::anyhow!(why));
             }
         }
-    }
+    };
     progress.clear();
-    Ok((done.into_iter().flatten().collect(), left > 0))
+    (done.into_iter().flatten().collect(), ended)
 }
 
+            Ok((number, Err(error))) => {
+                let what = format!("cannot simulate {}", settings[number].name());
+                let fix = "change --warm-up, --duration, --traffic or --rival";
+                break Ended::Failed(Failure::wrong(what, error, fix).into());
+            }
 /// Orders the numbers below `n` so that each prefix is spread over the whole grid. So an interrupted run is still
 /// representative. Method: multiples of the golden ratio (Knuth, "The Art of Computer Programming", vol. 3, 6.4).
 fn spread(n: usize) -> Vec<usize> {
