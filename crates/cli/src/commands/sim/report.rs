@@ -10,29 +10,31 @@ use units::{Nanos, Quantile};
 use super::say;
 use crate::documents::sim::Case;
 
+/// A case and its label.
+type Named<'a> = (String, &'a Case);
+
 /// Builds the report of one or several cases; `results` is the JSON document to embed.
 pub fn of_cases(cases: &[Case], results: serde_json::Value) -> Report {
-    let mut sections = vec![Section::Table(numbers(cases))];
+    let named: Vec<Named> = say::names(cases).into_iter().zip(cases).collect();
+    let mut sections = vec![Section::Table(numbers(&named))];
     if cases.len() > 1 {
-        sections.push(Section::Scatter(power_and_latency(cases)));
+        sections.push(Section::Scatter(power_and_latency(&named)));
     }
-    sections.push(Section::Distribution(delays(cases)));
-    sections.push(Section::Table(budget(cases)));
-    for case in cases {
-        sections.push(Section::Bars(terms(case)));
-    }
-    sections.push(Section::Table(time_and_energy(cases)));
+    sections.push(Section::Distribution(delays(&named)));
+    sections.push(Section::Table(budget(&named)));
+    sections.extend(named.iter().map(|named| Section::Bars(terms(named))));
+    sections.push(Section::Table(time_and_energy(&named)));
     Report {
         title: "Apus: simulated scenarios".into(),
         lead: lead(cases),
         host: Vec::new(),
-        conditions: cases
+        conditions: named
             .iter()
-            .map(|case| {
+            .map(|(name, case)| {
                 let window = Nanos::from_nanos(case.duration_ns);
                 let said =
                     format!("{}, {}; {}; seed {}, {window}", case.machine, case.nic, say::policies(case), case.seed);
-                Fact::new(say::name(case), said)
+                Fact::new(name, said)
             })
             .collect(),
         notes: vec![
@@ -63,7 +65,7 @@ fn micros(nanos: Option<u64>, why: &str) -> Cell {
     nanos.map_or_else(|| Cell::Unknown(why.into()), |nanos| exact(nanos as f64 / 1e3))
 }
 
-fn numbers(cases: &[Case]) -> Table {
+fn numbers(cases: &[Named]) -> Table {
     let columns = [
         ("case", ""),
         ("offered", "packets/s"),
@@ -77,7 +79,7 @@ fn numbers(cases: &[Case]) -> Table {
         ("package", "W"),
         ("goal", ""),
     ];
-    let rows = cases.iter().map(|case| {
+    let rows = cases.iter().map(|(name, case)| {
         let a_second = |count: u64| exact(count as f64 * 1e9 / case.duration_ns as f64);
         let lost: u64 = case.frames.dropped.values().sum();
         let loss = match case.frames.offered {
@@ -96,7 +98,7 @@ fn numbers(cases: &[Case]) -> Table {
             },
         );
         vec![
-            Cell::Text(say::name(case)),
+            Cell::Text(name.clone()),
             a_second(case.frames.offered),
             loss,
             quantile(Quantile::P50),
@@ -118,9 +120,9 @@ fn numbers(cases: &[Case]) -> Table {
     }
 }
 
-fn goals(cases: &[Case]) -> Vec<Goal> {
+fn goals(cases: &[Named]) -> Vec<Goal> {
     let mut goals: Vec<Goal> = Vec::new();
-    for text in cases.iter().filter_map(|case| case.goal.as_ref()).map(|goal| &goal.latency) {
+    for text in cases.iter().filter_map(|(_, case)| case.goal.as_ref()).map(|goal| &goal.latency) {
         let Ok(goal) = text.parse::<policy::Goal>() else { continue };
         let label = format!("{} ≤ {}", goal.quantile, goal.latency);
         if goals.iter().all(|known| known.label != label) {
@@ -130,11 +132,11 @@ fn goals(cases: &[Case]) -> Vec<Goal> {
     goals
 }
 
-fn power_and_latency(cases: &[Case]) -> Scatter {
-    let points = cases.iter().filter_map(|case| {
+fn power_and_latency(cases: &[Named]) -> Scatter {
+    let points = cases.iter().filter_map(|(name, case)| {
         let latency = case.latency.quantile(Quantile::P99)?;
         Some(ScatterPoint {
-            series: say::name(case),
+            series: name.clone(),
             x: Estimate::exact(case.power.cores_uw as f64 / 1e6),
             y: Estimate::exact(latency as f64 / 1e3),
         })
@@ -148,8 +150,8 @@ fn power_and_latency(cases: &[Case]) -> Scatter {
     }
 }
 
-fn delays(cases: &[Case]) -> Distribution {
-    let lines = cases.iter().map(|case| {
+fn delays(cases: &[Named]) -> Distribution {
+    let lines = cases.iter().map(|(name, case)| {
         let (mut above, count) = (case.latency.count, case.latency.count.max(1) as f64);
         let points = case.latency.histogram.counts.iter().map(|(value, n)| {
             above -= n;
@@ -157,7 +159,7 @@ fn delays(cases: &[Case]) -> Distribution {
         });
         // The share above the last point is zero, which a logarithmic axis cannot show.
         let all = points.filter(|point| point.above > 0.0).collect();
-        TailLine { series: say::name(case), all, clean: Vec::new() }
+        TailLine { series: name.clone(), all, clean: Vec::new() }
     });
     Distribution {
         title: "Latency distribution".into(),
@@ -167,13 +169,13 @@ fn delays(cases: &[Case]) -> Distribution {
     }
 }
 
-fn budget(cases: &[Case]) -> Table {
+fn budget(cases: &[Named]) -> Table {
     let mut columns = vec![Column::new("case", "")];
     columns.extend(Term::ALL.map(|term| Column::new(format!("{}, mean", term.name()), "us")));
     columns.extend(Term::ALL.map(|term| Column::new(format!("{}, p99", term.name()), "us")));
-    let rows = cases.iter().map(|case| {
+    let rows = cases.iter().map(|(name, case)| {
         let term = |term: Term| case.budget.get(term.name());
-        let mut row = vec![Cell::Text(say::name(case))];
+        let mut row = vec![Cell::Text(name.clone())];
         row.extend(Term::ALL.map(|t| micros(term(t).and_then(|term| term.mean_ns), "no packet departed")));
         row.extend(Term::ALL.map(|t| micros(term(t).and_then(|term| term.p99_ns), "too few packets")));
         row
@@ -186,13 +188,13 @@ fn budget(cases: &[Case]) -> Table {
     }
 }
 
-fn terms(case: &Case) -> Bars {
+fn terms((name, case): &Named) -> Bars {
     let bars = Term::ALL.into_iter().filter_map(|term| {
         let mean = case.budget.get(term.name())?.mean_ns?;
         (mean > 0).then(|| Bar { series: term.name().to_owned(), value: Estimate::exact(mean as f64 / 1e3) })
     });
     Bars {
-        title: format!("Where the time of a packet goes: {}", say::name(case)),
+        title: format!("Where the time of a packet goes: {}", name),
         caption: "Means.".into(),
         quantity: "share of the latency".into(),
         unit: "us".into(),
@@ -200,7 +202,7 @@ fn terms(case: &Case) -> Bars {
     }
 }
 
-fn time_and_energy(cases: &[Case]) -> Table {
+fn time_and_energy(cases: &[Named]) -> Table {
     let columns = [
         ("case", ""),
         ("core", ""),
@@ -210,12 +212,12 @@ fn time_and_energy(cases: &[Case]) -> Table {
         ("power", "W"),
         ("energy", "%"),
     ];
-    let rows = cases.iter().flat_map(|case| {
+    let rows = cases.iter().flat_map(|(name, case)| {
         case.cores.iter().enumerate().flat_map(move |(number, core)| {
             core.residency.iter().map(move |entry| {
                 let time = entry.time_ns as f64 / case.duration_ns as f64;
                 vec![
-                    Cell::Text(say::name(case)),
+                    Cell::Text(name.clone()),
                     Cell::Count(number as u64),
                     Cell::Text(entry.state.clone()),
                     exact(entry.frequency_hz as f64 / 1e6),

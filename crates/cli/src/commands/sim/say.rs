@@ -94,11 +94,11 @@ pub fn several(cases: &[Case]) -> String {
     const HEADINGS: [&str; 10] =
         ["CASE", "POLICIES", "OFFERED/s", "LOSS %", "p50 us", "p99 us", "p99.9 us", "MAX us", "CORES W", "GOAL"];
     let mut lines = vec![HEADINGS.map(str::to_owned)];
-    lines.extend(cases.iter().map(line));
+    lines.extend(names(cases).into_iter().zip(cases).map(|(name, case)| line(name, case)));
     aligned(&lines, |column| !(2..9).contains(&column)).join("\n") + "\n"
 }
 
-fn line(case: &Case) -> [String; 10] {
+fn line(name: String, case: &Case) -> [String; 10] {
     let offered = case.frames.offered as f64 * 1e9 / case.duration_ns as f64;
     let lost: u64 = case.frames.dropped.values().sum();
     let loss = match case.frames.offered {
@@ -106,7 +106,7 @@ fn line(case: &Case) -> [String; 10] {
         offered => format!("{:.3}", lost as f64 * 100.0 / offered as f64),
     };
     [
-        name(case),
+        name,
         policies(case),
         format!("{offered:.0}"),
         loss,
@@ -119,10 +119,29 @@ fn line(case: &Case) -> [String; 10] {
     ]
 }
 
-/// Label of a case: the file name without folder and extension, and the replaced values.
-pub fn name(case: &Case) -> String {
-    let file = case.scenario.rsplit('/').next().unwrap_or_default();
-    let stem = file.strip_suffix(".toml").unwrap_or(file);
+/// Labels of the cases: the file name without extension, and the replaced values. If several files have the same name,
+/// as many of their folders precede it as it takes to tell them apart.
+pub fn names(cases: &[Case]) -> Vec<String> {
+    let one = |case: &Case| {
+        let unique = |folders: &usize| {
+            let others = cases.iter().filter(|other| other.scenario != case.scenario);
+            others.into_iter().all(|other| name_with(other, *folders) != name_with(case, *folders))
+        };
+        let all = case.scenario.matches('/').count();
+        name_with(case, (0..all).find(unique).unwrap_or(all))
+    };
+    cases.iter().map(one).collect()
+}
+
+fn name(case: &Case) -> String {
+    name_with(case, 0)
+}
+
+/// Label of a case, with its innermost `folders`.
+fn name_with(case: &Case, folders: usize) -> String {
+    let parts: Vec<&str> = case.scenario.split('/').collect();
+    let path = parts[parts.len().saturating_sub(folders + 1)..].join("/");
+    let stem = path.strip_suffix(".toml").unwrap_or(&path);
     let instead: String = case.instead.iter().map(|(key, value)| format!(" {key}={value}")).collect();
     format!("{stem}{instead}")
 }
