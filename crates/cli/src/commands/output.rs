@@ -94,6 +94,19 @@ pub(super) fn is_no_input(output: &Path, inputs: &[&Path]) -> Result<(), Failure
     Err(Failure::wrong(what, "this file is also an input, and would be overwritten", "name another output file"))
 }
 
+/// Fails if one of `outputs` is a file that the command reads, or if two of them are the same file.
+pub(super) fn are_apart(outputs: &[impl AsRef<Path>], inputs: &[impl AsRef<Path>]) -> Result<(), Failure> {
+    let inputs: Vec<&Path> = inputs.iter().map(AsRef::as_ref).collect();
+    for (number, path) in outputs.iter().map(AsRef::as_ref).enumerate() {
+        is_no_input(path, &inputs)?;
+        if outputs[..number].iter().any(|other| is_same(path, other.as_ref())) {
+            let what = format!("cannot write two results to {}", path.display());
+            return Err(Failure::wrong(what, "two options or ports name the same file", "name different files"));
+        }
+    }
+    Ok(())
+}
+
 /// Whether two paths are of one file, or would create one. Devices can be written by several.
 pub(super) fn is_same(a: &Path, b: &Path) -> bool {
     match (fs::metadata(a), fs::metadata(b)) {
@@ -169,6 +182,10 @@ mod tests {
         assert!(open(Path::new("/dev/null")).differs_from(&open(Path::new("/dev/null"))).is_ok());
         assert!(is_no_input(&b, &[&folder.join("none"), &a]).unwrap_err().to_string().contains("also an input"));
         assert!(is_no_input(&folder.join("new"), &[&a]).is_ok());
+        let (none, new): ([&Path; 0], _) = ([], folder.join("new"));
+        assert!(are_apart(&[&new, &a], &none).is_ok());
+        assert!(are_apart(&[&new, &a], &[&b]).unwrap_err().to_string().contains("also an input"));
+        assert!(are_apart(&[&new, &a, &b], &none).unwrap_err().to_string().contains("two results"));
         assert!(is_same(&a, &b) && is_same(&folder.join("./new"), &folder.join("new")));
         assert!(!is_same(&a, &folder.join("new")) && !is_same(Path::new("/dev/null"), Path::new("/dev/null")));
         fs::remove_dir_all(&folder).unwrap();

@@ -61,8 +61,8 @@ pub struct Summary {
     /// Power of `adaptive` divided by the power of the best rival that meets the goal; `null` if no case has such a
     /// rival.
     pub power_multiple: Option<Quartiles>,
-    /// Power of `adaptive` divided by the minimum possible power, over the cases in which `adaptive` met the goal; `null`
-    /// if the minimum is not known in any of them.
+    /// Power of `adaptive` divided by the minimum possible power, over the cases in which `adaptive` met the goal;
+    /// `null` if the minimum is not known in any of them.
     pub bound_multiple: Option<Quartiles>,
     /// Share of late packets in the first second, divided by the allowed share. The value of a case is the median over
     /// its seeds.

@@ -171,6 +171,68 @@ fn scenarios_beside_each_other() {
     assert_eq!(bare(&["sim", "compare", &file]).status.code(), Some(2), "one is nothing to compare");
 }
 
+/// Two files called scenario.toml: the table and the plots tell them apart by their folders.
+#[test]
+fn scenarios_of_the_same_name_have_their_folders() {
+    let root = Root::new();
+    let files = [("a/x", "adaptive"), ("b/x", "poll")].map(|(folder, wait)| {
+        let folder = root.0.join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("scenario.toml");
+        std::fs::write(&file, POISSON.replace("adaptive", wait)).unwrap();
+        file.display().to_string()
+    });
+    let report = root.0.join("compare.html").display().to_string();
+    let output = bare(&["sim", "compare", &files[0], &files[1], "-o", &report]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout).to_owned();
+    let report = std::fs::read_to_string(&report).unwrap();
+    for name in ["a/x/scenario", "b/x/scenario"] {
+        assert!(said.lines().any(|line| line.starts_with(&format!("{name} "))), "{said}");
+        assert!(report.contains(&format!(">{name}<")), "{name} is not in the report");
+    }
+}
+
+/// A report once took the place of the scenario that it was about.
+#[test]
+fn no_result_replaces_what_was_read() {
+    let root = Root::new();
+    let record = root.0.join("mine.csv");
+    std::fs::write(&record, "time_ns,octets\n0,64\n10000,64\n").unwrap();
+    let traffic = "kind = \"replay\"\nfile = \"mine.csv\"\nrepeat = true\n";
+    let replayed = POISSON.replace("kind = \"poisson\"\nrate = \"50kpps\"\n", traffic);
+    assert_ne!(replayed, POISSON);
+    let file = scenario(&root, &replayed);
+    let other = root.0.join("other.toml").display().to_string();
+    std::fs::copy(&file, &other).unwrap();
+    let (record, new) = (record.display().to_string(), root.0.join("new.csv").display().to_string());
+    let sweep = ["sim", "sweep", &file, "--seeds", "2"];
+    let goals = ["sim", "goals", "--traffic", &record, "--peak", "1Mpps", "--machine", "xeon-gold-6338n"];
+    let own = root.0.display().to_string();
+    for words in [
+        &["sim", "run", &file, "-o", &file][..],
+        &["sim", "run", &file, "-o", &record],
+        &["sim", "compare", &file, &other, "-o", &other],
+        &[&sweep[..], &["--report", &file]].concat(),
+        &[&sweep[..], &["-o", &record]].concat(),
+        &[&sweep[..], &["-o", &new, "--report", &new]].concat(),
+        &[&goals[..], &["-o", &record]].concat(),
+        &[&goals[..], &["--csv", &new, "-o", &new]].concat(),
+    ] {
+        let output = bare(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output.stdout));
+        assert!(text(&output.stderr).contains("cannot write"), "{words:?}: {}", text(&output.stderr));
+        assert!(!std::path::Path::new(&new).exists(), "{words:?}");
+    }
+    let inode = |path: &str| std::os::unix::fs::MetadataExt::mtime_nsec(&std::fs::metadata(path).unwrap());
+    let before = inode(&record);
+    let few = ["--warm-up", "1ms", "--duration", "5ms", "--goal", "50us", "--idle", "C1", "--rival", "poll"];
+    let output = bare(&[&goals[..], &few, &["--seeds", "1", "--scenarios", &own]].concat());
+    assert!(root.0.read_dir().unwrap().count() > 3, "no scenarios: {}", text(&output.stderr));
+    assert_eq!(inode(&record), before, "written again");
+    assert_eq!(std::fs::read_to_string(&record).unwrap(), "time_ns,octets\n0,64\n10000,64\n");
+}
+
 #[test]
 fn a_sweep_goes_on_from_where_it_was() {
     let root = Root::new();

@@ -2,7 +2,7 @@
 //! reported here.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -318,15 +318,7 @@ fn check_files(app: &AppConfig, common: &Common, workers: usize) -> Result<(), F
     if let Some(capture) = &common.capture {
         outputs.extend(captures(capture, workers, common.ports.len()));
     }
-    let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
-    for (number, path) in outputs.iter().enumerate() {
-        output::is_no_input(path, &inputs)?;
-        if outputs[..number].iter().any(|other| output::is_same(path, other)) {
-            let what = format!("cannot write two results to {}", path.display());
-            return Err(Failure::wrong(what, "two options or ports name the same file", "name different files"));
-        }
-    }
-    Ok(())
+    output::are_apart(&outputs, &inputs)
 }
 
 /// MAC address of a memory port: locally administered (IEEE 802-2014, 8.4), "apu" and the number of the port.

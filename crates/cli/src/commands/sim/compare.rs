@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use super::{read, report, say, status};
 use crate::Status;
 use crate::args::sim::Compare as Typed;
+use crate::commands::output;
 use crate::documents::VERSION;
 use crate::documents::sim::{COMPARE, Case, CompareDocument};
 use crate::terminal;
@@ -15,11 +16,13 @@ use crate::terminal::print_json;
 /// Runs `apus sim compare`: simulates all scenarios, each on its own thread.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // Reads all scenarios before any is simulated, so that a mistake in the last one is reported at once.
+    let mut inputs = Vec::new();
     let read_all = typed.scenarios.iter().map(|path| {
         let source = read::Source::open(path)?;
-        source.scenario(&typed.instead.set, &mut |_| {})
+        source.scenario(&typed.instead.set, &mut |path, _| inputs.push(path.to_owned()))
     });
     let scenarios = read_all.collect::<Result<Vec<_>, _>>()?;
+    output::are_apart(typed.output.as_slice(), &inputs)?;
     let simulate = |scenario| read::simulate(scenario, &typed.instead.set, typed.instead.seed);
     let cases: Vec<Case> = std::thread::scope(|scope| {
         let started: Vec<_> = scenarios.iter().map(|scenario| scope.spawn(move || simulate(scenario))).collect();

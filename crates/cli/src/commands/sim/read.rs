@@ -29,13 +29,14 @@ impl Source {
     }
 
     /// Parses the scenario. The values in `instead` replace those in the file. Files that the scenario names are looked
-    /// up in the same folder, and the bytes of each are passed to `seen`.
-    pub fn scenario(&self, instead: &[Override], seen: &mut dyn FnMut(&[u8])) -> Result<Scenario, Failure> {
-        seen(self.text.as_bytes());
+    /// up in the same folder. The path and the bytes of each file, this one included, are passed to `seen`.
+    pub fn scenario(&self, instead: &[Override], seen: &mut dyn FnMut(&Path, &[u8])) -> Result<Scenario, Failure> {
+        seen(&self.path, self.text.as_bytes());
         let folder = self.path.parent().unwrap_or(Path::new(""));
         let mut load = |name: &str| {
-            let octets = fs::read(folder.join(name)).map_err(|error| error.to_string())?;
-            seen(&octets);
+            let path = folder.join(name);
+            let octets = fs::read(&path).map_err(|error| error.to_string())?;
+            seen(&path, &octets);
             Ok(octets)
         };
         let name = self.path.display().to_string();

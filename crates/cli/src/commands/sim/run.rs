@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use super::{read, report, say, status};
 use crate::Status;
 use crate::args::sim::Run as Typed;
+use crate::commands::output;
 use crate::documents::VERSION;
 use crate::documents::sim::{Least, RUN, RunDocument};
 use crate::terminal;
@@ -15,7 +16,9 @@ use crate::terminal::print_json;
 /// Runs `apus sim run`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let source = read::Source::open(&typed.scenario)?;
-    let scenario = source.scenario(&typed.instead.set, &mut |_| {})?;
+    let mut inputs = Vec::new();
+    let scenario = source.scenario(&typed.instead.set, &mut |path, _| inputs.push(path.to_owned()))?;
+    output::are_apart(typed.output.as_slice(), &inputs)?;
     let mut case = read::simulate(&scenario, &typed.instead.set, typed.instead.seed)?;
     if scenario.goal.is_some() {
         let bound = sim::bound::least_power(&scenario, typed.instead.seed);

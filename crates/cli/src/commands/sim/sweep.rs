@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use sim::strict::Override;
 
 use super::{csv, read, seeds};
 use crate::args::sim::{Sweep as Typed, Vary};
+use crate::commands::output;
 use crate::documents::VERSION;
 use crate::documents::sim::{Case, Combination, SWEEP, SweepDocument};
 use crate::terminal::print_json;
@@ -25,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(100);
 struct Planned {
     /// Hash of everything that determines the result. It identifies the case in the CSV file.
     number: String,
-    scenario: Scenario,
+    scenario: Arc<Scenario>,
     instead: Vec<Override>,
     seed: u64,
 }
@@ -50,8 +52,9 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let mut progress = Progress::new(total, total - left.len());
     let left = Arc::new(left);
     let said = start(&left, typed.jobs.map(usize::from));
-    // Rows are written in the order of the cases, so that the same sweep gives the same file.
-    let mut waiting: BTreeMap<usize, Case> = BTreeMap::new();
+    // Rows are written in the order of the cases, so that the same sweep gives the same file. Only --json needs the
+    // whole cases, which are large.
+    let mut waiting: BTreeMap<usize, (Vec<String>, Option<Case>)> = BTreeMap::new();
     let mut cases = Vec::new();
     let mut interrupted = false;
     let mut next = 0;
@@ -64,20 +67,21 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         }
         match said.recv_timeout(LOOK) {
             Ok((number, case)) => {
-                waiting.insert(number, case?);
+                let case = case?;
+                let row = csv::row(&left[number].number, &keys, &case);
+                waiting.insert(number, (row, typed.json.then_some(case)));
             }
             Err(mpsc::RecvTimeoutError::Timeout) => continue,
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 anyhow::bail!("a simulating thread ended early; this is a bug in Apus, please report it")
             }
         }
-        while let Some(case) = waiting.remove(&next) {
-            let row = csv::row(&left[next].number, &keys, &case);
+        while let Some((row, case)) = waiting.remove(&next) {
             if let Some(kept) = &mut kept {
                 kept.write(&row)?;
             }
             rows.insert(left[next].number.clone(), row);
-            cases.push(case);
+            cases.extend(case);
             next += 1;
         }
     }
@@ -107,7 +111,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         Some(path) => {
             writeln!(out, "{}: {} of {total} cases", path.display(), total - left.len() + next)?;
             if typed.seeds > 1 {
-                let beside = path.with_extension("seeds.csv");
+                let beside = beside(path);
                 csv::write_file(&beside, &seeds::head(&keys), &of_seeds())?;
                 let (count, n) = (combinations.len(), typed.seeds);
                 writeln!(out, "{}: {count} combinations, mean and median over {n} seeds", beside.display())?;
@@ -155,6 +159,11 @@ fn combinations(
     groups.iter().filter(|group| group.rows.len() as u64 == seeds).map(|group| group.combination(head)).collect()
 }
 
+/// The file for the statistics over the seeds, next to the CSV file of the cases.
+fn beside(csv: &Path) -> PathBuf {
+    csv.with_extension("seeds.csv")
+}
+
 /// Builds all combinations, and checks them before any is simulated.
 fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
     /// More cases than this count as a typing mistake.
@@ -169,15 +178,6 @@ fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
         let why = format!("{twice} is given twice");
         return Err(Failure::wrong("--vary", why, "give each key once, with all its values"));
     }
-    for Vary { key, values } in &typed.vary {
-        if let Some(twice) = repeated(values) {
-            let why = format!("{key}={twice} is given twice");
-            return Err(Failure::wrong("--vary", why, "give each value once; to repeat a case, use --seeds"));
-        }
-    }
-    let mut plan = Vec::new();
-    for values in combined(&typed.vary) {
-        let instead: Vec<Override> = typed.instead.set.iter().cloned().chain(values).collect();
     if typed.vary.iter().any(|vary| vary.key == "seed") {
         let why = "each seed would count as a combination of its own, without statistics over the seeds";
         return Err(Failure::wrong(
@@ -186,17 +186,34 @@ fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
             "give the first seed with --seed, and their number with --seeds",
         ));
     }
+    for Vary { key, values } in &typed.vary {
+        if let Some(twice) = repeated(values) {
+            let why = format!("{key}={twice} is given twice");
+            return Err(Failure::wrong("--vary", why, "give each value once; to repeat a case, use --seeds"));
+        }
+    }
+    let (mut plan, mut inputs) = (Vec::new(), BTreeSet::new());
+    for values in combined(&typed.vary) {
+        let instead: Vec<Override> = typed.instead.set.iter().cloned().chain(values).collect();
         let mut octets = Digest::new();
-        let scenario = source.scenario(&instead, &mut |seen| octets.add(seen))?;
+        let scenario = source.scenario(&instead, &mut |path, seen| {
+            octets.add(seen);
+            inputs.insert(path.to_owned());
+        })?;
+        let scenario = Arc::new(scenario);
         let first = typed.instead.seed.unwrap_or(scenario.seed);
         for seed in (0..typed.seeds).map(|n| first.wrapping_add(n)) {
             let mut digest = octets.clone();
             digest.add(VERSION.as_bytes());
             instead.iter().for_each(|replaced| digest.add(replaced.to_string().as_bytes()));
             digest.add(&seed.to_le_bytes());
-            plan.push(Planned { number: digest.text(), scenario: scenario.clone(), instead: instead.clone(), seed });
+            let (scenario, instead) = (Arc::clone(&scenario), instead.clone());
+            plan.push(Planned { number: digest.text(), scenario, instead, seed });
         }
     }
+    let mut outputs: Vec<PathBuf> = [&typed.output, &typed.report].into_iter().flatten().cloned().collect();
+    outputs.extend(typed.output.as_deref().filter(|_| typed.seeds > 1).map(beside));
+    output::are_apart(&outputs, &inputs.into_iter().collect::<Vec<PathBuf>>())?;
     Ok(plan)
 }
 

@@ -8,7 +8,7 @@ mod say;
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -20,10 +20,11 @@ use sim::goals::{Bound, Case, Files, RunError, Setting};
 use super::csv;
 use super::sweep::Progress;
 use crate::args::sim::Goals as Typed;
-use crate::commands::output::Output;
+use crate::commands::output::{self, Output};
 use crate::documents::goals::Document;
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
+use plan::Planned;
 
 /// Time between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
@@ -35,14 +36,15 @@ const BOUND: Option<Bound> =
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // Before any thread is started, because threads inherit the signal mask.
     let signals = Signals::hold()?;
-    let (plan, settings) = plan::plan(typed)?;
-    let settings: Vec<Arc<Setting>> = settings.into_iter().map(Arc::new).collect();
-    if let Some(folder) = &typed.scenarios {
-        keep(folder, &settings, &plan.files)?;
-    }
+    let Planned { plan, settings, inputs } = plan::plan(typed)?;
     // Checked before the simulations, which take minutes.
-    for path in [&typed.csv, &typed.output].into_iter().flatten() {
+    let outputs: Vec<&Path> = [&typed.csv, &typed.output].into_iter().flatten().map(PathBuf::as_path).collect();
+    output::are_apart(&outputs, &inputs)?;
+    for path in &outputs {
         drop(Output::open(path)?);
+    }
+    if let Some(folder) = &typed.scenarios {
+        keep(folder, &settings, &plan.files, &inputs)?;
     }
     let planned = settings.iter().map(|setting| setting.goals.len()).sum();
     let (cases, ended) = simulate(&settings, &plan.files, typed.jobs.map(usize::from), &signals);
@@ -64,18 +66,18 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
             let why = if interrupted { "interrupted" } else { "a setting failed" };
             writeln!(out, "{why}; {} of {planned} cases are missing", planned - cases.len())?;
         }
-        for path in [&typed.csv, &typed.output].into_iter().flatten().filter(|_| kept.is_ok()) {
+        for path in outputs.iter().filter(|_| kept.is_ok()) {
             // Written to standard error, so that the result still ends with the number of cases.
             writeln!(terminal::err(), "written: {}", path.display())?;
         }
         out.flush().context("cannot write the table")?;
     }
     kept?;
-    let beaten = cases.iter().any(|case| case.verdict().is_beaten());
-    Ok(if beaten || interrupted { Status::Findings } else { Status::Good })
     if let Some(failure) = failure {
         return Err(failure);
     }
+    let beaten = cases.iter().any(|case| case.verdict().is_beaten());
+    Ok(if beaten || interrupted { Status::Findings } else { Status::Good })
 }
 
 /// Writes the files that the user asked for.
@@ -90,18 +92,26 @@ fn files(typed: &Typed, document: &Document) -> anyhow::Result<()> {
     Ok(csv?)
 }
 
-/// Writes the scenario of each run to `folder`, for `apus sim run`, with the files that it uses.
-fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files) -> Result<(), Failure> {
+/// Writes the scenario of each run to `folder`, for `apus sim run`, with the files that it uses. Files that are there
+/// already, because the run reads them from this folder, stay.
+fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files, inputs: &[PathBuf]) -> Result<(), Failure> {
     let failed = |error: io::Error| {
         Failure::wrong(format!("cannot write scenarios to {}", folder.display()), error, "choose another folder")
     };
     fs::create_dir_all(folder).map_err(failed)?;
     for (name, text) in settings.iter().flat_map(|setting| setting.scenarios()) {
-        terminal::file(&folder.join(name), &text).map_err(failed)?;
+        let path = folder.join(name);
+        output::are_apart(&[&path], inputs)?;
+        terminal::file(&path, &text).map_err(failed)?;
     }
-    // Copies the bytes unchanged, because a capture is not text.
-    let copy = |(name, octets): (&String, &Arc<[u8]>)| fs::File::create(folder.join(name))?.write_all(octets);
-    files.iter().try_for_each(copy).map_err(failed)
+    for (name, octets) in files {
+        let path = folder.join(name);
+        if !inputs.iter().any(|input| output::is_same(&path, input)) {
+            // Copies the bytes unchanged, because a capture is not text.
+            fs::File::create(path).and_then(|mut file| file.write_all(octets)).map_err(failed)?;
+        }
+    }
+    Ok(())
 }
 
 /// Why a simulation ended.
@@ -150,6 +160,11 @@ fn simulate(settings: &[Arc<Setting>], files: &Files, jobs: Option<usize>, signa
                 done[number] = cases;
                 left -= 1;
             }
+            Ok((number, Err(error))) => {
+                let what = format!("cannot simulate {}", settings[number].name());
+                let fix = "change --warm-up, --duration, --traffic or --rival";
+                break Ended::Failed(Failure::wrong(what, error, fix).into());
+            }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 let why = "a simulating thread ended early; this is a bug in Apus, please report it";
@@ -161,11 +176,6 @@ fn simulate(settings: &[Arc<Setting>], files: &Files, jobs: Option<usize>, signa
     (done.into_iter().flatten().collect(), ended)
 }
 
-            Ok((number, Err(error))) => {
-                let what = format!("cannot simulate {}", settings[number].name());
-                let fix = "change --warm-up, --duration, --traffic or --rival";
-                break Ended::Failed(Failure::wrong(what, error, fix).into());
-            }
 /// Orders the numbers below `n` so that each prefix is spread over the whole grid. So an interrupted run is still
 /// representative. Method: multiples of the golden ratio (Knuth, "The Art of Computer Programming", vol. 3, 6.4).
 fn spread(n: usize) -> Vec<usize> {

@@ -1,30 +1,46 @@
 //! The grid of cases. Arguments can replace parts of a named grid.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sim::goals::{Files, Idle, MACHINES, Pattern, Plan, PlanError, Setting};
 
 use crate::Failure;
 use crate::args::sim::Goals as Typed;
 
+/// What to simulate.
+pub struct Planned {
+    /// The grid of cases.
+    pub plan: Plan,
+    /// The grid's settings.
+    pub settings: Vec<Arc<Setting>>,
+    /// The files that were read.
+    pub inputs: Vec<PathBuf>,
+}
+
 /// Builds the grid and its settings, and reads the files that it names.
-pub fn plan(typed: &Typed) -> Result<(Plan, Vec<Setting>), Failure> {
+pub fn plan(typed: &Typed) -> Result<Planned, Failure> {
     let mut plan = typed.grid.plan();
-    let mut files = Files::new();
+    let (mut files, mut inputs) = (Files::new(), Vec::new());
+    let mut read = |path: &str| {
+        inputs.push(PathBuf::from(path));
+        read(path, &mut files)
+    };
     if !typed.machine.is_empty() {
         plan.machines.clear();
         for machine in &typed.machine {
             let known = MACHINES.iter().find(|(name, _)| *name == machine.processor).map(|(_, nic)| (*nic).to_owned());
             let nic = machine.nic.clone().or(known).unwrap_or_else(|| machine.processor.clone());
-            plan.machines.push((named(&machine.processor, &mut files)?, named(&nic, &mut files)?));
+            let mut named = |name: &String| if name.ends_with(".toml") { read(name) } else { Ok(name.clone()) };
+            plan.machines.push((named(&machine.processor)?, named(&nic)?));
         }
     }
     if !typed.traffic.is_empty() {
         plan.traffic.clear();
         for pattern in &typed.traffic {
             plan.traffic.push(match pattern {
-                Pattern::File(path) => Pattern::File(read(path, &mut files)?),
+                Pattern::File(path) => Pattern::File(read(path)?),
                 known => known.clone(),
             });
         }
@@ -49,8 +65,8 @@ pub fn plan(typed: &Typed) -> Result<(Plan, Vec<Setting>), Failure> {
         Some(warm_up) => warm_up,
         None => plan.warm_up.max(plan.settling().map_err(wrong)?),
     };
-    let settings = plan.settings().map_err(wrong)?;
-    Ok((plan, settings))
+    let settings = plan.settings().map_err(wrong)?.into_iter().map(Arc::new).collect();
+    Ok(Planned { plan, settings, inputs })
 }
 
 fn wrong(error: PlanError) -> Failure {
@@ -66,11 +82,6 @@ fn put<T: Clone>(into: &mut Vec<T>, typed: &[T]) {
     if !typed.is_empty() {
         *into = typed.to_vec();
     }
-}
-
-/// The name of a machine for use in scenarios. If `machine` is the path of a TOML file, reads the file.
-fn named(machine: &str, files: &mut Files) -> Result<String, Failure> {
-    if machine.ends_with(".toml") { read(machine, files) } else { Ok(machine.to_owned()) }
 }
 
 /// Reads a file. Scenarios refer to it by its file name, without the folder.
