@@ -209,8 +209,8 @@ impl Case {
         Some(if faster { Because::Frequency } else { because })
     }
 
-    /// The power of Apus as a multiple of [`Self::bound`]. `None` if the bound is not known, or if Apus missed the goal:
-    /// then the bound does not limit its power.
+    /// The power of Apus as a multiple of [`Self::bound`]. `None` if the bound is not known, or if Apus missed the
+    /// goal: then the bound does not limit its power.
     pub fn bound_multiple(&self) -> Option<f64> {
         let bound = self.bound.filter(|bound| bound.as_microwatts() > 0 && self.ours_holds())?;
         Some(self.ours.power(self.ours.runs.len()) / bound.as_microwatts() as f64)

@@ -18,9 +18,9 @@
 //! several packets by timed sleeps.
 //!
 //! Apus and all rivals receive the same frames, to the nanosecond, and run on the same host: a FIFO thread on an
-//! isolated core, no interrupt moderation (unless the rival has a delay), rings of 4,096 descriptors (the maximum of the drivers of the 82599, X540
-//! and XL710). Descriptors are written back at once (by default they wait up to 32 us on the XL710: Intel 637284-001US,
-//! A.9).
+//! isolated core, no interrupt moderation (unless the rival has a delay), rings of 4,096 descriptors (the maximum of
+//! the drivers of the 82599, X540 and XL710). Descriptors are written back at once (by default they wait up to 32 us on
+//! the XL710: Intel 637284-001US, A.9).
 //!
 //! A [`Plan`] describes a grid, and [`Plan::settings`] lists its settings. Each setting is simulated independently
 //! ([`Setting::judge`]) and gives one [`Case`] per goal, with a [`Verdict`]. The results do not depend on the number of

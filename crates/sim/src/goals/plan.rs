@@ -21,11 +21,11 @@ pub const MACHINES: [(&str, &str); 4] = [
 /// Number of late packets that a goal should allow over all seeds. Runs are long enough for this, so the share of late
 /// packets is known to about 20 %.
 const ALLOWED_LATE: u64 = 20;
-/// Simulated time before the measurement. On each machine of the built-in grids, `l3fwd-power` has come down to the lowest
-/// frequency by then.
+/// Simulated time before the measurement. On each machine of the built-in grids, `l3fwd-power` has come down to the
+/// lowest frequency by then.
 const WARM_UP: Nanos = Nanos::from_secs(2);
-/// `l3fwd-power` goes down by one step in 100 ms ([`L3fwdPower`](policy::frequency::L3fwdPower)), or at most 10 ms later
-/// if it blocks at that time ([`Hybrid300`](policy::wait::Hybrid300)).
+/// `l3fwd-power` goes down by one step in 100 ms ([`L3fwdPower`](policy::frequency::L3fwdPower)), or at most 10 ms
+/// later if it blocks at that time ([`Hybrid300`](policy::wait::Hybrid300)).
 const STEP_DOWN: Nanos = Nanos::from_millis(110);
 /// Simulated time for traffic from a file, whose rate is not known beforehand.
 const FROM_A_FILE: Nanos = Nanos::from_secs(2);
@@ -235,8 +235,8 @@ fn bears(processor: &Processor, at: Hertz) -> u64 {
 }
 
 impl Plan {
-    /// The time that `l3fwd-power` needs on the slowest of the machines to come down from the base frequency, with which
-    /// it begins, to the lowest one. 0 if it is no rival.
+    /// The time that `l3fwd-power` needs on the slowest of the machines to come down from the base frequency, with
+    /// which it begins, to the lowest one. 0 if it is no rival.
     pub fn settling(&self) -> Result<Nanos, PlanError> {
         let mut longest = Nanos::ZERO;
         for (name, _) in self.machines.iter().filter(|_| self.rivals.contains(&Way::L3FWD_POWER)) {

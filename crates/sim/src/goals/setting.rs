@@ -2,8 +2,8 @@
 //! are simulated together.
 //!
 //! Apus is run once per goal and seed. Rivals know no goal, so they are run once per seed. After its first seed, a
-//! rival is dropped if it is ruled out for every goal of the setting ([`matters`]). This changes no verdict. A dropped
-//! rival stays in the result with one seed.
+//! rival is dropped if it is ruled out for every goal of the setting ([`matters`]), so that other seeds would change no
+//! verdict. A dropped rival stays in the result with one seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,7 +90,8 @@ impl Setting {
         let Self { machine, nic, deepest, seeds: (seed, _), .. } = self;
         format!(
             "machine = \"{machine}\"\nnic = \"{nic}\"\nseed = {seed}\nwarm_up = \"{warm_up}\"\nduration = \
-             \"{duration}\"\n\n{}\n[queues]\nrx_descriptors = 4096\ntx_descriptors = 4096\nflush = \"0us\"\n\n[idle]\ndeepest = \"{deepest}\"\n\n{}",
+             \"{duration}\"\n\n{}\n[queues]\nrx_descriptors = 4096\ntx_descriptors = 4096\nflush = \"0us\"\n\n[idle]\ndeepest = \
+             \"{deepest}\"\n\n{}",
             self.arriving.tables,
             way.sections(goal)
         )
@@ -173,10 +174,10 @@ impl Setting {
 /// cannot in two cases:
 /// - It lost a packet, or the late packets of this run are already more than the goal allows of all packets that arrive
 ///   with all seeds. Unless the traffic is `closed`, these are the packets that Apus received.
-/// - Apus met the goal, and the rival draws more than [`DEARER`] times the power of Apus. The power of a fixed frequency
-///   grows with the number of packets, but not faster than in proportion. So with a seed that has half the packets of
-///   the first, it is assumed to be at least half of that in the first run. `l3fwd-power` may run at another frequency
-///   with each seed, so its power says nothing about other seeds.
+/// - Apus met the goal, and the rival draws more than [`DEARER`] times the power of Apus. The power at a fixed
+///   frequency grows with the number of packets, but not faster than in proportion. So with a seed that has half the
+///   packets of the first, it is assumed to be at least half of that in the first run. `l3fwd-power` may run at another
+///   frequency with each seed, so one run says nothing about its power in the others.
 pub(super) fn matters(goal: Goal, ours: &Tried, way: Way, first: &Measured, closed: bool) -> bool {
     let offered: u64 = ours.runs.iter().map(|run| run.offered).sum();
     let allowed = u128::from(offered) * u128::from(goal.quantile.above_ppm());
