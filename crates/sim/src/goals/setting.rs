@@ -18,7 +18,7 @@ use crate::scenario::Scenario;
 use crate::traffic::Kind;
 use crate::{strict, world};
 
-/// A rival that probably draws more than this multiple of the power of Apus over all seeds cannot beat Apus.
+/// A rival that is expected to draw more than this multiple of the power of Apus over all seeds cannot beat Apus.
 const DEARER: f64 = 1.1;
 
 /// Files by name: machines, traffic and records.
@@ -174,10 +174,10 @@ impl Setting {
 /// cannot in two cases:
 /// - It lost a packet, or the late packets of this run are already more than the goal allows of all packets that arrive
 ///   with all seeds. Unless the traffic is `closed`, these are the packets that Apus received.
-/// - Apus met the goal, and the rival draws more than [`DEARER`] times the power of Apus. The power at a fixed
-///   frequency grows with the number of packets, but not faster than in proportion. So with a seed that has half the
-///   packets of the first, it is assumed to be at least half of that in the first run. `l3fwd-power` may run at another
-///   frequency with each seed, so one run says nothing about its power in the others.
+/// - Apus met the goal, and the rival draws more than [`DEARER`] times the power of Apus, both with the first seed and
+///   over all seeds. The power at a fixed frequency grows with the number of packets, but not faster than in proportion.
+///   So with a seed that has half the packets of the first, it is assumed to be at least half of that in the first run.
+///   `l3fwd-power` may run at another frequency with each seed, so one run says nothing about its power in the others.
 pub(super) fn matters(goal: Goal, ours: &Tried, way: Way, first: &Measured, closed: bool) -> bool {
     let offered: u64 = ours.runs.iter().map(|run| run.offered).sum();
     let allowed = u128::from(offered) * u128::from(goal.quantile.above_ppm());
@@ -185,8 +185,9 @@ pub(super) fn matters(goal: Goal, ours: &Tried, way: Way, first: &Measured, clos
     let ours_holds = matches!(ours.held(goal), Held::Yes | Held::WithinInterval);
     let packets = |run: &Measured| run.offered as f64 / first.offered.max(1) as f64;
     let share = ours.runs.iter().map(|run| packets(run).min(1.0)).sum::<f64>() / ours.runs.len() as f64;
-    let least = first.power.as_microwatts() as f64 * share;
-    let dearer = way.speed != Speed::L3fwdPower && least > ours.power(ours.runs.len()) * DEARER;
+    let power = first.power.as_microwatts() as f64;
+    let dearer = power > ours.power(1) * DEARER && power * share > ours.power(ours.runs.len()) * DEARER;
+    let dearer = dearer && way.speed != Speed::L3fwdPower;
     !misses && !(ours_holds && dearer)
 }
 

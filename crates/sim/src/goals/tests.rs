@@ -187,6 +187,10 @@ fn only_a_rival_that_no_seed_can_save_is_dropped() {
     assert!(!setting::matters(GOAL, &even, poll, &run(0, 1_200), false), "a fifth dearer");
     assert!(setting::matters(GOAL, &even, Way::L3FWD_POWER, &run(0, 1_200), false), "cheaper at another frequency");
     assert!(setting::matters(GOAL, &ours([1_000, 3_000, 3_000, 3_000, 3_000]), poll, &run(0, 1_200), false));
+    assert!(
+        setting::matters(GOAL, &ours([3_000, 500, 500, 500, 500]), poll, &run(0, 1_200), false),
+        "lost in the first"
+    );
     assert!(setting::matters(GOAL, &even, poll, &packets(20_000, run(0, 1_200)), false), "many packets at first");
     let misses = tried("adaptive", &[11; 5].map(|late| run(late, 1_000)));
     assert!(setting::matters(GOAL, &misses, poll, &run(0, 9_000), false), "ours misses: power does not count");

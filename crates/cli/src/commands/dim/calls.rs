@@ -65,6 +65,12 @@ impl Invalid {
 }
 
 impl Row {
+    /// The error for a row in which the driver's work finished although DIM had not asked for it.
+    pub fn no_work(&self) -> Invalid {
+        let why = "apply is 1, but the driver had no work: DIM had not chosen another profile";
+        Invalid::new(self.line, why, "write 1 only if the driver's work finished since the previous call")
+    }
+
     /// The error for a row that starts an instance at a profile that does not exist in `mode`.
     pub fn no_profile(&self, mode: &str) -> Invalid {
         let most = if mode == "rdma" { "0" } else { "0 to 4" };
@@ -74,14 +80,6 @@ impl Row {
             format!("a new instance cannot start at profile_ix {index}"),
             format!("{mode} allows {most}"),
         )
-    }
-}
-
-impl Row {
-    /// The error for a row in which the driver's work finished although DIM had not asked for it.
-    pub fn no_work(&self) -> Invalid {
-        let why = "apply is 1, but the driver had no work: DIM had not chosen another profile";
-        Invalid::new(self.line, why, "write 1 only if the driver's work finished since the previous call")
     }
 }
 

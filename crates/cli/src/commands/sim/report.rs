@@ -194,7 +194,7 @@ fn terms((name, case): &Named) -> Bars {
         (mean > 0).then(|| Bar { series: term.name().to_owned(), value: Estimate::exact(mean as f64 / 1e3) })
     });
     Bars {
-        title: format!("Where the time of a packet goes: {}", name),
+        title: format!("Where the time of a packet goes: {name}"),
         caption: "Means.".into(),
         quantity: "share of the latency".into(),
         unit: "us".into(),

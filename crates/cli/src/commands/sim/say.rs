@@ -124,8 +124,8 @@ fn line(name: String, case: &Case) -> [String; 10] {
 pub fn names(cases: &[Case]) -> Vec<String> {
     let one = |case: &Case| {
         let unique = |folders: &usize| {
-            let others = cases.iter().filter(|other| other.scenario != case.scenario);
-            others.into_iter().all(|other| name_with(other, *folders) != name_with(case, *folders))
+            let mut others = cases.iter().filter(|other| other.scenario != case.scenario);
+            others.all(|other| name_with(other, *folders) != name_with(case, *folders))
         };
         let all = case.scenario.matches('/').count();
         name_with(case, (0..all).find(unique).unwrap_or(all))
