@@ -114,18 +114,14 @@ pub enum PlanError {
     #[error("{0} is not valid UTF-8")]
     NoText(String),
     /// A machine cannot run at the frequency of a rival.
-    #[error("the rival {rival}: {machine} runs at {lowest} MHz to {highest} MHz, in steps of {step} MHz")]
+    #[error("the rival {rival}: {machine} runs at {possible}")]
     Frequency {
         /// The rival.
-        rival: Way,
+        rival: String,
         /// The machine's name.
         machine: String,
-        /// The lowest frequency in MHz.
-        lowest: u64,
-        /// The highest frequency in MHz.
-        highest: u64,
-        /// The step in MHz.
-        step: u64,
+        /// The machine's frequencies.
+        possible: String,
     },
     /// The plan has no settings.
     #[error("the grid is empty: no machine has any of these idle states, or traffic from files has no peak to be told")]
@@ -318,7 +314,8 @@ impl Plan {
                 && processor.pstates.granted(frequency) != frequency
             {
                 let [lowest, highest, step] = [lowest, highest, step].map(|at| at.as_hertz() / 1_000_000);
-                return Err(PlanError::Frequency { rival: *rival, machine: name.to_owned(), lowest, highest, step });
+                let possible = format!("{lowest} MHz to {highest} MHz, in steps of {step} MHz");
+                return Err(PlanError::Frequency { rival: rival.to_string(), machine: name.to_owned(), possible });
             }
         }
         let steps = u64::from(self.frequencies);

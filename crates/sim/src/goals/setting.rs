@@ -188,7 +188,7 @@ pub(super) fn matters(goal: Goal, ours: &Tried, way: Way, first: &Measured, clos
     let power = first.power.as_microwatts() as f64;
     let dearer = power > ours.power(1) * DEARER && power * share > ours.power(ours.runs.len()) * DEARER;
     let dearer = dearer && way.speed != Speed::L3fwdPower;
-    !misses && !(ours_holds && dearer)
+    !(misses || ours_holds && dearer)
 }
 
 fn mean(bounds: &[Option<Microwatts>]) -> Option<Microwatts> {
