@@ -16,9 +16,9 @@ pub enum Dim {
     /// completions (since the previous call). A column named `run` is allowed, and ignored.
     ///
     /// Each row in which apply is 0 or 1 is a call of DIM at time_ns. 1 means that the driver's work finished since the
-    /// previous call: it programmed the profile that DIM had chosen. Otherwise apply is 0, also if DIM had not chosen
-    /// another profile. A row in which apply is `reset` starts a new instance of DIM instead, at the profile in the
-    /// column profile_ix (0 if the file has no such column).
+    /// previous call: it programmed a profile, and DIM begins a new measuring window. 0 means that it did not. A row in
+    /// which apply is `reset` starts a new instance of DIM instead, at the profile in the column profile_ix (0 if the
+    /// file has no such column).
     ///
     /// At the end of a measuring window, DIM reads the clock a second time, to begin the next window. The optional
     /// column restart_time_ns holds this second reading [default: time_ns].

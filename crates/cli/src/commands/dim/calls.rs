@@ -7,8 +7,6 @@ use crate::Failure;
 
 /// The columns of DIM's state, in the order of [`Row::expected`].
 pub const STATE_COLUMNS: [&str; 6] = ["state", "tune_state", "profile_ix", "steps_right", "steps_left", "tired"];
-/// Index of the state in [`STATE_COLUMNS`].
-pub const STATE: usize = 0;
 /// Index of the profile in [`STATE_COLUMNS`].
 pub const PROFILE_IX: usize = 2;
 
@@ -26,7 +24,7 @@ pub struct Row {
 /// One call of DIM.
 #[derive(Debug)]
 pub struct Step {
-    /// Whether the driver's work, which programs the profile that DIM chose, finished since the previous call.
+    /// Whether the driver's work, which programs a profile, finished since the previous call.
     pub apply: bool,
     /// Kernel clock at the call in ns, as 64 raw bits (a negative value in the file is stored as two's complement).
     pub time_ns: u64,
@@ -65,12 +63,6 @@ impl Invalid {
 }
 
 impl Row {
-    /// The error for a row in which the driver's work finished although DIM had not asked for it.
-    pub fn no_work(&self) -> Invalid {
-        let why = "apply is 1, but the driver had no work: DIM had not chosen another profile";
-        Invalid::new(self.line, why, "write 1 only if the driver's work finished since the previous call")
-    }
-
     /// The error for a row that starts an instance at a profile that does not exist in `mode`.
     pub fn no_profile(&self, mode: &str) -> Invalid {
         let most = if mode == "rdma" { "0" } else { "0 to 4" };

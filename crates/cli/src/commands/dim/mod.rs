@@ -4,7 +4,7 @@ mod calls;
 
 use std::io::{self, Write as _};
 
-use policy::moderation::dim::{DimSample, NetDim, Outcome, RdmaDim, Snapshot, State};
+use policy::moderation::dim::{DimSample, NetDim, Outcome, RdmaDim, Snapshot};
 use policy::moderation::{Direction, PeriodMode};
 use units::{Instant, Monotonic};
 
@@ -93,11 +93,8 @@ fn replay_rows(rows: &[Row], mode: Mode) -> Result<(Vec<Call>, Summary), Invalid
     let mut calls = Vec::with_capacity(rows.len());
     let mut summary = Summary { calls: 0, instances: 0, profile_changes: 0, agreeing: None, mismatches: Vec::new() };
     let mut instance = None;
-    // The state before the next row: the recorded one if the file has it, because DIM's may differ from it.
-    let mut before = State::StartMeasure as u8;
     for row in rows {
         let Some(step) = &row.step else {
-            before = State::StartMeasure as u8;
             let index = row.expected[calls::PROFILE_IX].unwrap_or(0);
             instance = Some(Instance::new(mode, index).ok_or_else(|| row.no_profile(mode.name()))?);
             summary.instances += 1;
@@ -108,9 +105,6 @@ fn replay_rows(rows: &[Row], mode: Mode) -> Result<(Vec<Call>, Summary), Invalid
             Instance::new(mode, 0).expect("every table has a first profile")
         });
         if step.apply {
-            if before != State::ApplyNewProfile as u8 {
-                return Err(row.no_work());
-            }
             instance.finish_applying();
         }
         let (outcome, state) = instance.call(step);
@@ -122,15 +116,14 @@ fn replay_rows(rows: &[Row], mode: Mode) -> Result<(Vec<Call>, Summary), Invalid
             state.steps_left,
             state.tired,
         ];
-        before = row.expected[calls::STATE].unwrap_or(found[calls::STATE]);
-        let earlier = summary.mismatches.len();
+        let before = summary.mismatches.len();
         for ((column, expected), found) in STATE_COLUMNS.into_iter().zip(row.expected).zip(found) {
             if let Some(expected) = expected.filter(|expected| *expected != found) {
                 summary.mismatches.push(Mismatch { line: row.line, column: column.to_owned(), expected, found });
             }
         }
         if row.expected.iter().any(Option::is_some) {
-            *summary.agreeing.get_or_insert(0) += u64::from(summary.mismatches.len() == earlier);
+            *summary.agreeing.get_or_insert(0) += u64::from(summary.mismatches.len() == before);
         }
         summary.calls += 1;
         summary.profile_changes += u64::from(outcome == Outcome::Changed);
