@@ -7,7 +7,7 @@ use tar::{Archive, Entry, EntryType};
 
 use super::TABLE_LIMIT;
 use super::compression::unpacked;
-use super::tree::{MAX_DEPTH, Tree};
+use super::tree::{MAX_DEPTH, MAX_PARTS, MAX_SIZE, Tree, is_too_deep};
 
 /// Limits for reading an archive.
 #[derive(Clone, Copy, Debug)]
@@ -16,14 +16,14 @@ pub(super) struct Limits {
     pub entries: usize,
     /// Maximum number of bytes after decompression, including those that are not kept.
     pub unpacked: u64,
-    /// Maximum number of bytes that are kept.
+    /// Maximum number of bytes that are kept, as [`Tree::size`] counts them: contents, names, folders and links.
     pub kept: usize,
     /// Maximum number of bytes of one file.
     pub file: usize,
 }
 
 impl Limits {
-    const USUAL: Self = Self { entries: 2_000_000, unpacked: 2 << 30, kept: 192 << 20, file: TABLE_LIMIT };
+    const USUAL: Self = Self { entries: 2_000_000, unpacked: 2 << 30, kept: MAX_SIZE, file: TABLE_LIMIT };
 }
 
 /// Maximum number of bytes of a path, and of a header that extends a path (twice `PATH_MAX`).
@@ -79,7 +79,7 @@ pub(super) fn unpack(file: File) -> Result<Unpacked, String> {
 
 pub(super) fn unpack_within<R: Read + 'static>(stream: R, limits: Limits) -> Result<Unpacked, String> {
     let stream = unpacked(stream).map_err(|error| format!("it cannot be unpacked: {error}"))?;
-    let mut reader = Reader { tree: Tree::default(), notes: Vec::new(), kept: 0, limits };
+    let mut reader = Reader { tree: Tree::default(), notes: Vec::new(), limits };
     let end = reader.read(Archive::new(Counted { stream, left: limits.unpacked }));
     let cut_short = end.is_err();
     let Reader { mut tree, mut notes, .. } = reader;
@@ -98,7 +98,6 @@ pub(super) fn unpack_within<R: Read + 'static>(stream: R, limits: Limits) -> Res
 struct Reader {
     tree: Tree,
     notes: Vec<String>,
-    kept: usize,
     limits: Limits,
 }
 
@@ -147,6 +146,14 @@ impl Reader {
         if !is_kept(path) {
             return Ok(());
         }
+        if is_too_deep(path) {
+            let start: String = path.chars().take(60).collect();
+            self.note(format!("{start:?}… has more than {MAX_PARTS} components and is left out"));
+            return Ok(());
+        }
+        if self.tree.size() > self.limits.kept {
+            return Err(self.too_much());
+        }
         match kind {
             EntryType::Regular | EntryType::Continuous => self.file(entry, path)?,
             EntryType::Directory => self.tree.insert_directory(path),
@@ -171,17 +178,20 @@ impl Reader {
             self.tree.insert_refused(path);
             return Ok(());
         }
-        if self.kept + size as usize > self.limits.kept {
-            return Err(io::Error::other(format!("it contains more than {} bytes of a host", self.limits.kept)));
+        if self.tree.size() + size as usize > self.limits.kept {
+            return Err(self.too_much());
         }
         let mut contents = Vec::with_capacity(size as usize);
         entry.read_to_end(&mut contents)?;
         if (contents.len() as u64) < size {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("{path} is truncated")));
         }
-        self.kept += contents.len();
         self.tree.insert_file(path, &contents);
         Ok(())
+    }
+
+    fn too_much(&self) -> io::Error {
+        io::Error::other(format!("it contains more than {} bytes of a host", self.limits.kept))
     }
 
     fn note(&mut self, note: String) {
@@ -309,7 +319,40 @@ mod tests {
         assert!(unpacked.cut_short && matches!(unpacked.tree.read("proc/c", 9999), Look::Absent));
         let many: Vec<(String, usize)> = (0..101).map(|n| (format!("proc/{n}"), 0)).collect();
         let many: Vec<(&str, usize)> = many.iter().map(|(path, size)| (path.as_str(), *size)).collect();
-        assert!(unpack(packed(&many, 0)).unwrap().notes[0].contains("more than 100 entries"));
+        let few = Limits { kept: 1 << 20, ..SMALL };
+        let unpacked = unpack_within(io::Cursor::new(packed(&many, 0)), few).unwrap();
+        assert!(unpacked.notes[0].contains("more than 100 entries"), "{:?}", unpacked.notes);
+    }
+
+    /// An archive of these folders and links, and nothing in them.
+    fn empty(kind: EntryType, paths: impl Iterator<Item = String>) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for path in paths {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_size(0);
+            match kind {
+                EntryType::Symlink => builder.append_link(&mut header, path, "y".repeat(90)).unwrap(),
+                _ => builder.append_data(&mut header, path, io::empty()).unwrap(),
+            }
+        }
+        builder.into_inner().unwrap()
+    }
+
+    /// 2,000,000 folders a thousand deep took 20 GB, none of which counted.
+    #[test]
+    fn folders_links_and_depth_are_bounded_as_contents_are() {
+        for kind in [EntryType::Directory, EntryType::Symlink] {
+            let unpacked = unpack(empty(kind, (0..90).map(|n| format!("proc/{n}")))).unwrap();
+            assert!(unpacked.cut_short, "{kind:?}");
+            assert!(unpacked.notes[0].contains("more than 4096 bytes of a host"), "{:?}", unpacked.notes);
+            assert!(unpacked.tree.size() < 2 * SMALL.kept);
+        }
+        let deep = |n| format!("proc/{}{n}", "a/".repeat(1000));
+        let unpacked =
+            unpack(empty(EntryType::Directory, std::iter::once("proc/x".to_owned()).chain((0..9).map(deep)))).unwrap();
+        assert!(!unpacked.cut_short && unpacked.notes[0].contains("more than 64 components"), "{:?}", unpacked.notes);
+        assert!(unpacked.tree.size() < SMALL.kept);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::{Fact, Source, Why};
 use directory::Directory;
 use manifest::Manifest;
-use tree::Tree;
+use tree::{MAX_PARTS, MAX_SIZE, Tree};
 
 /// Maximum number of bytes of a file that are read, unless the reader sets another limit.
 pub(super) const FILE_LIMIT: usize = 1 << 20;
@@ -156,18 +156,34 @@ impl Root {
         if let Look::Found(text) = self.look_at("apus-snapshot", FILE_LIMIT) {
             self.manifest = Manifest::parse(&String::from_utf8_lossy(&text));
         }
+        let mut fits = true;
         for place in ["", "again/"] {
             let part = |name: &str| self.text_up_to(&format!("{place}bundle/{name}"), TABLE_LIMIT).into_value();
             let [paths, lines, links] = ["paths", "lines", "links"].map(|name| part(name).unwrap_or_default());
-            bundle::expand(&mut self.overlay, place, &paths, &lines, &links);
-            let denied = self.text_up_to(&format!("{place}denied"), TABLE_LIMIT).into_value().unwrap_or_default();
-            for path in denied.lines() {
-                self.overlay.insert_denied(path);
+            fits &= bundle::expand(&mut self.overlay, place, &paths, &lines, &links);
+            for name in ["denied", "unasked"] {
+                let list = self.text_up_to(&format!("{place}{name}"), TABLE_LIMIT).into_value().unwrap_or_default();
+                for path in list.lines() {
+                    if self.overlay.size() > MAX_SIZE {
+                        fits = false;
+                        break;
+                    }
+                    match name {
+                        "denied" => self.overlay.insert_denied(path),
+                        _ => self.overlay.insert_unasked(path),
+                    }
+                }
             }
-            let unasked = self.text_up_to(&format!("{place}unasked"), TABLE_LIMIT).into_value().unwrap_or_default();
-            for path in unasked.lines() {
-                self.overlay.insert_unasked(path);
-            }
+        }
+        if !fits {
+            // What the rest of the lists names may have existed.
+            self.manifest.cut_short = true;
+            self.notes.push("the snapshot's lists of files are too long; the rest is not recorded".into());
+        }
+        if self.overlay.too_deep() > 0 {
+            let n = self.overlay.too_deep();
+            self.notes
+                .push(format!("paths of more than {MAX_PARTS} components in the snapshot's lists are left out ({n})"));
         }
         let mut folders = vec!["commands".to_owned()];
         folders.extend(
@@ -389,6 +405,29 @@ mod tests {
         assert_eq!(root.command("dmesg").source().as_str(), "dmesg");
         assert!(root.command("lspci").is_unknown());
         assert_eq!(mangled("/usr/bin/ls  -l /x"), "usr.bin.ls_-l_.x");
+    }
+
+    /// The lists of a snapshot make folders too: a few hundred bytes of a path could take 500 kB.
+    #[test]
+    fn the_lists_of_a_snapshot_are_bounded() {
+        let deep = format!("/{}x\n", "a/".repeat(1000));
+        for list in ["bundle/paths", "denied", "unasked"] {
+            let root = Root::given([
+                ("apus-snapshot", "apus-snapshot 1\nlooked: sys/*\n"),
+                (list, &*format!("{deep}/sys/a\n")),
+            ]);
+            assert_eq!(root.notes(), ["paths of more than 64 components in the snapshot's lists are left out (1)"]);
+            assert!(root.text("sys/a").is_unknown() && root.text("sys/b").is_absent(), "{list}");
+            // 40,000 paths of 62 folders each are 5 MB, and would take more than a gigabyte.
+            let wide: String = (0..40_000).map(|n| format!("/{n}/{}x\n", "a/".repeat(61))).collect();
+            let root = Root::given([("apus-snapshot", "apus-snapshot 1\nlooked: sys/*\n"), (list, &*wide)]);
+            assert_eq!(
+                root.notes(),
+                ["the snapshot's lists of files are too long; the rest is not recorded"],
+                "{list}"
+            );
+            assert!(root.overlay.size() < MAX_SIZE + 100_000 && root.text("sys/b").is_unknown(), "{list}");
+        }
     }
 
     #[test]

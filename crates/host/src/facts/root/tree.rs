@@ -8,6 +8,14 @@ use super::Look;
 pub(super) const SIGNS: [&str; 5] = ["apus-snapshot", "sos_commands", "proc", "sys", "boot"];
 /// Maximum depth, in folders, at which a host's root is searched for.
 pub(super) const MAX_DEPTH: usize = 4;
+/// Maximum number of components of a path. A path of a host has up to about 20.
+pub(super) const MAX_PARTS: usize = 64;
+/// Maximum size of a tree, in bytes as [`Tree::size`] counts them.
+pub(super) const MAX_SIZE: usize = 192 << 20;
+/// Bytes that a folder takes at least: the first node of its map has room for eleven entries. And the bytes that a file or
+/// a link takes besides its name and contents.
+const FOLDER_SIZE: usize = 512;
+const ENTRY_SIZE: usize = 64;
 /// Maximum number of links that are followed on one path, as in the kernel (`MAXSYMLINKS`, include/linux/namei.h).
 const MAX_LINKS: usize = 40;
 
@@ -17,6 +25,9 @@ pub(crate) struct Tree {
     top: BTreeMap<Box<str>, Node>,
     /// Targets of links that were recorded separately. In the tree, such a link is a folder with the target's files.
     links: BTreeMap<String, String>,
+    size: usize,
+    /// Number of paths that were not inserted because they have more than [`MAX_PARTS`] components.
+    too_deep: usize,
 }
 
 #[derive(Debug)]
@@ -33,6 +44,17 @@ enum Node {
 }
 
 impl Tree {
+    /// The memory that the tree takes, in bytes: names, contents, and the nodes that hold them. What is replaced still
+    /// counts. An insertion adds at most about 32 kB to the path and the contents, so a check before each suffices.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Number of paths that were refused because they are too deep.
+    pub(super) fn too_deep(&self) -> usize {
+        self.too_deep
+    }
+
     /// Inserts a file and the folders above it. Replaces an existing file.
     pub(crate) fn insert_file(&mut self, path: &str, contents: &[u8]) {
         self.insert(path, Node::File(contents.into()));
@@ -60,6 +82,7 @@ impl Tree {
 
     /// Records the target of a link, separately from the tree.
     pub(crate) fn note_link(&mut self, path: &str, target: &str) {
+        self.size += path.len() + target.len() + 2 * ENTRY_SIZE;
         self.links.insert(clean(path), target.to_owned());
     }
 
@@ -89,18 +112,28 @@ impl Tree {
 
     fn insert(&mut self, path: &str, node: Node) {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let size = name.len() + ENTRY_SIZE + node.size();
         if !matches!(name, "" | "." | "..")
             && let Some(directory) = self.directory_at(folder)
         {
             directory.insert(name.into(), node);
+            self.size += size;
         }
     }
 
-    /// Returns the folder with this path; missing folders are created. `None` if part of the path is not a folder.
+    /// Returns the folder with this path; missing folders are created. `None` if part of the path is not a folder, or if
+    /// the path is too deep.
     fn directory_at(&mut self, path: &str) -> Option<&mut BTreeMap<Box<str>, Node>> {
+        if is_too_deep(path) {
+            self.too_deep += 1;
+            return None;
+        }
         let mut directory = &mut self.top;
         for name in parts(path) {
-            let node = directory.entry(name.into()).or_insert_with(|| Node::Directory(BTreeMap::new()));
+            let node = directory.entry(name.into()).or_insert_with(|| {
+                self.size += name.len() + FOLDER_SIZE;
+                Node::Directory(BTreeMap::new())
+            });
             match node {
                 Node::Directory(inner) => directory = inner,
                 _ => return None,
@@ -188,6 +221,22 @@ impl Tree {
     }
 }
 
+impl Node {
+    /// Number of bytes of the contents.
+    fn size(&self) -> usize {
+        match self {
+            Self::File(contents) => contents.len(),
+            Self::Link(target) => target.len(),
+            Self::Directory(_) | Self::Denied | Self::Unasked | Self::Refused => 0,
+        }
+    }
+}
+
+/// Whether a path has more than [`MAX_PARTS`] components.
+pub(super) fn is_too_deep(path: &str) -> bool {
+    parts(path).nth(MAX_PARTS).is_some()
+}
+
 enum Found<'a> {
     Top,
     Node(&'a Node),
@@ -243,6 +292,25 @@ mod tests {
         assert!(text(&tree, "proc/long").contains("longer than 100 bytes"));
         assert!(text(&tree, "proc").contains("directory"));
         assert!(matches!(tree.read("proc/long/below", 9), Look::Absent));
+    }
+
+    #[test]
+    fn folders_names_and_links_have_a_size_and_deep_paths_are_refused() {
+        let mut tree = Tree::default();
+        tree.insert_file("proc/a", &[b'x'; 100]);
+        assert_eq!(tree.size(), "proc".len() + FOLDER_SIZE + "a".len() + ENTRY_SIZE + 100);
+        let before = tree.size();
+        tree.insert_link("proc/link", "a/target");
+        tree.insert_directory("proc");
+        assert_eq!(tree.size() - before, "link".len() + ENTRY_SIZE + "a/target".len());
+        let deep = "a/".repeat(5000) + "file";
+        let before = tree.size();
+        tree.insert_file(&deep, b"");
+        tree.insert_directory(&deep);
+        assert_eq!((tree.size(), tree.too_deep()), (before, 2));
+        assert!(matches!(tree.list("a", false), Look::Absent));
+        tree.insert_file(&("b/".repeat(MAX_PARTS) + "file"), b"1");
+        assert!(matches!(tree.read(&("b/".repeat(MAX_PARTS) + "file"), 9), Look::Found(_)));
     }
 
     #[test]
