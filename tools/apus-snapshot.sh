@@ -891,6 +891,8 @@ once prose sys/class/dmi/id/chassis_type
 once unmasked sys/class/dmi/id/product_serial
 once lines sys/hypervisor/type
 once lines sys/devices/virtual/misc/kvm/dev
+once lines sys/firmware/devicetree/base/compatible
+once lines sys/firmware/devicetree/base/hypervisor/compatible
 once lines sys/bus/virtio/devices/*/device
 once link sys/bus/virtio/devices/*/driver
 # Cache allocation

@@ -123,6 +123,10 @@ impl Host {
     pub fn cmdline(self, line: &str) -> Self {
         self.file("/proc/cmdline", line)
     }
+    /// Makes the host's processor one of Arm.
+    pub fn arm(self) -> Self {
+        self.edit(|facts| facts.cpus.vendor = host::Fact::known(host::facts::Vendor::Arm, "/proc/cpuinfo"))
+    }
     /// Makes the host a guest of KVM.
     pub fn guest(self) -> Self {
         self.edit(|facts| {

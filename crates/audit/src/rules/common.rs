@@ -1,12 +1,14 @@
 //! Helpers for the judges of several groups of rules.
 
 use host::Facts;
-use host::facts::{CommandLine, Cpu, CpuSet, Fact, KernelVersion, Parameter};
+use host::facts::{CommandLine, Cpu, CpuSet, Fact, KernelVersion, Parameter, Vendor};
 use units::Hertz;
 
 use crate::remedy::Operator;
 use crate::{Judged, Judgement, Skip, known};
 
+/// The vendors of x86 processors.
+pub(super) const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 /// Command that limits the exit latency of the subject's CPUs (power/pm_qos_interface.rst).
 pub(super) const PER_CPU: &str =
     "for n in {cpu-words}; do echo {idle-limit} > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done";

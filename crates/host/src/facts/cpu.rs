@@ -36,7 +36,7 @@ pub struct Cpus {
     pub model_name: Fact<String>,
     /// The server generation. Missing if Apus does not know the family and model.
     pub generation: Fact<Generation>,
-    /// Feature flags that all CPUs have (`flags` of /proc/cpuinfo).
+    /// Feature flags that all CPUs have (`flags` of /proc/cpuinfo). Absent on Arm.
     pub flags: Fact<BTreeSet<String>>,
     /// Known vulnerabilities and their state (`/sys/devices/system/cpu/vulnerabilities/*`).
     pub vulnerabilities: Fact<BTreeMap<String, String>>,

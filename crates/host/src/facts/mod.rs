@@ -50,7 +50,7 @@ pub use task::{Cgroup, Cgroups, SchedClass, Task, Workqueues};
 
 pub(crate) use live::{THREAD_STATUS, dma_latency, holders, messages as raw_messages, thread_files};
 pub(crate) use read::{
-    Context, Ethtool, OBSERVED, Queues, matters as message_matters, printed, printed_size, write as write_queues,
+    Context, Ethtool, OBSERVED, Queues, guest, matters as message_matters, printed, printed_size, write as write_queues,
 };
 pub(crate) use root::mangled;
 pub(crate) use taking::{LiveLinks, away_from_isolated, isolated_cpus};

@@ -44,9 +44,10 @@ pub struct Services {
 /// Virtualisation: the hypervisor on which this host runs, and the guests that this host runs.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Virtualisation {
-    /// Whether this host is a guest (CPU flag `hypervisor`).
+    /// Whether this host is a guest: the CPU flag `hypervisor` on x86; elsewhere the hypervisor's name in DMI,
+    /// /sys/hypervisor or the device tree, without which it is unknown.
     pub guest: Fact<bool>,
-    /// The hypervisor: `kvm`, `vmware`, `microsoft`, `xen`, `firecracker`, … (DMI, /sys/hypervisor).
+    /// The hypervisor: `kvm`, `vmware`, `microsoft`, `xen`, `firecracker`, … (DMI, /sys/hypervisor, device tree).
     pub hypervisor: Fact<String>,
     /// Whether this host can run guests (`/dev/kvm`, or the module `kvm`).
     pub kvm_host: Fact<bool>,

@@ -1,6 +1,6 @@
 //! Recommends a built-in profile for a machine, based on its hardware and on the programs that run on it.
 
-use crate::facts::CpuSet;
+use crate::facts::{self, CpuSet, Root};
 use crate::knob::{Access, Error, online};
 
 /// A recommended profile, and the reasons.
@@ -32,8 +32,8 @@ struct Seen {
     /// Names of the kernel's network interfaces that have a device.
     interfaces: Vec<String>,
     battery: Option<String>,
-    /// Whether this machine is itself a guest.
-    is_guest: bool,
+    /// The source which shows that this machine is itself a guest. `None` if nothing shows it.
+    guest_by: Option<String>,
 }
 
 /// Chooses the profile that fits the machine. Changes nothing, and needs no privileges.
@@ -89,8 +89,8 @@ impl Seen {
                 battery = Some(format!("{folder}/type"));
             }
         }
-        let cpuinfo = access.read("/proc/cpuinfo")?.unwrap_or_default();
-        let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+        // A folder that is no host's root shows nothing.
+        let guest = Root::open(access.root()).ok().map(|root| facts::guest(&root));
         Ok(Self {
             isolated,
             online: online(access)?,
@@ -98,7 +98,7 @@ impl Seen {
             user_space,
             interfaces: interfaces.collect(),
             battery,
-            is_guest: flags.split_whitespace().any(|flag| flag == "hypervisor"),
+            guest_by: guest.filter(|guest| guest.get() == Some(true)).map(|guest| guest.source().to_string()),
         })
     }
 
@@ -143,11 +143,8 @@ impl Seen {
             }
             _ => {}
         }
-        if self.is_guest {
-            reasons.push(
-                "it is a virtual machine (flag hypervisor in /proc/cpuinfo): its host sets frequencies and idle states"
-                    .into(),
-            );
+        if let Some(source) = &self.guest_by {
+            reasons.push(format!("it is a virtual machine ({source}): its host sets frequencies and idle states"));
         }
         reasons
     }
@@ -195,7 +192,17 @@ mod tests {
                 "eth0",
             ),
             (&[("sys/class/net/lo/mtu", "65536\n")], "powersave", "/sys/class/net"),
-            (&[NIC, ("proc/cpuinfo", "flags\t\t: fpu hypervisor\n")], "interrupt", "virtual machine"),
+            (&[NIC, ("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu hypervisor\n")], "interrupt", "virtual machine"),
+            // Arm has no such flag.
+            (
+                &[
+                    NIC,
+                    ("proc/cpuinfo", "processor : 0\nCPU implementer : 0x41\n"),
+                    ("sys/class/dmi/id/sys_vendor", "QEMU\n"),
+                ],
+                "interrupt",
+                "virtual machine (/sys/class/dmi/id/sys_vendor)",
+            ),
         ] {
             let folder = Folder::new(&[&[("sys/devices/system/cpu/online", "0-3\n")], files].concat());
             let found = recommend(&folder.access()).unwrap();

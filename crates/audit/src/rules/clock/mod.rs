@@ -4,6 +4,7 @@ mod tsc;
 
 use host::Facts;
 
+use crate::rules::common::X86;
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, known};
 
 /// The tables of this group's rules, in the order of docs/rules.md.
@@ -14,7 +15,7 @@ const SOURCE: &[Rule] = &[Rule {
     id: "clk.source",
     cause: Cause::Clock,
     title: "The clock is the TSC",
-    applies: Applies::LINUX.on_hardware(),
+    applies: Applies::LINUX.made_by(X86).on_hardware(),
     judge: source,
     why: "Every timestamp of the kernel and of applications reads the clock source. The TSC is read in user mode through \
      the vDSO. hpet and acpi_pm need a system call and a device access. Full dynamic ticks also need a stable TSC.",
@@ -61,5 +62,6 @@ mod tests {
         Case::fail("clk.source", || with("hpet\n")),
         Case::unknown("clk.source", host),
         Case::not_applicable("clk.source", || with("kvm-clock").guest()),
+        Case::not_applicable("clk.source", || with("arch_sys_counter\n").arm()),
     ];
 }

@@ -1,14 +1,11 @@
 //! Rules on the time stamp counter, and on the clocks of guests and interfaces.
 
 use host::Facts;
-use host::facts::Vendor;
 use units::Nanos;
 
-use crate::rules::common::{listed, messages};
+use crate::rules::common::{X86, listed, messages};
 use crate::rules::virtualisation::{INVTSC, MIGRATION};
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
-
-const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 
 const READING: Magnitude = Magnitude::slower(
     "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
@@ -54,7 +51,7 @@ pub const RULES: &[Rule] = &[
         id: "clk.kvm",
         cause: Cause::Clock,
         title: "The guest reads the TSC",
-        applies: Applies::LINUX.in_guest(),
+        applies: Applies::LINUX.made_by(X86).in_guest(),
         judge: guest,
         why: "kvm-clock scales the TSC by a page that the host writes. When the host updates it, all virtual CPUs are \
               interrupted, and full dynamic ticks do not trust it.",
@@ -269,6 +266,7 @@ pub(crate) mod tests {
         Case::warn("clk.kvm", || host().guest().file(CLOCK, "kvm-clock\n")),
         Case::fail("clk.kvm", || host().guest().file(CLOCK, "acpi_pm\n")),
         Case::unknown("clk.kvm", || host().guest()),
+        Case::not_applicable("clk.kvm", || host().guest().arm().file(CLOCK, "arch_sys_counter\n")),
         Case::pass("clk.ptp", || host().nic("eth0").edit(|facts| stamps(facts, true))),
         Case::warn("clk.ptp", || host().nic("eth0").edit(|facts| stamps(facts, false))),
         Case::unknown("clk.ptp", || host().nic("eth0")),

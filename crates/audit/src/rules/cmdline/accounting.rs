@@ -2,7 +2,7 @@
 
 use host::Facts;
 
-use crate::rules::common::{given, line, listed, see_parameter};
+use crate::rules::common::{X86, given, line, listed, see_parameter};
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
@@ -86,7 +86,7 @@ pub const RULES: &[Rule] = &[
         id: "cmd.guest-async-pf",
         cause: Cause::Hypervisor,
         title: "The guest takes no asynchronous page faults",
-        applies: Applies::LINUX.in_guest(),
+        applies: Applies::LINUX.made_by(X86).in_guest(),
         judge: async_faults,
         why: "With asynchronous page faults, KVM tells the guest that a page of its memory is not present, and the \
               guest suspends the task until the page is there, however long that takes. This never happens if the \

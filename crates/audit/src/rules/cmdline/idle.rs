@@ -4,10 +4,9 @@ use host::Facts;
 use host::facts::{CommandLine, CpuSet, KernelVersion, Vendor};
 use units::Nanos;
 
-use crate::rules::common::{any_cpu, given, line, listed, see_parameter};
+use crate::rules::common::{X86, any_cpu, given, line, listed, see_parameter};
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst, Idle States Control Via Kernel Command Line";
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
 /// Source of the exit latencies of idle states, including those of Ice Lake.

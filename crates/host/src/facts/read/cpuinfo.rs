@@ -21,10 +21,12 @@ pub(crate) struct Processor {
     pub core: Option<u32>,
 }
 
-/// The blocks of all CPUs, and the features that all CPUs have.
+/// The blocks of all CPUs, and the flags that all CPUs have.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CpuInfo {
     pub processors: Vec<Processor>,
+    /// The x86 line `flags`. `None` if no block has it. Arm's `Features` are other names, and prove nothing about x86
+    /// flags that are missing.
     pub flags: Option<BTreeSet<String>>,
 }
 
@@ -39,6 +41,17 @@ pub(super) fn read(context: &Context) -> Fact<CpuInfo> {
         return Fact::missing(Why::NotAsked, "/proc/cpuinfo");
     }
     root.text_up_to("proc/cpuinfo", crate::facts::root::TABLE_LIMIT).parse(|text| parse(&text))
+}
+
+/// The flags that all CPUs have. Absent on Arm, whose CPUs have none of them.
+pub(super) fn flags(info: &Fact<CpuInfo>) -> Fact<BTreeSet<String>> {
+    info.clone().and_then(|info| match info.flags {
+        Some(flags) => Fact::known(flags, "/proc/cpuinfo"),
+        None if info.processors.iter().any(|processor| processor.vendor == Some(Vendor::Arm)) => {
+            Fact::absent("/proc/cpuinfo flags")
+        }
+        None => Fact::malformed("it names no flags", "/proc/cpuinfo"),
+    })
 }
 
 /// Whether /proc/cpuinfo can be opened without interrupting the CPUs in `spared`.
@@ -69,8 +82,8 @@ pub(crate) fn parse(text: &str) -> Result<CpuInfo, String> {
         }
         let Some(processor) = info.processors.last_mut() else { continue };
         match key {
-            "flags" | "Features" if flags_text == Some(value) => {}
-            "flags" | "Features" => {
+            "flags" if flags_text == Some(value) => {}
+            "flags" => {
                 flags_text.get_or_insert(value);
                 let these: BTreeSet<String> = value.split_ascii_whitespace().map(str::to_owned).collect();
                 info.flags = Some(match info.flags.take() {

@@ -45,10 +45,7 @@ pub(super) fn read(context: &Context) -> Cpus {
                 ),
             }
         }),
-        flags: info.clone().and_then(|info| match info.flags {
-            Some(flags) => Fact::known(flags, "/proc/cpuinfo"),
-            None => Fact::malformed("it names no flags", "/proc/cpuinfo"),
-        }),
+        flags: cpuinfo::flags(&info),
         vulnerabilities: vulnerabilities(root),
         list: cpus,
         nodes: nodes(root),

@@ -36,7 +36,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::live::Housekeeping;
-use super::{CommandLine, Facts, Kind, Origin, Reading, Root};
+use super::{CommandLine, Fact, Facts, Kind, Origin, Reading, Root};
 
 pub(crate) use context::{Context, isolated};
 pub(crate) use cpuinfo::is_quiet as cpuinfo_is_quiet;
@@ -53,9 +53,9 @@ pub(crate) use queue_irqs::{Queues, write};
 pub(crate) use sysctls::SYSCTLS;
 
 /// Reads the observations from a snapshot that was taken with `--watch`.
-fn observed(root: &Root) -> super::Fact<super::Observed> {
+fn observed(root: &Root) -> Fact<super::Observed> {
     match root.kind() {
-        Kind::Live => super::Fact::not_recorded("apus snapshot --watch"),
+        Kind::Live => Fact::not_recorded("apus snapshot --watch"),
         _ => root.text(OBSERVED).parse(|text| serde_json::from_str(&text)),
     }
 }
@@ -63,12 +63,18 @@ fn observed(root: &Root) -> super::Fact<super::Observed> {
 /// Path of the observations in a snapshot that was taken with `--watch`.
 pub(crate) const OBSERVED: &str = "commands/apus_observed";
 
-impl Facts {
-    /// Reads the facts of the host to which `root` belongs. Does not read model-specific registers, and reads the
-    /// counters once; [`Self::read_with`] has options for both.
+/// Whether the host of `root` is a guest, without reading its other facts.
+pub(crate) fn guest(root: &Root) -> Fact<bool> {
+    let context = Context::new(root, Reading::default());
+    virtualisation::is_guest(root, &cpuinfo::flags(&cpuinfo::read(&context)), &firmware::read(&context))
+}
+
     pub fn read(root: &Root) -> Self {
         Self::read_with(root, Reading::default())
     }
+impl Facts {
+    /// Reads the facts of the host to which `root` belongs. Does not read model-specific registers, and reads the
+    /// counters once; [`Self::read_with`] has options for both.
 
     /// Reads the facts of the host to which `root` belongs, with the options in `reading`.
     ///
@@ -90,7 +96,7 @@ impl Facts {
             _ => counters::read(&context, &online, "again/"),
         };
         let interval = match is_live && interval.is_none() {
-            true => super::Fact::not_recorded("a second reading of the counters"),
+            true => Fact::not_recorded("a second reading of the counters"),
             false => counters::interval(&first, &second),
         };
         let os = freebsd::operating_system(root);

@@ -1,8 +1,8 @@
 //! Virtualisation: the hypervisor on which this host runs, and the guests that run on this host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::facts::{Context, Cpus, Dmi, Fact, Guest, Kernel, Task, Virtualisation};
+use crate::facts::{Context, Cpus, Dmi, Fact, Guest, Kernel, Root, Task, Virtualisation, Why};
 
 const VIRTIO: &str = "sys/bus/virtio/devices";
 
@@ -14,11 +14,11 @@ pub(super) fn read(
     tasks: &Fact<Vec<Task>>,
 ) -> Virtualisation {
     let root = context.root;
-    let guest = cpus.flags.as_ref().map(|flags| flags.contains("hypervisor"));
+    let guest = is_guest(root, &cpus.flags, dmi);
     let kvm_modules = kernel.modules.as_ref().map(|modules| modules.iter().any(|module| module == "kvm"));
     let kvm_device = root.list("sys/devices/virtual/misc/kvm").map(|_| true);
     Virtualisation {
-        hypervisor: hypervisor(context, &guest, dmi, kernel),
+        hypervisor: hypervisor(root, &guest, dmi, kernel),
         // The device file shows it if kvm is built in; the module shows it if sysfs was not recorded.
         kvm_host: match kvm_modules.get() {
             Some(true) => kvm_modules,
@@ -38,9 +38,55 @@ pub(super) fn read(
     }
 }
 
-/// The hypervisor, from /sys/hypervisor or from the firmware's names (as in systemd-detect-virt, src/basic/virt.c
-/// `dmi_vendor_table`). Absent on a host that is not a guest.
-fn hypervisor(context: &Context, guest: &Fact<bool>, dmi: &Dmi, kernel: &Kernel) -> Fact<String> {
+/// Whether a host is a guest. On x86, the flag `hypervisor` says so, which every hypervisor sets. Other processors have
+/// no such flag; there, a hypervisor is known only by its name, and its absence proves nothing.
+pub(super) fn is_guest(root: &Root, flags: &Fact<BTreeSet<String>>, dmi: &Dmi) -> Fact<bool> {
+    if flags.is_known() {
+        return flags.as_ref().map(|flags| flags.contains("hypervisor"));
+    }
+    if says(&dmi.system_vendor, "Amazon EC2") && dmi.product_name.is(|name| name.contains(".metal")) == Some(true) {
+        return dmi.product_name.as_ref().map(|_| false);
+    }
+    if let Some(name) = by_firmware(root, dmi) {
+        return name.map(|_| true);
+    }
+    match flags.is_absent() {
+        true => Fact::missing(
+            Why::Unsupported("no hypervisor is named there, which does not prove that there is none".into()),
+            "/sys/class/dmi/id, /sys/hypervisor, /sys/firmware/devicetree",
+        ),
+        false => flags.as_ref().map(|_| false),
+    }
+}
+
+/// Vendors of hypervisors who also build machines, each with the product name of their virtual ones.
+const ALSO_REAL: [(&str, &str); 2] =
+    [("Google", "Google Compute Engine"), ("Microsoft Corporation", "Virtual Machine")];
+
+fn says(fact: &Fact<String>, start: &str) -> bool {
+    fact.is(|text| text.starts_with(start)) == Some(true)
+}
+
+/// The hypervisor. Absent on a host that is not a guest.
+fn hypervisor(root: &Root, guest: &Fact<bool>, dmi: &Dmi, kernel: &Kernel) -> Fact<String> {
+    if guest.get() == Some(false) {
+        return guest.clone().and_then(|_| Fact::absent("/proc/cpuinfo flag hypervisor"));
+    }
+    if let Some(name) = by_firmware(root, dmi).or_else(|| by_kernel(kernel)) {
+        return name;
+    }
+    match guest.get() {
+        Some(true) => Fact::missing(
+            Why::Unsupported("a guest whose firmware does not name its hypervisor".into()),
+            dmi.system_vendor.source().clone(),
+        ),
+        _ => Fact::not_recorded("/sys/hypervisor/type"),
+    }
+}
+
+/// The hypervisor that /sys/hypervisor, the firmware or the device tree names (as in systemd-detect-virt,
+/// src/basic/virt.c, `dmi_vendor_table` and `detect_vm_device_tree`). `None` if none of them names one.
+fn by_firmware(root: &Root, dmi: &Dmi) -> Option<Fact<String>> {
     const BY_VENDOR: [(&str, &str); 11] = [
         ("KVM", "kvm"),
         ("OpenStack", "kvm"),
@@ -54,29 +100,32 @@ fn hypervisor(context: &Context, guest: &Fact<bool>, dmi: &Dmi, kernel: &Kernel)
         ("Parallels", "parallels"),
         ("Microsoft Corporation", "microsoft"),
     ];
-    if guest.get() == Some(false) {
-        return guest.clone().and_then(|_| Fact::absent("/proc/cpuinfo flag hypervisor"));
-    }
-    let by_type = context.root.text("sys/hypervisor/type");
+    // The root of the device tree that QEMU and other KVM monitors make (hw/arm/virt.c, hw/ppc/spapr.c).
+    const BY_TREE: [(&str, &str); 2] = [("linux,dummy-virt", "kvm"), ("qemu,pseries", "kvm")];
+    // What a hypervisor says of itself in the device tree (Documentation/devicetree/bindings/arm/xen.txt).
+    const BY_NODE: [(&str, &str); 3] = [("xen", "xen"), ("vmware", "vmware"), ("kvm", "kvm")];
+    const TREE: &str = "sys/firmware/devicetree/base";
+    let by_type = root.text("sys/hypervisor/type");
     if by_type.is_known() {
-        return by_type;
+        return Some(by_type);
     }
-    for fact in [&dmi.product_name, &dmi.system_vendor, &dmi.bios_vendor] {
+    let is_real =
+        |(vendor, product): &(&str, &str)| says(&dmi.system_vendor, vendor) && !says(&dmi.product_name, product);
+    let vendors = [&dmi.product_name, &dmi.system_vendor, &dmi.bios_vendor];
+    for fact in vendors.into_iter().filter(|_| !ALSO_REAL.iter().any(is_real)) {
         let name = fact.value().and_then(|text| BY_VENDOR.iter().find(|(start, _)| text.starts_with(start)));
         if let Some((_, name)) = name {
-            return Fact::known((*name).to_owned(), fact.source().clone());
+            return Some(Fact::known((*name).to_owned(), fact.source().clone()));
         }
     }
-    if let Some(name) = by_kernel(kernel) {
-        return name;
-    }
-    match guest.get() {
-        Some(true) => Fact::missing(
-            crate::facts::Why::Unsupported("a guest whose firmware does not name its hypervisor".into()),
-            dmi.system_vendor.source().clone(),
-        ),
-        _ => Fact::not_recorded("/sys/hypervisor/type"),
-    }
+    let node = root.text(&format!("{TREE}/hypervisor/compatible"));
+    let (tree, names, other) = match node.is_known() {
+        true => (node, &BY_NODE[..], Some("other")),
+        false => (root.text(&format!("{TREE}/compatible")), &BY_TREE[..], None),
+    };
+    let text = tree.value()?;
+    let name = names.iter().find(|(word, _)| text.contains(*word)).map(|(_, name)| *name).or(other)?;
+    Some(Fact::known(name.to_owned(), tree.source().clone()))
 }
 
 /// The hypervisor according to the kernel: from the message "Hypervisor detected: KVM", or from a clock source that
@@ -119,7 +168,7 @@ fn guests(tasks: &[Task]) -> Vec<Guest> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Facts, Root};
+    use crate::facts::Facts;
 
     fn of(flags: &str, product: &str) -> Virtualisation {
         let info = format!("processor : 0\nflags : tsc {flags}\n");
@@ -133,6 +182,33 @@ mod tests {
         assert_eq!(of("hypervisor", "KVM").guest.get(), Some(true));
         assert!(of("", "R740").hypervisor.is_absent() && of("", "R740").guest.get() == Some(false));
         assert!(of("hypervisor", "").hypervisor.is_unknown());
+    }
+
+    /// Arm has no flag `hypervisor`: without evidence, neither a guest nor a real machine is claimed.
+    #[test]
+    fn a_guest_without_flags_is_known_by_what_names_its_hypervisor() {
+        let of = |files: &[(&str, &str)]| {
+            let info = "processor : 0\nFeatures : fp asimd evtstrm\nCPU implementer : 0x41\n";
+            let facts = Facts::read(&Root::given([&[("proc/cpuinfo", info)], files].concat()));
+            assert!(facts.cpus.flags.is_absent(), "{:?}", facts.cpus.flags);
+            (facts.virtualisation.guest.get(), facts.virtualisation.hypervisor.into_value())
+        };
+        let guest = |name: &str| (Some(true), Some(name.to_owned()));
+        const VENDOR: &str = "sys/class/dmi/id/sys_vendor";
+        const PRODUCT: &str = "sys/class/dmi/id/product_name";
+        const TREE: &str = "sys/firmware/devicetree/base/compatible";
+        assert_eq!(of(&[(VENDOR, "QEMU\n"), (PRODUCT, "KVM Virtual Machine\n")]), guest("kvm"));
+        assert_eq!(of(&[(VENDOR, "Amazon EC2\n"), (PRODUCT, "c7g.large\n")]), guest("amazon"));
+        assert_eq!(of(&[(VENDOR, "Amazon EC2\n"), (PRODUCT, "c7g.metal\n")]), (Some(false), None));
+        assert_eq!(of(&[("sys/hypervisor/type", "xen\n")]), guest("xen"));
+        assert_eq!(of(&[(TREE, "linux,dummy-virt\0")]), guest("kvm"));
+        assert_eq!(of(&[("sys/firmware/devicetree/base/hypervisor/compatible", "acme,visor\0")]), guest("other"));
+        assert_eq!(of(&[(VENDOR, "Microsoft Corporation\n"), (PRODUCT, "Virtual Machine\n")]), guest("microsoft"));
+        assert_eq!(of(&[(VENDOR, "Microsoft Corporation\n"), (PRODUCT, "Surface Pro\n")]), (None, None));
+        assert_eq!(of(&[(VENDOR, "GIGABYTE\n"), (PRODUCT, "R272-P30\n"), (TREE, "ampere,altra\0")]), (None, None));
+        // Where x86 flags were not recorded, the firmware's name still counts.
+        let facts = Facts::read(&Root::given([(VENDOR, "QEMU\n")]));
+        assert_eq!(facts.virtualisation.guest.get(), Some(true));
     }
 
     #[test]
