@@ -1,6 +1,7 @@
 //! `apus irqs`: shows what interrupts CPUs.
 
 use std::io::{self, Write};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -9,7 +10,7 @@ use host::facts::{CpuSet, Facts, Reading};
 use live::os::Signals;
 use units::Nanos;
 
-use super::audit::{facts_of, stay_away};
+use super::audit::{root_of, stay_away};
 use crate::args::audit::Irqs;
 use crate::documents::VERSION;
 use crate::documents::irqs::{Document, SCHEMA, Source};
@@ -21,9 +22,21 @@ const ROWS: usize = 40;
 /// Runs `apus irqs`: prints what interrupts CPUs, per second and by source.
 pub fn run(typed: &Irqs) -> anyhow::Result<Status> {
     let signals = typed.watch.then(Signals::hold).transpose()?;
+    let root = root_of(typed.from.as_deref())?;
+    // A signal ends the interval, and its counts are not shown.
+    let pause = |length: Nanos| {
+        let length = Duration::from_nanos(length.as_nanos());
+        match &signals {
+            Some(signals) => signals.wait(length).map_or(Ok(()), Err),
+            None => {
+                thread::sleep(length);
+                Ok(())
+            }
+        }
+    };
     loop {
         let reading = Reading { interval: typed.from.is_none().then_some(typed.interval), ..Reading::default() };
-        let facts = facts_of(typed.from.as_deref(), reading)?;
+        let Ok(facts) = Facts::try_read_with(&root, reading, pause) else { return Ok(Status::Good) };
         let cpus = cpus_of(typed, &facts)?;
         let _away = stay_away(&facts, None);
         let hits = hits(&facts, &cpus).ok_or_else(|| {

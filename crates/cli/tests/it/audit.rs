@@ -1,14 +1,16 @@
 //! `apus audit` and `apus irqs`: what is printed, what is written, and how they end.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::schemas::validate;
-use crate::support::{Root, bare, text};
+use crate::support::{Root, Running, bare, text};
 
 /// A small host: CPUs 2 to 7 are isolated, unbound work may run there, and the clock is slow.
 fn host(place: &Root) -> PathBuf {
@@ -437,6 +439,27 @@ fn what_hits_a_cpu_is_counted() {
     validate(&here);
     assert!(here["during_ns"].as_u64().unwrap() >= 50_000_000);
     assert_eq!(bare(&["irqs", "--cpu", "8000"]).status.code(), Some(2));
+}
+
+/// Ctrl-C ends the interval, not only the pause after it: without that, a table would follow after it.
+#[test]
+fn a_watch_ends_at_once() {
+    // The signal is blocked before the test sends it, so that it waits for the program.
+    let mut command = Command::new("env");
+    command.args(["--block-signal=INT", "sh", "-c", "echo ready; exec \"$0\" irqs --watch --interval 60s"]);
+    command.arg(env!("CARGO_BIN_EXE_apus")).stdin(Stdio::null()).stdout(Stdio::piped());
+    let Ok(child) = command.spawn() else {
+        testkit::skip("there is no env that blocks signals (coreutils 8.31 and later)");
+        return;
+    };
+    let mut running = Running(child);
+    let mut output = BufReader::new(running.0.stdout.take().unwrap());
+    let mut said = String::new();
+    output.read_line(&mut said).unwrap();
+    assert_eq!(said, "ready\n");
+    assert_eq!(running.end(Signal::INT), Some(0));
+    output.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "ready\n");
 }
 
 #[test]

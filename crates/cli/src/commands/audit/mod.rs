@@ -20,7 +20,7 @@ use crate::args::audit::{Audit, Special};
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
-pub(super) use read::{facts_of, intent_of, read, stay_away};
+pub(super) use read::{facts_of, intent_of, read, root_of, stay_away};
 
 /// Runs `apus audit` and its subcommands.
 pub fn run(typed: Audit) -> anyhow::Result<Status> {

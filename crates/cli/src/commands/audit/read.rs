@@ -17,17 +17,19 @@ pub(crate) fn read(typed: &Host) -> Result<Facts, Failure> {
 
 /// Reads a folder or an archive; `None` reads this host.
 pub(crate) fn facts_of(from: Option<&Path>, reading: Reading) -> Result<Facts, Failure> {
-    let root = match from {
-        None => Root::live(),
-        Some(path) => Root::open(path).map_err(|error| {
-            Failure::wrong(
-                format!("cannot read {}", path.display()),
-                error,
-                "give a snapshot (apus snapshot), a sosreport, a must-gather's sysinfo.tgz, or a folder with proc and sys",
-            )
-        })?,
-    };
-    Ok(Facts::read_with(&root, reading))
+    root_of(from).map(|root| Facts::read_with(&root, reading))
+}
+
+/// Opens a folder or an archive; `None` is this host.
+pub(crate) fn root_of(from: Option<&Path>) -> Result<Root, Failure> {
+    let Some(path) = from else { return Ok(Root::live()) };
+    Root::open(path).map_err(|error| {
+        Failure::wrong(
+            format!("cannot read {}", path.display()),
+            error,
+            "give a snapshot (apus snapshot), a sosreport, a must-gather's sysinfo.tgz, or a folder with proc and sys",
+        )
+    })
 }
 
 /// Keeps the calling thread off the isolated CPUs of this host and off the CPUs in `named`, until the result is

@@ -32,8 +32,11 @@ mod uncore;
 mod virtualisation;
 mod workqueues;
 
+use std::convert::Infallible;
 use std::thread;
 use std::time::Duration;
+
+use units::Nanos;
 
 use super::live::Housekeeping;
 use super::{CommandLine, Fact, Facts, Kind, Origin, Reading, Root};
@@ -69,18 +72,32 @@ pub(crate) fn guest(root: &Root) -> Fact<bool> {
     virtualisation::is_guest(root, &cpuinfo::flags(&cpuinfo::read(&context)), &firmware::read(&context))
 }
 
-    pub fn read(root: &Root) -> Self {
-        Self::read_with(root, Reading::default())
-    }
 impl Facts {
     /// Reads the facts of the host to which `root` belongs. Does not read model-specific registers, and reads the
     /// counters once; [`Self::read_with`] has options for both.
+    pub fn read(root: &Root) -> Self {
+        Self::read_with(root, Reading::default())
+    }
 
     /// Reads the facts of the host to which `root` belongs, with the options in `reading`.
     ///
     /// On a live host, the calling thread stays on housekeeping CPUs while it reads, and no isolated CPU is interrupted
     /// unless `reading` requests registers.
     pub fn read_with(root: &Root, reading: Reading) -> Self {
+        let Ok(facts) = Self::try_read_with(root, reading, |length| {
+            thread::sleep(Duration::from_nanos(length.as_nanos()));
+            Ok::<(), Infallible>(())
+        });
+        facts
+    }
+
+    /// Like [`Self::read_with`], but `wait` lets the time between the two readings of a live host's counters pass. If
+    /// it returns an error, for example because a signal has arrived, the reading ends with that error.
+    pub fn try_read_with<E>(
+        root: &Root,
+        reading: Reading,
+        wait: impl FnOnce(Nanos) -> Result<(), E>,
+    ) -> Result<Self, E> {
         let is_live = root.kind() == Kind::Live;
         let housekeeping = is_live.then(|| Housekeeping::enter(&context::isolated(root).union(&reading.isolated)));
         let interval = reading.interval;
@@ -90,7 +107,7 @@ impl Facts {
         let first = counters::read(&context, &online, "");
         let second = match interval {
             Some(length) if is_live => {
-                thread::sleep(Duration::from_nanos(length.as_nanos()));
+                wait(length)?;
                 counters::read(&context, &online, "")
             }
             _ => counters::read(&context, &online, "again/"),
@@ -139,12 +156,29 @@ impl Facts {
             interval,
             observed: observed(root),
         };
-        facts.noted(housekeeping)
+        Ok(facts.noted(housekeeping))
     }
 
     /// Adds the note of `housekeeping`, if any: the calling thread could not be moved to the housekeeping CPUs.
     fn noted(mut self, housekeeping: Option<Housekeeping>) -> Self {
         self.origin.notes.extend(housekeeping.and_then(|mut place| place.note.take()));
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `apus irqs --watch` holds the signals: only the wait can tell that one has come.
+    #[test]
+    fn a_reading_ends_when_its_wait_does() {
+        let reading = Reading { interval: Some(Nanos::from_secs(600)), ..Reading::default() };
+        let mut asked = None;
+        let ended = Facts::try_read_with(&Root::live(), reading, |length| {
+            asked = Some(length);
+            Err("a signal")
+        });
+        assert_eq!((ended.err(), asked), (Some("a signal"), Some(Nanos::from_secs(600))));
     }
 }
