@@ -354,7 +354,7 @@ impl<'a> Advised<'a> {
 }
 
 /// Formats a word for a shell, in quotes if it contains a character with a special meaning.
-fn shell_word(word: &str) -> String {
+pub(crate) fn shell_word(word: &str) -> String {
     let is_plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '+' | ',' | ':' | '@' | '=');
     match !word.is_empty() && word.chars().all(is_plain) {

@@ -5,6 +5,7 @@ use host::facts::{Cgroup, Task};
 use units::Nanos;
 
 use super::application;
+use crate::advice::shell_word;
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
 
 const CGROUP: &str = "Linux Documentation/admin-guide/cgroup-v2.rst";
@@ -69,8 +70,8 @@ fn partitions(facts: &Facts, context: &Context) -> Judged {
             match (state.contains("invalid"), group.effective.value()) {
                 (true, _) => {
                     Judgement::fail_for(subject, format!("the partition is not in force: {state}")).now(format!(
-                        "echo isolated > /sys/fs/cgroup{}/cpuset.cpus.partition # after the reason is gone",
-                        group.path
+                        "echo isolated > {} # after the reason is gone",
+                        shell_word(group.partition.source().as_str())
                     ))
                 }
                 (false, Some(cpus))
@@ -112,6 +113,9 @@ pub(crate) fn judge_quotas(facts: &Facts, context: &Context, wanted: impl Fn(&Cg
     if groups.is_empty() {
         return Err(Skip::not_applicable("the host has no control group of the kind"));
     }
+    // Version 1 has a file for the quota alone, in which -1 is no quota (scheduler/sched-bwc.rst).
+    let (unlimited, file) =
+        if facts.cgroups.version.get() == Some(1) { ("-1", "cpu.cfs_quota_us") } else { ("max", "cpu.max") };
     let applications: Vec<&Task> = application(facts, context).collect();
     let mut judgements = Vec::new();
     let (mut with_quota, mut open) = (0, 0);
@@ -147,7 +151,7 @@ pub(crate) fn judge_quotas(facts: &Facts, context: &Context, wanted: impl Fn(&Cg
             judgement
                 .takes(stop(quota, period))
                 .see_as(format!("{quota} {period}"), group.quota.source())
-                .now(format!("echo max > /sys/fs/cgroup{}/cpu.max", group.path)),
+                .now(format!("echo {unlimited} > {}", shell_word(group.quota.source().as_str()))),
         );
     }
     if judgements.is_empty() && open == groups.len() {
@@ -156,7 +160,7 @@ pub(crate) fn judge_quotas(facts: &Facts, context: &Context, wanted: impl Fn(&Cg
     if judgements.is_empty() {
         let found =
             format!("no group with a quota was stopped or holds the application; {with_quota} groups have a quota");
-        judgements.push(Judgement::pass(found).see_as(format!("{} groups", groups.len()), "cpu.max"));
+        judgements.push(Judgement::pass(found).see_as(format!("{} groups", groups.len()), file));
     }
     Ok(judgements)
 }
@@ -201,6 +205,25 @@ pub(crate) mod tests {
         }),
         Case::unknown("usr.cpu-quota", || host().isolated("2-7")),
     ];
+
+    /// Version 1 has no cpu.max, and systemd's names have backslashes.
+    #[test]
+    fn a_quota_is_removed_in_the_file_that_has_it() {
+        let now = |host: Host| host.judge("usr.cpu-quota").remove(0).now;
+        assert_eq!(now(quota("25000 100000\n", 3)), ["echo max > /sys/fs/cgroup/app.slice/cpu.max"]);
+        for (mount, group, word) in [
+            ("cpu", "app.slice", "/sys/fs/cgroup/cpu/app.slice/cpu.cfs_quota_us"),
+            ("cpu,cpuacct", r"a\x2db.slice", r"'/sys/fs/cgroup/cpu,cpuacct/a\x2db.slice/cpu.cfs_quota_us'"),
+        ] {
+            let place = format!("/sys/fs/cgroup/{mount}/{group}");
+            let host = host()
+                .file(&format!("/sys/fs/cgroup/cpuset/{group}/cpuset.cpus"), "0-7\n")
+                .file(&format!("{place}/cpu.cfs_quota_us"), "25000\n")
+                .file(&format!("{place}/cpu.cfs_period_us"), "100000\n")
+                .file(&format!("{place}/cpu.stat"), "nr_periods 9\nnr_throttled 3\nthrottled_time 70000\n");
+            assert_eq!(now(host), [format!("echo -1 > {word}")]);
+        }
+    }
 
     #[test]
     fn the_stop_is_the_rest_of_the_period() {
