@@ -4,11 +4,10 @@ use host::Facts;
 use units::Nanos;
 
 use crate::rules::common::{given, line, see_parameter};
-use crate::rules::memory::{Proposal, bytes};
+use crate::rules::memory::{GIB, MIB_2, Proposal, bytes, has_gib_pages};
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
-const GIB: u64 = 1 << 30;
 
 /// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
@@ -157,7 +156,7 @@ pub const RULES: &[Rule] = &[
 
 fn hugepages(facts: &Facts, context: &Context) -> Judged {
     let line = line(facts)?;
-    let pool = gib_pages(facts);
+    let pool = pages_of(facts, GIB);
     let subject = Subject::Parameter("hugepages".into());
     // The pages of 1 GB that the line reserves: the counts that follow a size of 1G, or follow the default size if that
     // is 1G.
@@ -176,11 +175,16 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
         }
     }
     let propose = |judgement: Judgement| Proposal::of_cpus(facts, context).fixes(facts, judgement);
-    let judgement = match (asked, pool) {
-        (Some(asked), None) if asked > 0 => {
+    let judgement = match (asked.filter(|asked| *asked > 0), pool) {
+        (Some(asked), _) if !has_gib_pages(facts) => propose(Judgement::fail_for(
+            subject,
+            format!("the command line reserves {asked} pages of 1 GB, which this host does not support"),
+        )),
+        (None, None) if !has_gib_pages(facts) => small_pages(facts, subject, propose),
+        (Some(_), None) => {
             return Err(Skip::unknown("/sys/kernel/mm/hugepages/hugepages-1048576kB: not recorded"));
         }
-        (Some(asked), Some(pool)) if asked > 0 => match *known(&pool)? {
+        (Some(asked), Some(pool)) => match *known(&pool)? {
             total if total >= asked => {
                 Judgement::pass_for(subject, format!("the host has {total} pages of 1 GB")).see(&pool)
             }
@@ -196,7 +200,7 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
             .for_good("reserve no more than each node has in contiguous memory at boot")
             .see(&pool),
         },
-        (_, pool) => match pool.as_ref().and_then(host::Fact::get) {
+        (None, pool) => match pool.as_ref().and_then(host::Fact::get) {
             Some(0) => propose(Judgement::warn_for(subject, "no pages of 1 GB are reserved")),
             Some(total) => {
                 Judgement::pass_for(subject, format!("the host has {total} pages of 1 GB, reserved after boot"))
@@ -211,6 +215,24 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
     judgement.see_as(word, facts.cmdline.source()).alone()
 }
 
+/// Judges the pages of 2 MB of a host that supports none of 1 GB.
+fn small_pages(facts: &Facts, subject: Subject, propose: impl Fn(Judgement) -> Judgement) -> Judgement {
+    let pool = pages_of(facts, MIB_2);
+    match pool.as_ref().and_then(host::Fact::get) {
+        Some(0) => {
+            propose(Judgement::warn_for(subject, "no huge pages are reserved (this host supports none of 1 GB)"))
+        }
+        Some(total) => {
+            Judgement::pass_for(subject, format!("the host has {total} pages of 2 MB (it supports none of 1 GB)"))
+        }
+        None => propose(Judgement::warn_for(
+            subject,
+            "this host supports no pages of 1 GB, and whether pages of 2 MB are reserved is not recorded",
+        )),
+    }
+    .see_if(pool.as_ref())
+}
+
 /// Parses a number of pages, such as `16`. If there is one number per node, such as `0:8,1:8`, returns their sum
 /// (kernel-parameters.txt, hugepages).
 fn pages(value: &str) -> Option<u64> {
@@ -218,15 +240,17 @@ fn pages(value: &str) -> Option<u64> {
     value.split(',').map(count).sum()
 }
 
-/// Number of 1 GB pages: the kernel's count for the host, otherwise the sum over all nodes. `None` if neither is known.
-fn gib_pages(facts: &Facts) -> Option<host::Fact<u64>> {
-    let of = |pools: &[host::facts::HugePages]| pools.iter().find(|pool| pool.page_bytes == GIB)?.total.get();
-    if let Some(pool) = facts.memory.huge_pages.iter().find(|pool| pool.page_bytes == GIB) {
+/// Number of pages of this size: the kernel's count for the host, otherwise the sum over all nodes. `None` if neither is
+/// known.
+fn pages_of(facts: &Facts, size: u64) -> Option<host::Fact<u64>> {
+    let of = |pools: &[host::facts::HugePages]| pools.iter().find(|pool| pool.page_bytes == size)?.total.get();
+    if let Some(pool) = facts.memory.huge_pages.iter().find(|pool| pool.page_bytes == size) {
         return Some(pool.total.clone());
     }
     let nodes = facts.cpus.nodes.iter().map(|node| of(&node.huge_pages));
     let total: u64 = nodes.collect::<Option<Vec<u64>>>().filter(|nodes| !nodes.is_empty())?.into_iter().sum();
-    Some(host::Fact::known(total, "/sys/devices/system/node/node*/hugepages/hugepages-1048576kB/nr_hugepages"))
+    let source = format!("/sys/devices/system/node/node*/hugepages/hugepages-{}kB/nr_hugepages", size >> 10);
+    Some(host::Fact::known(total, source.as_str()))
 }
 
 fn iommu(facts: &Facts, context: &Context) -> Judged {

@@ -112,19 +112,34 @@ pub(in crate::rules) struct Proposal {
     /// The NUMA node on which to reserve the pages. `None` means any node: the host has only one, or no node is
     /// preferred.
     pub node: Option<u32>,
-    /// Number of 1 GB pages: a quarter of the node's memory, but at least 1 and at most [`MOST`]. [`UNKNOWN`] if the
-    /// amount of memory is not known.
+    /// The amount to reserve in GB: a quarter of the node's memory, but at least 1 and at most [`MOST`]. [`UNKNOWN`] if
+    /// the amount of memory is not known.
     pub gib: u64,
+    /// Size of a page that is reserved at boot, in bytes: 1 GB, or 2 MB if the processor has no larger pages.
+    pub size: u64,
     /// A human-readable remark on the number of pages.
     pub note: String,
     /// The amount of memory in bytes, and its source. `None` if it is not known.
     pub memory: Option<(u64, Source)>,
 }
 
-/// `MOST` is the maximum number of pages that is proposed; `UNKNOWN` pages are proposed if the amount of memory is not
-/// known. Only the application knows how many pages it needs.
+/// `MOST` is the maximum number of GB that is proposed; `UNKNOWN` GB are proposed if the amount of memory is not known.
+/// Only the application knows how much it needs.
 const MOST: u64 = 16;
 const UNKNOWN: u64 = 4;
+
+/// Bytes of the largest and of the smallest huge page of x86.
+pub(in crate::rules) const GIB: u64 = 1 << 30;
+pub(in crate::rules) const MIB_2: u64 = 2 << 20;
+
+/// Whether the host supports pages of 1 GB: the kernel lists them, or the CPUs have the flag `pdpe1gb` of x86, which
+/// many models of virtual CPUs lack. Without flags of x86, the list decides. True if neither is known.
+pub(in crate::rules) fn has_gib_pages(facts: &Facts) -> bool {
+    let mut pools = facts.memory.huge_pages.iter().chain(facts.cpus.nodes.iter().flat_map(|node| &node.huge_pages));
+    let by_flag = facts.cpus.flags.is(|flags| flags.contains("pdpe1gb"));
+    let unlisted = || !facts.cpus.flags.is_absent() || facts.memory.huge_pages.is_empty();
+    pools.any(|pool| pool.page_bytes == GIB) || by_flag.unwrap_or_else(unlisted)
+}
 
 impl Proposal {
     /// Makes a proposal for an application on this node, or on any node.
@@ -146,15 +161,17 @@ impl Proposal {
         };
         let gib = memory.as_ref().map_or(UNKNOWN, |(bytes, _)| (bytes >> 32).clamp(1, MOST));
         let at = node.map(|node| format!(" of node {node}")).unwrap_or_default();
+        let size = if has_gib_pages(facts) { GIB } else { MIB_2 };
+        let (pages, _) = named(size);
         let note = match &memory {
             Some((bytes, _)) => {
-                format!("{gib} of the {} GB{at}, in pages of 1 GB: adjust it to the application", bytes >> 30)
+                format!("{gib} of the {} GB{at}, in pages of {pages}: adjust it to the application", bytes >> 30)
             }
             None => format!(
-                "{gib} GB{at} in pages of 1 GB: adjust it to the application and to the memory, which is not recorded"
+                "{gib} GB{at} in pages of {pages}: adjust it to the application and to the memory, which is not recorded"
             ),
         };
-        Self { node, gib, note, memory }
+        Self { node, gib, size, note, memory }
     }
 
     /// Makes a proposal for the application's CPUs: on their node if they all have the same.
@@ -167,32 +184,34 @@ impl Proposal {
     }
 
     /// Adds to the judgement the commands that reserve the pages: 2 MB pages now, because they are easier to find on a
-    /// running host, and 1 GB pages at boot.
+    /// running host, and at boot the largest pages that the processor has.
     pub fn fixes(&self, facts: &Facts, judgement: Judgement) -> Judgement {
         let judgement = match &self.memory {
             Some((bytes, source)) => judgement.see_as(format!("{} GB of memory", bytes >> 30), source),
             None => judgement,
         };
-        let Self { node, gib, note, .. } = self;
+        let Self { node, gib, size, note, .. } = self;
+        let small = gib * 256;
+        let count = if *size == GIB { *gib } else { small };
+        let (_, option) = named(*size);
         if is_operated(facts) {
             let node = node.map(|node| format!(", node: {node}")).unwrap_or_default();
             // The kubelet counts huge pages only when it starts.
             return judgement.now("# nothing: the kubelet counts huge pages only when it starts").for_good(format!(
-                "PerformanceProfile of OpenShift, spec.hugepages: defaultHugepagesSize: 1G, and under pages, size: 1G, count: \
-                 {gib}{node} # {note}"
+                "PerformanceProfile of OpenShift, spec.hugepages: defaultHugepagesSize: {option}, and under pages, size: \
+                 {option}, count: {count}{node} # {note}"
             ));
         }
         let folder = match node {
             Some(node) => format!("/sys/devices/system/node/node{node}/hugepages"),
             None => "/sys/kernel/mm/hugepages".to_owned(),
         };
-        let small = gib * 256;
         // The number is a target, not an addition (hugetlbpage.rst): a number below the present one would free pages.
         let pools = match node {
             Some(node) => facts.cpus.nodes.iter().find(|other| other.id == *node).map(|other| &other.huge_pages),
             None => Some(&facts.memory.huge_pages),
         };
-        let there = pools.and_then(|pools| pools.iter().find(|pool| pool.page_bytes == 2 << 20)?.total.get());
+        let there = pools.and_then(|pools| pools.iter().find(|pool| pool.page_bytes == MIB_2)?.total.get());
         let place = format!("{folder}/hugepages-2048kB/nr_hugepages");
         let fit = format!("reserves {} MB in pages of 2 MB: adjust the number to the application", small * 2);
         let judgement = match there {
@@ -205,19 +224,18 @@ impl Proposal {
                 {small}, this would release pages"
             )),
         };
+        let sizes = format!("default_hugepagesz={option} hugepagesz={option}");
         let by_node = facts.kernel.version.get().is_some_and(|version| version >= BY_NODE);
         let boot = match node {
-            Some(node) if by_node => {
-                format!("default_hugepagesz=1G hugepagesz=1G hugepages={node}:{gib} # or at boot, {note}")
-            }
+            Some(node) if by_node => format!("{sizes} hugepages={node}:{count} # or at boot, {note}"),
             // The kernel distributes the pages evenly over all nodes (mm/hugetlb.c, hugetlb_hstate_alloc_pages).
             Some(node) => format!(
-                "default_hugepagesz=1G hugepagesz=1G hugepages={} # or at boot, {note}: the kernel shares them out over {} nodes, and those of \
+                "{sizes} hugepages={} # or at boot, {note}: the kernel shares them out over {} nodes, and those of \
                  node {node} are the application's",
-                gib * facts.cpus.nodes.len() as u64,
+                count * facts.cpus.nodes.len() as u64,
                 facts.cpus.nodes.len()
             ),
-            None => format!("default_hugepagesz=1G hugepagesz=1G hugepages={gib} # or at boot, {note}"),
+            None => format!("{sizes} hugepages={count} # or at boot, {note}"),
         };
         judgement.for_good(boot)
     }
@@ -289,9 +307,12 @@ fn mounted(facts: &Facts, _: &Context) -> Judged {
     const KUBELET: &str = "the kubelet mounts the size that a pod asks for";
     let judgement = match (of.is_empty(), missing) {
         (true, _) if by_pods => Judgement::pass(format!("hugetlbfs is not mounted on the host; {KUBELET}")),
-        (true, _) => Judgement::warn("hugetlbfs is not mounted"),
+        (true, _) => {
+            let judgement = Judgement::warn("hugetlbfs is not mounted");
+            if has_gib_pages(facts) { judgement } else { judgement.now(mount(MIB_2)) }
+        }
         (false, Some((pool, node))) => {
-            let (name, option) = named(pool.page_bytes);
+            let (name, _) = named(pool.page_bytes);
             let total = pool.total.get().unwrap_or(0);
             let at = node.map(|node| format!(" on node {node}")).unwrap_or_default();
             let others: std::collections::BTreeSet<String> =
@@ -302,9 +323,7 @@ fn mounted(facts: &Facts, _: &Context) -> Judged {
             );
             let judgement = match by_pods {
                 true => Judgement::pass(format!("{found}; {KUBELET}")),
-                false => Judgement::warn(found).now(format!(
-                    "mkdir -p /dev/hugepages{option} && mount -t hugetlbfs -o pagesize={option} none /dev/hugepages{option}"
-                )),
+                false => Judgement::warn(found).now(mount(pool.page_bytes)),
             };
             judgement.see_as(format!("{total} pages of {name}"), pool.total.source())
         }
@@ -316,6 +335,12 @@ fn mounted(facts: &Facts, _: &Context) -> Judged {
     let text = of.iter().map(|mount| format!("{} {}", mount.place, mount.options)).collect::<Vec<_>>().join("; ");
     let text = if text.is_empty() { "no hugetlbfs".to_owned() } else { text };
     judgement.see_as(text, facts.memory.mounts.source()).alone()
+}
+
+/// The command that mounts hugetlbfs for pages of this size.
+fn mount(size: u64) -> String {
+    let (_, option) = named(size);
+    format!("mkdir -p /dev/hugepages{option} && mount -t hugetlbfs -o pagesize={option} none /dev/hugepages{option}")
 }
 
 /// Formats a page size twice: for a sentence (`2 MB`) and as a mount option (`2M`).
@@ -409,6 +434,38 @@ pub(crate) mod tests {
         let node = of("ostree=/ostree/boot.0/rhcos/1/0 tuned.non_isolcpus=00000003");
         assert_eq!(node.found, format!("{found}; the kubelet mounts the size that a pod asks for"));
         assert!(node.now.is_empty());
+    }
+
+    /// QEMU's default CPU has no pages of 1 GB: with such a line the kernel would reserve none.
+    #[test]
+    fn pages_of_1_gb_are_not_proposed_where_the_cpu_has_none() {
+        let of = |flags: &str, line: &str| {
+            let host = poll().file("/proc/cpuinfo", &format!("processor : 0\nflags : fpu tsc {flags}\n"));
+            host.cmdline(line).file("/proc/meminfo", "MemTotal: 33554432 kB\n")
+        };
+        let pages = |host: Host, total: &str| {
+            host.file("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", total).judge("cmd.hugepages").remove(0)
+        };
+        let small = pages(of("lm", "quiet"), "0\n");
+        assert_eq!(small.found, "no huge pages are reserved (this host supports none of 1 GB)");
+        let boot = &small.for_good[0];
+        assert!(
+            boot.starts_with(
+                "default_hugepagesz=2M hugepagesz=2M hugepages=2048 # or at boot, 8 of the 32 GB, in pages of 2 MB"
+            ),
+            "{boot}"
+        );
+        assert_eq!(pages(of("lm", "quiet"), "512\n").verdict, crate::Verdict::Pass);
+        let asked = pages(of("lm", "hugepagesz=1G hugepages=4"), "0\n");
+        assert_eq!(asked.found, "the command line reserves 4 pages of 1 GB, which this host does not support");
+        assert_eq!((asked.verdict, asked.for_good.len()), (crate::Verdict::Fail, 1));
+        let large = pages(of("lm pdpe1gb", "quiet"), "0\n").for_good.remove(0);
+        assert!(large.starts_with("default_hugepagesz=1G hugepagesz=1G hugepages=8 "), "{large}");
+        let mount = |flags: &str| {
+            of(flags, "quiet").file("/proc/mounts", "none / ext4 rw 0 0\n").judge("mem.hugetlbfs").remove(0).now
+        };
+        assert_eq!(mount("lm"), [super::mount(super::MIB_2)]);
+        assert!(mount("pdpe1gb").is_empty());
     }
 
     /// genoa0: nothing of its memory is recorded, and a service may have reserved more than is proposed.
