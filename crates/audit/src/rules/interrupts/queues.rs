@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use host::Facts;
-use host::facts::{CpuSet, Irq, Link, Task};
+use host::facts::{CpuSet, Irq, Link, SchedClass, Task};
 use units::Nanos;
 
 use super::{AFFINITY, GUIDE, NAMED, ONE_INTERRUPT, of_link};
@@ -74,16 +74,17 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.to(&[Workload::Rt]).with_nic(),
         judge: thread_priorities,
         why: "On a real-time kernel an interrupt only wakes a thread (irq/N-name, SCHED_FIFO 50), which then does the \
-              work. If the application has a higher priority on the same CPU and waits for that work by spinning, \
-              neither makes progress.",
+              work. If the application has the same or a higher priority on the same CPU and waits for that work by \
+              spinning, neither makes progress.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
             "up to the application's whole run; without the inversion about 5 us for the thread to be scheduled",
             "Interrupt-mode DPDK slides (2017) on the delay of threaded interrupts; the microseconds are an estimate",
         ),
         fix: Fix::both(
-            "for p in $(pgrep '^irq/'); do chrt -f -p 51 $p; done",
-            "tuned: [scheduler] group.irq=0:f:51:*:^irq/",
+            "# raise the interface's interrupt threads to the application's priority + 1 (chrt -f -p), or lower an application \
+             that has 98 or 99",
+            "the same priorities in tuned, section scheduler",
         ),
         cost: "The interrupt's work delays the application.",
         references: &[SLIDES, "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst"],
@@ -275,19 +276,66 @@ fn thread_priorities(facts: &Facts, context: &Context) -> Judged {
     if threads.is_empty() {
         return Err(Skip::unknown("no thread of the interfaces' interrupts is known"));
     }
-    let below: Vec<&&Task> = threads.iter().filter(|task| task.rt_priority < first.rt_priority).collect();
+    // Of two threads with the same priority, neither takes the CPU from the other (sched(7), SCHED_FIFO).
+    let below: Vec<&Task> = threads.iter().copied().filter(|task| task.rt_priority <= first.rt_priority).collect();
     let judgement = match below.is_empty() {
         true => Judgement::pass(format!("{} interrupt threads come before {}", threads.len(), named(first))),
-        false => Judgement::warn(format!(
-            "{} of {} interrupt threads come after {}, which has {}",
-            below.len(),
-            threads.len(),
-            named(first),
-            first.rt_priority
-        )),
+        false => {
+            let found = format!(
+                "{} of {} interrupt threads do not come before {}, which has {}",
+                below.len(),
+                threads.len(),
+                named(first),
+                first.rt_priority
+            );
+            let above: Vec<&Task> = application(facts, context)
+                .filter(|task| task.class.is_realtime() && task.rt_priority >= HIGHEST)
+                .collect();
+            raised(Judgement::warn(found), &below, &above, (first.rt_priority + 1).min(HIGHEST), number)
+        }
     };
-    let shown = if below.is_empty() { threads[0] } else { below[0] };
-    judgement.see_as(format!("{} has {}", named(shown), shown.rt_priority), facts.tasks.source()).alone()
+    let shown = if below.is_empty() { &threads } else { &below };
+    let seen = |judgement: Judgement, task: &&Task| {
+        judgement.see_as(format!("{} has {}", named(task), task.rt_priority), facts.tasks.source())
+    };
+    shown.iter().take(if below.is_empty() { 1 } else { NAMED }).fold(judgement, seen).alone()
+}
+
+/// The highest priority that a fix gives to an interrupt thread. 99 is left to the kernel's own threads, such as
+/// migration/N, which stop a CPU (kernel/stop_machine.c).
+const HIGHEST: u32 = 98;
+
+/// Adds the commands that raise the interrupt threads `below` to `priority`. The application's threads `above`, which
+/// have no priority left above them, are lowered first.
+fn raised(
+    judgement: Judgement,
+    below: &[&Task],
+    above: &[&Task],
+    priority: u32,
+    number: impl Fn(&Task) -> Option<u32>,
+) -> Judgement {
+    let of = |tasks: &[&Task], class: &str, priority: u32| -> String {
+        let tids: Vec<String> = tasks.iter().map(|task| task.tid.to_string()).collect();
+        format!("for p in {}; do chrt {class} -p {priority} $p; done", tids.join(" "))
+    };
+    let lowered = |judgement: Judgement, class: SchedClass, option: &str| {
+        let tasks: Vec<&Task> = above.iter().copied().filter(|task| task.class == class).collect();
+        match tasks.is_empty() {
+            true => judgement,
+            false => judgement.now(of(&tasks, option, priority - 1)),
+        }
+    };
+    let judgement = lowered(judgement, SchedClass::Fifo, "-f");
+    let judgement = lowered(judgement, SchedClass::RoundRobin, "-r");
+    let numbers: Vec<String> = below.iter().filter_map(|task| Some(number(task)?.to_string())).collect();
+    let judgement = judgement.now(of(below, "-f", priority)).for_good(format!(
+        "tuned: [scheduler] group.irq=0:f:{priority}:*:^irq/({})- # the numbers can change at the next boot",
+        numbers.join("|")
+    ));
+    match above.is_empty() {
+        true => judgement,
+        false => judgement.for_good(format!("start the application with priority {} at most", priority - 1)),
+    }
 }
 
 fn user_space(facts: &Facts, _: &Context) -> Judged {
@@ -361,8 +409,10 @@ pub(crate) mod tests {
         })
     }
 
-    fn real_time(of_thread: u32, facts: &mut Facts) {
-        put(facts, vec![fifo(task(9, "l1app", "3"), 51), fifo(kernel(20, "irq/55-eth0-TxR", "3"), of_thread)]);
+    fn real_time(of_thread: u32, of_application: u32, facts: &mut Facts) {
+        let own = fifo(task(9, "l1app", "3"), of_application);
+        let disk = fifo(kernel(21, "irq/61-nvme0q3", "3"), 50);
+        put(facts, vec![own, fifo(kernel(20, "irq/55-eth0-TxR", "3"), of_thread), disk]);
     }
 
     fn bound(facts: &mut Facts) {
@@ -393,13 +443,32 @@ pub(crate) mod tests {
             host
         }),
         Case::unknown("irq.unused-nic", || host().isolated("2-7").nic("eth0")),
-        Case::pass("irq.thread-prio", || rt().edit(|f| real_time(51, f))),
-        Case::warn("irq.thread-prio", || rt().edit(|f| real_time(50, f))),
+        Case::pass("irq.thread-prio", || rt().edit(|f| real_time(52, 51, f))),
+        Case::warn("irq.thread-prio", || rt().edit(|f| real_time(51, 51, f))),
+        Case::warn("irq.thread-prio", || rt().edit(|f| real_time(50, 51, f))),
         Case::unknown("irq.thread-prio", rt),
         Case::pass("irq.uio-intr", || host().edit(bound).edit(|f| put(f, vec![]))),
         Case::warn("irq.uio-intr", || host().edit(bound).edit(|f| put(f, vec![kernel(20, "irq/55-vfio-msi", "3")]))),
         Case::unknown("irq.uio-intr", host),
     ];
+
+    /// An application at 80 stays above threads at 51, and threads of other devices need no change.
+    #[test]
+    fn only_the_interfaces_threads_are_raised_and_above_the_application() {
+        let fix = |edit: fn(&mut Facts)| {
+            let judgement = rt().edit(edit).judge("irq.thread-prio").remove(0);
+            (judgement.now, judgement.for_good[0].clone())
+        };
+        let (now, tuned) = fix(|facts| real_time(50, 80, facts));
+        assert_eq!(now, ["for p in 20; do chrt -f -p 81 $p; done"]);
+        assert!(tuned.starts_with("tuned: [scheduler] group.irq=0:f:81:*:^irq/(55)-"), "{tuned}");
+        assert_eq!(fix(|facts| real_time(50, 97, facts)).0, ["for p in 20; do chrt -f -p 98 $p; done"]);
+        // Above 98 and 99 nothing is left.
+        for edit in [|facts: &mut Facts| real_time(50, 98, facts), |facts: &mut Facts| real_time(99, 99, facts)] {
+            let lowered = ["for p in 9; do chrt -f -p 97 $p; done", "for p in 20; do chrt -f -p 98 $p; done"];
+            assert_eq!(fix(edit).0, lowered);
+        }
+    }
 
     /// Live: 4419 interrupts since boot of a queue that came to CPU 0 late; its column there has 43.
     #[test]
