@@ -1,7 +1,9 @@
 //! Rules on limits that slow CPUs down: heat and power.
 
+use std::collections::BTreeMap;
+
 use host::Facts;
-use host::facts::{CpuSet, Vendor};
+use host::facts::{CpuSet, Throttles, Vendor};
 use units::Nanos;
 
 use crate::rules::common::by_cpu;
@@ -92,15 +94,8 @@ fn throttles(facts: &Facts, _: &Context) -> Judged {
         .value()
         .map(|interval| (&interval.change.throttles, interval.length))
         .filter(|(all, _)| !all.is_empty());
-    let hit = |all: &std::collections::BTreeMap<u32, host::facts::Throttles>| -> (CpuSet, u64) {
-        let hot = all.iter().filter(|(_, n)| n.core + n.package > 0);
-        hot.fold((CpuSet::new(), 0), |(mut cpus, sum), (cpu, n)| {
-            cpus.insert(*cpu);
-            (cpus, sum + n.core + n.package)
-        })
-    };
     if let Some((all, length)) = during {
-        let (cpus, sum) = hit(all);
+        let (cpus, sum) = hot(facts, all);
         let judgement = match sum {
             0 => Judgement::pass(format!("no CPU was throttled for heat during {length}")),
             n => Judgement::fail_for(&cpus, format!("throttled {n} times during {length}")),
@@ -110,7 +105,7 @@ fn throttles(facts: &Facts, _: &Context) -> Judged {
     if facts.counters.throttles.is_empty() {
         return Err(Skip::unknown(format!("{PLACE}: not recorded")));
     }
-    let (cpus, sum) = hit(&facts.counters.throttles);
+    let (cpus, sum) = hot(facts, &facts.counters.throttles);
     let judgement = match sum {
         0 => Judgement::pass("no CPU was throttled for heat since boot"),
         n => {
@@ -118,6 +113,23 @@ fn throttles(facts: &Facts, _: &Context) -> Judged {
         }
     };
     judgement.see_as(format!("{sum} events since boot"), PLACE).alone()
+}
+
+/// The throttled CPUs, and the number of events. The hardware interrupts each thread of a core or package that is too
+/// hot, and each counts the event (drivers/thermal/intel/therm_throt.c). So the events of a core or package are those of
+/// the thread that has counted most of them.
+fn hot(facts: &Facts, all: &BTreeMap<u32, Throttles>) -> (CpuSet, u64) {
+    let (mut cores, mut packages) = (BTreeMap::new(), BTreeMap::new());
+    for (id, n) in all {
+        let cpu = facts.cpus.cpu(*id);
+        let first = cpu.and_then(|cpu| cpu.siblings.value()?.first()).unwrap_or(*id);
+        let package = cpu.and_then(|cpu| cpu.package.get());
+        let most = |count: &mut u64, n: u64| *count = n.max(*count);
+        most(cores.entry(first).or_default(), n.core);
+        most(packages.entry(package).or_default(), n.package);
+    }
+    let hot = all.iter().filter(|(_, n)| n.core > 0 || n.package > 0).map(|(cpu, _)| *cpu);
+    (hot.collect(), cores.values().chain(packages.values()).sum())
 }
 
 fn power(facts: &Facts, _: &Context) -> Judged {
@@ -196,6 +208,22 @@ pub(crate) mod tests {
             .file(&format!("{place}/constraint_0_name"), "long_term\n")
             .file(&format!("{place}/constraint_0_power_limit_uw"), limit)
             .file(&format!("{place}/constraint_0_max_power_uw"), "205000000\n")
+    }
+
+    /// Two packages with two cores of two threads each: every thread counts the events of its core and of its package.
+    #[test]
+    fn an_event_is_counted_once_for_its_core_or_package() {
+        let host = (0..8).fold(host(), |host, n| {
+            let cpu = format!("/sys/devices/system/cpu/cpu{n}");
+            let (core, package) = (n % 4, n % 2);
+            host.file(&format!("{cpu}/topology/physical_package_id"), &package.to_string())
+                .file(&format!("{cpu}/topology/thread_siblings_list"), &format!("{core},{}", core + 4))
+                .file(&format!("{cpu}/thermal_throttle/core_throttle_count"), if core == 1 { "3" } else { "0" })
+                .file(&format!("{cpu}/thermal_throttle/package_throttle_count"), if package == 1 { "5" } else { "0" })
+        });
+        let judgement = host.judge("cpu.throttle-count").remove(0);
+        assert_eq!(judgement.subject.to_string(), "CPUs 1,3,5,7");
+        assert!(judgement.found.starts_with("throttled 8 times since boot"), "{}", judgement.found);
     }
 
     pub(crate) const CASES: &[Case] = &[
