@@ -159,7 +159,8 @@ const NAMES: &[&str] = &[
 /// A word that somebody would have to replace.
 fn placeholder(line: &str) -> Option<String> {
     let line = &line.replace("ethtool -X", "ethtool");
-    let holes = line.contains('{') && line.contains('}') && !line.contains("${");
+    // The block of a chain of nft is quoted and begins with a space.
+    let holes = line.contains('{') && line.contains('}') && !line.contains("${") && !line.contains("'{ ");
     let word = |word: &str| {
         let plain = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
         let capitals =

@@ -59,11 +59,19 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/networking/nf_conntrack-sysctl.rst names the table; the figure is an estimate",
         ),
         fix: Fix::both(
-            "nft add rule raw prerouting iifname {nic} notrack",
+            "nft add table inet untracked\n\
+             nft add chain inet untracked prerouting '{ type filter hook prerouting priority -300; }'\n\
+             nft add chain inet untracked output '{ type filter hook output priority -300; }'\n\
+             # exempt the application's flows alone, by their ports and in both directions, for example: nft add rule inet \
+             untracked prerouting iifname {nic} udp dport 5000 notrack; nft add rule inet untracked output oifname {nic} udp \
+             sport 5000 notrack. A rule for all packets of {nic} can lock you out: the firewall then no longer recognises \
+             the replies of established connections such as those of ssh",
             "use only stateless rules, or no rules; blacklist nf_conntrack if nothing needs it",
         )
+        .after("nft list ruleset # shows the rules that need connection tracking (ct, nat, masquerade)")
+        .decided()
         .against(&["firewalls, containers and Kubernetes need it"]),
-        cost: "Stateful rules, address translation and Kubernetes services need it.",
+        cost: "Stateful rules, address translation and Kubernetes services no longer see the flows that are exempt.",
         references: &["Linux Documentation/networking/nf_conntrack-sysctl.rst", "Mellanox mlnx-tools, mlnx_tune"],
     },
     Rule {
@@ -279,6 +287,25 @@ pub(crate) mod tests {
         Case::warn("net.irdma", || irq("CEQ")),
         Case::unknown("net.irdma", host),
     ];
+
+    /// Without a table the rule fails, and for all packets it cuts off SSH behind a stateful firewall.
+    #[test]
+    fn only_the_applications_flows_are_not_tracked_and_people_decide() {
+        let intent = crate::Intent {
+            nics: Some(vec!["eth0".into()]),
+            workloads: Some(vec![Workload::Interrupt]),
+            ..crate::Intent::default()
+        };
+        let report = crate::audit(&tracked("17\n").facts(), &intent);
+        let finding = report.findings.iter().find(|finding| finding.rule.id == "net.conntrack").unwrap();
+        let steps: Vec<String> = finding.fix.runtime.iter().map(ToString::to_string).collect();
+        assert!(finding.rule.fix.decision && finding.fix.settings().next().is_none());
+        assert_eq!(steps[0], "nft add table inet untracked");
+        assert!(steps[1].ends_with("'{ type filter hook prerouting priority -300; }'"), "{steps:?}");
+        let rules = steps.iter().filter(|step| step.contains("notrack"));
+        assert!(rules.clone().all(|step| step.contains("dport") && step.contains("can lock you out")), "{steps:?}");
+        assert_eq!(rules.count(), 1);
+    }
 
     /// telco-worker1: 12 of 554 interrupts have no row, and so no user that would be known.
     #[test]
