@@ -546,6 +546,7 @@ once lines sys/devices/system/cpu/cpufreq/policy*/cpuinfo_transition_latency
 once lines sys/devices/system/cpu/cpufreq/policy*/bios_limit
 once register sys/devices/system/cpu/cpufreq/policy*/scaling_cur_freq
 once register sys/devices/system/cpu/cpufreq/policy*/base_frequency
+once register sys/devices/system/cpu/cpu*/acpi_cppc/nominal_freq
 once register sys/devices/system/cpu/cpufreq/policy*/energy_performance_preference
 once lines sys/devices/system/cpu/intel_uncore_frequency/*/package_id
 once lines sys/devices/system/cpu/intel_uncore_frequency/*/domain_id
@@ -890,9 +891,9 @@ once prose sys/class/dmi/id/bios_date
 once prose sys/class/dmi/id/chassis_type
 once unmasked sys/class/dmi/id/product_serial
 once lines sys/hypervisor/type
-once lines sys/devices/virtual/misc/kvm/dev
 once lines sys/firmware/devicetree/base/compatible
 once lines sys/firmware/devicetree/base/hypervisor/compatible
+once lines sys/devices/virtual/misc/kvm/dev
 once lines sys/bus/virtio/devices/*/device
 once link sys/bus/virtio/devices/*/driver
 # Cache allocation

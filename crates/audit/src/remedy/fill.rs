@@ -145,17 +145,35 @@ impl<'a> Values<'a> {
 /// The placeholder for the frequency limits.
 const BOUNDS: &str = "{bounds}";
 
-/// A frequency that a CPU can sustain: its base frequency. If the driver does not report one, the frequency in the
-/// processor's name; if that is missing too, the CPU's highest frequency. Never above the firmware's limit.
+/// A frequency that a CPU can sustain: its base frequency or, if that is not known, the CPU's highest frequency. Never
+/// above the firmware's limit.
 pub(crate) fn steady(facts: &Facts, cpu: u32) -> Option<Hertz> {
     let frequency = &facts.cpus.cpu(cpu)?.frequency;
-    let named = facts.cpus.model_name.value().and_then(|name| nominal(name));
     let most = [frequency.hardware_max.get().or(frequency.scaling_max.get()), frequency.firmware_max.get()];
     let most = most.into_iter().flatten().min();
-    match (frequency.base.get().or(named), most) {
+    match (base(facts, cpu), most) {
         (Some(base), Some(most)) => Some(base.min(most)),
         (base, most) => base.or(most),
     }
+}
+
+/// The base frequency of a CPU: as the driver or the firmware reports it, or as the processor's name states it. The
+/// firmware's frequency is not read from isolated CPUs; if it is the same for all others, it is theirs too. With
+/// acpi-cpufreq it is the firmware's limit, because this driver sets no state above the base frequency
+/// (Documentation/admin-guide/pm/cpufreq.rst, The File cpufreq/boost).
+pub(crate) fn base(facts: &Facts, cpu: u32) -> Option<Hertz> {
+    let frequency = &facts.cpus.cpu(cpu)?.frequency;
+    let others = || {
+        let mut known = facts.cpus.list.iter().filter_map(|other| other.frequency.nominal.get());
+        let first = known.next()?;
+        known.all(|other| other == first).then_some(first)
+    };
+    let table = || {
+        let is_table = frequency.driver.is(|driver| driver == "acpi-cpufreq") == Some(true);
+        frequency.firmware_max.get().filter(|_| is_table)
+    };
+    let named = || facts.cpus.model_name.value().and_then(|name| nominal(name));
+    frequency.base.get().or(frequency.nominal.get()).or_else(named).or_else(others).or_else(table)
 }
 
 /// The frequency at the end of a processor's name, as in `Xeon(R) D-2146NT CPU @ 2.30GHz`. It is the maximum frequency,
@@ -230,6 +248,27 @@ mod tests {
         let limited = [("related_cpus", "2"), ("cpuinfo_max_freq", "3800241"), ("bios_limit", "3250000")];
         assert_eq!(steady("AMD EPYC 9354 32-Core Processor", &limited), "3250MHz");
         assert_eq!(steady("no name", &turbo), "3000MHz");
+    }
+
+    /// amd-pstate has no base_frequency, and the processor's name states none: the highest frequency is boost.
+    #[test]
+    fn the_firmware_knows_the_base_frequency_where_the_driver_does_not() {
+        let base = |nominal: &[(u32, &str)]| {
+            let policy = |host: crate::testing::Host, n: u32| {
+                host.file(&format!("/sys/devices/system/cpu/cpufreq/policy{n}/cpuinfo_max_freq"), "3811000")
+            };
+            let host = (0..8).fold(host(), policy);
+            let host = nominal.iter().fold(host, |host, (cpu, mega)| {
+                host.file(&format!("/sys/devices/system/cpu/cpu{cpu}/acpi_cppc/nominal_freq"), mega)
+            });
+            let facts = host.facts();
+            (super::base(&facts, 2), super::steady(&facts, 2).unwrap())
+        };
+        let [most, nominal] = [3_811_000_000, 3_250_000_000].map(Hertz::new);
+        assert_eq!(base(&[(2, "3250\n")]), (Some(nominal), nominal));
+        assert_eq!(base(&[(0, "3250\n"), (1, "3250\n")]), (Some(nominal), nominal), "as all other CPUs");
+        assert_eq!(base(&[(0, "3250\n"), (1, "2400\n")]), (None, most), "of two kinds of core");
+        assert_eq!(base(&[(2, "0\n")]), (None, most));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::{Judgement, Rule};
 pub(crate) use agree::agree;
 #[cfg(test)]
 pub(crate) use fill::HOLES;
-pub(crate) use fill::{Values, steady};
+pub(crate) use fill::{Values, base, steady};
 pub(crate) use needs::{name_boot_cpu, name_needs};
 pub use operator::Operator;
 pub use risk::Risk;

@@ -195,6 +195,9 @@ pub struct Frequency {
     pub hardware_max: Fact<Hertz>,
     /// The highest frequency without turbo (`base_frequency`).
     pub base: Fact<Hertz>,
+    /// The frequency of the highest performance that the CPU can sustain, according to the firmware
+    /// (`acpi_cppc/nominal_freq`, Documentation/admin-guide/acpi/cppc_sysfs.rst). Absent if the firmware reports 0.
+    pub nominal: Fact<Hertz>,
     /// The highest frequency that the firmware allows (`bios_limit`, ACPI's _PPC).
     pub firmware_max: Fact<Hertz>,
     /// Energy-performance preference (`energy_performance_preference`): a name, or a number from 0 (performance) to 255

@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::{Cpu, CpuSet, Generation, Vendor};
 use units::{Hertz, Nanos};
 
-use crate::remedy::steady;
+use crate::remedy::{base, steady};
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::{PREFERENCE, by_cpu, megahertz};
 use crate::rules::{cores, one_frequency};
@@ -190,6 +190,9 @@ pub const RULES: &[Rule] = &[
 pub(super) const POWER: &str = "More power at low load; how much depends on the processor.";
 const FLOOR: &str = "Less power is saved at low load (idle states still save some).";
 const TURBO_STAYS: &str = "The minimum becomes the base frequency; turbo above it stays available.";
+/// The cost of a lower frequency limit if the base frequency is not known, so that the fix uses the highest one.
+const HIGHEST: &str = "The base frequency is not known, so the minimum becomes the highest frequency, turbo included: \
+                       the CPU asks for turbo all the time, and holds it only as far as heat and power allow.";
 const FIXED: &str =
     "Less power is saved at low load (idle states still save some). No turbo above the fixed frequency.";
 /// The cost of a lower frequency limit without an upper limit.
@@ -206,8 +209,14 @@ const BOOSTED: &str =
 /// The costs of a fix with `{bounds}` for this CPU: the cost of the lower limit (`floor`) and, if one fixed frequency
 /// is wanted, the cost of the upper limit.
 pub(super) fn of_bounds(facts: &Facts, context: &Context, cpu: &Cpu, floor: &str) -> String {
+    let floor = match base(facts, cpu.id) {
+        Some(_) => floor.to_owned(),
+        None => format!("{floor} {HIGHEST}"),
+    };
     match one_frequency(facts, context) {
-        false => floor.to_owned(),
+        false => floor,
+        // Turbo is in the fixed frequency.
+        true if base(facts, cpu.id).is_none() => floor,
         true if boosts(facts, cpu) => format!("{floor} {BOOSTED}"),
         true => format!("{floor} {NO_TURBO}"),
     }
@@ -324,8 +333,8 @@ fn span(facts: &Facts, context: &Context) -> Judged {
             }
         };
         let judgement = judgement.costs(match one_frequency(facts, context) {
-            true => of_bounds(facts, context, cpu, FLOOR),
-            false => format!("{FLOOR} {TURBO_STAYS}"),
+            false if base(facts, cpu.id).is_some() => format!("{FLOOR} {TURBO_STAYS}"),
+            _ => of_bounds(facts, context, cpu, FLOOR),
         });
         Ok(judgement.see_as(megahertz(min), low.source()).see_as(megahertz(max), high.source()))
     });
@@ -524,6 +533,19 @@ fn observed(facts: &Facts, context: &Context) -> Judged {
             return Ok(Judgement::pass(format!("ran at {} or more when it was read", megahertz(least)))
                 .see_as(megahertz(current), frequency.current.source()));
         }
+        // The kernel measures at the tick. For a CPU without a tick it shows `policy->cur`, which drivers that leave the
+        // choice to the hardware set to a minimum and never update (arch/x86/kernel/cpu/aperfmperf.c,
+        // arch_freq_get_on_cpu; drivers/cpufreq/intel_pstate.c, intel_pstate_set_policy; amd-pstate.c,
+        // amd_pstate_epp_cpu_init).
+        let ticks = !idle && facts.cpus.nohz_full.is(|full| full.contains(cpu.id)) != Some(true);
+        let chooses = frequency.driver.is(|driver| ["intel_pstate", "amd-pstate-epp"].contains(&driver.as_str()));
+        let lowest = [frequency.hardware_min.get(), frequency.scaling_min.get()];
+        let is_lowest = lowest.contains(&Some(current)) || lowest == [None, None];
+        if !ticks && is_lowest && chooses != Some(false) {
+            let text = "for a CPU that is idle or has stopped its tick, the kernel shows the minimum instead of a \
+                        measurement; turbostat measures";
+            return Err(Skip::unknown(text));
+        }
         // An idle CPU may be slow.
         if idle && frequency.governor.is(|governor| governor == "performance") != Some(true) {
             return Err(Skip::unknown("the CPU was idle, or it is not known whether it was"));
@@ -574,7 +596,13 @@ pub(crate) mod tests {
 
     fn seen(current: &str) -> Host {
         let host = policies(bounds("2200000", "2200000"), "scaling_governor", "performance");
-        policies(policies(host, "scaling_cur_freq", current), "base_frequency", "2200000")
+        let host = policies(policies(host, "scaling_cur_freq", current), "base_frequency", "2200000");
+        policies(policies(host, "cpuinfo_min_freq", "800000"), "scaling_driver", "intel_pstate\n")
+    }
+
+    /// Full dynamic ticks on the isolated CPUs.
+    fn unmeasured(current: &str) -> Host {
+        seen(current).file("/sys/devices/system/cpu/nohz_full", "2-7\n")
     }
 
     pub(crate) const CASES: &[Case] = &[
@@ -620,6 +648,11 @@ pub(crate) mod tests {
         Case::pass("cpu.freq-observed", || seen("2195000")),
         Case::warn("cpu.freq-observed", || seen("1500000")),
         Case::unknown("cpu.freq-observed", || host().isolated("2-7")),
+        // What the kernel shows of a CPU whose tick has stopped is no measurement.
+        Case::unknown("cpu.freq-observed", || unmeasured("800000")),
+        Case::unknown("cpu.freq-observed", || policies(unmeasured("1200000"), "scaling_min_freq", "1200000")),
+        Case::warn("cpu.freq-observed", || unmeasured("1500000")),
+        Case::warn("cpu.freq-observed", || policies(unmeasured("800000"), "scaling_driver", "acpi-cpufreq\n")),
     ];
 
     /// clx2s0: what each change of frequency stops is not only slower.
@@ -651,12 +684,18 @@ pub(crate) mod tests {
         let host = host().isolated("2-7").file("/sys/devices/system/cpu/cpufreq/boost", "1\n");
         let host = policies(host, "scaling_driver", "acpi-cpufreq\n");
         let host = policies(policies(host, "scaling_min_freq", "1500000"), "scaling_max_freq", "3250000");
+        let host = policies(host, "bios_limit", "3250000");
         let now = &host.judge("cpu.turbo")[0].now;
         assert_eq!(now, &["echo 0 > /sys/devices/system/cpu/cpufreq/boost # steady; 1 is fast"]);
         let cost = |host: &Host| host.judge("cpu.freq-span")[0].cost.clone().unwrap();
         assert!(cost(&host).ends_with(super::TURBO_STAYS));
         assert!(cost(&host.workload(crate::Workload::Rt)).contains("Boost stays on"));
-        assert!(cost(&bounds("800000", "2200000").workload(crate::Workload::Rt)).contains("No turbo above"));
+        let known = based(bounds("800000", "2200000"), "2000000");
+        assert!(cost(&known.workload(crate::Workload::Rt)).contains("No turbo above"));
+        // amd-pstate without CPPC's frequencies: boost is in the minimum, whether it is fixed or not.
+        for host in [bounds("800000", "2200000"), bounds("800000", "2200000").workload(crate::Workload::Rt)] {
+            assert!(cost(&host).ends_with(super::HIGHEST), "{}", cost(&host));
+        }
     }
 
     /// CPUs 4-7 of cores 4/12 to 7/15: the other threads of the cores keep the clock moving.

@@ -63,6 +63,7 @@ impl Policies {
             hardware_min: frequency("cpuinfo_min_freq"),
             hardware_max: frequency("cpuinfo_max_freq"),
             base: measured("base_frequency"),
+            nominal: nominal(context, cpu),
             firmware_max: frequency("bios_limit"),
             epp: context.on(cpu, &format!("{place}/energy_performance_preference"), Root::text),
             transition_latency: root.number(&format!("{place}/cpuinfo_transition_latency")).map(Nanos::from_nanos),
@@ -71,6 +72,17 @@ impl Policies {
                 None => root.cpu_list(&format!("{place}/affected_cpus")),
             },
         }
+    }
+}
+
+/// Reads the nominal frequency of a CPU, in MHz. The kernel reads the registers of all capabilities for it
+/// (drivers/acpi/cppc_acpi.c, `cppc_get_perf_caps`), of which AMD's interrupt the CPU.
+fn nominal(context: &Context, cpu: u32) -> Fact<Hertz> {
+    let path = format!("{CPUS}/cpu{cpu}/acpi_cppc/nominal_freq");
+    let read = context.on(cpu, &path, Root::number::<u64>);
+    match read.get() {
+        Some(0) => Fact::absent(read.source().clone()),
+        _ => read.parse(|mega| kilohertz(mega.saturating_mul(1_000))),
     }
 }
 
