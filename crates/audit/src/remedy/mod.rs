@@ -29,8 +29,8 @@ pub(crate) use fill::{Values, base, steady};
 pub(crate) use needs::{name_boot_cpu, name_needs};
 pub use operator::Operator;
 pub use risk::Risk;
+pub(crate) use setting::{BAN_ISOLATED, quoted, words};
 pub use setting::{Bound, OfCpus, OfInterrupts, OfMemory, OfNetwork, OfWorkqueues, Place, Setting, commands};
-pub(crate) use setting::{quoted, words};
 
 /// The fix of a finding.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

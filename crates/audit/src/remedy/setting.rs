@@ -155,6 +155,10 @@ impl OfWorkqueues {
     }
 }
 
+/// The command that makes irqbalance leave the isolated CPUs alone. Debian reads its settings from /etc/default, Red Hat
+/// from /etc/sysconfig.
+pub(crate) const BAN_ISOLATED: &str = "for f in /etc/default/irqbalance /etc/sysconfig/irqbalance; do if [ -f $f ]; then \
+     echo IRQBALANCE_BANNED_CPULIST={isolated} >> $f; fi; done; systemctl restart irqbalance";
 /// The file that sets the CPUs for interrupts that will be requested later.
 pub(super) const DEFAULT_AFFINITY: &str = "/proc/irq/default_smp_affinity";
 
@@ -237,10 +241,7 @@ impl Setting {
             Place::Interrupts(OfInterrupts::All) => {
                 format!("for i in /proc/irq/[0-9]*; do echo {value} > $i/smp_affinity_list; done")
             }
-            Place::Interrupts(OfInterrupts::Banned) => format!(
-                "for f in /etc/default/irqbalance /etc/sysconfig/irqbalance; do if [ -f $f ]; then \
-                 echo IRQBALANCE_BANNED_CPULIST={value} >> $f; fi; done; systemctl restart irqbalance"
-            ),
+            Place::Interrupts(OfInterrupts::Banned) => BAN_ISOLATED.replace("{isolated}", value),
             Place::Workqueues(what) => format!("echo {} > {}", mask(), what.names().0),
             Place::Sysctl(_) | Place::Cpus(..) | Place::Network(..) => {
                 format!("{} {}", self.stem().unwrap_or_default(), self.word())

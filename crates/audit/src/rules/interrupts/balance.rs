@@ -6,6 +6,7 @@ use host::Facts;
 use host::facts::{CpuSet, Irq};
 
 use super::{ISOLATION, NAMED, ONE_INTERRUPT, span};
+use crate::remedy::BAN_ISOLATED;
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::enumerated;
 use crate::{Applies, Cause, Context, Fix, HitKind, Judged, Judgement, Rule, Skip, Workload, hits, known, settled};
@@ -39,7 +40,7 @@ pub const RULES: &[Rule] = &[
         why: "By itself irqbalance bans only the CPUs of isolcpus= and nohz_full=; it does not know cpuset partitions. \
               IRQBALANCE_BANNED_CPUS and IRQBALANCE_BANNED_CPULIST replace that list; an empty list bans nothing.",
         magnitude: ONE_INTERRUPT,
-        fix: Fix::runtime("echo IRQBALANCE_BANNED_CPULIST={isolated} >> /etc/default/irqbalance"),
+        fix: Fix::runtime(BAN_ISOLATED),
         cost: "The housekeeping CPUs handle all interrupts.",
         references: &[IRQBALANCE],
     },
@@ -264,6 +265,15 @@ pub(crate) mod tests {
         Case::warn("irq.unmovable", || nvme("3", 9)),
         Case::unknown("irq.unmovable", || host().isolated("2-7")),
     ];
+
+    /// Red Hat's irqbalance does not read /etc/default, and a running one reads its settings only when it starts.
+    #[test]
+    fn the_ban_reaches_the_irqbalance_of_every_distribution() {
+        let fix = crate::rules::find("irq.irqbalance-banned").unwrap().fix.runtime.unwrap();
+        for part in ["/etc/default/irqbalance", "/etc/sysconfig/irqbalance", "systemctl restart irqbalance"] {
+            assert!(fix.contains(part), "{fix}");
+        }
+    }
 
     #[test]
     fn what_came_is_counted() {
