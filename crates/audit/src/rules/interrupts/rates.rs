@@ -4,9 +4,11 @@ use host::Facts;
 use host::facts::{CountRow, CountTable, CpuSet};
 use units::Nanos;
 
-use super::{GUIDE, ISOLATION, KTHREADS};
-use crate::rules::common::{full_ticks, messages, see_parameter};
+use super::{GUIDE, ISOLATION, KTHREADS, NAMED, of_link, often};
+use crate::rules::common::{enumerated, full_ticks, messages, see_parameter};
+use crate::rules::nic::wider;
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Hit, HitKind, hits};
 
 /// The rules of this module, in the order of docs/rules.md.
 pub const RULES: &[Rule] = &[
@@ -62,8 +64,11 @@ pub const RULES: &[Rule] = &[
             "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
             "M/M/1 queue; FreeBSD thread \"ixl 40G bad performance\" (2015): 51 % of a CPU on one queue",
         ),
-        fix: Fix::runtime("ethtool -X {nic} equal 4 # more queues")
-            .after("ethtool -n {nic} rx-flow-hash udp4 # shows which header fields spread the flows"),
+        fix: Fix::runtime(
+            "# if one interface causes the load, spread its flows over its idle queues (ethtool -X); else move some of the \
+             interrupts to other CPUs (smp_affinity_list)",
+        )
+        .after("apus irqs --cpu {cpu} # shows which interrupts and softirqs these are"),
         cost: "More CPUs do this work.",
         references: &[
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
@@ -256,7 +261,7 @@ fn softirqs(facts: &Facts, context: &Context) -> Judged {
     }
 }
 
-fn load(facts: &Facts, _: &Context) -> Judged {
+fn load(facts: &Facts, context: &Context) -> Judged {
     let interval = facts.interval.value();
     let counters = interval.map_or(&facts.counters, |interval| &interval.change);
     let times = known(&counters.cpu_times)?;
@@ -275,10 +280,48 @@ fn load(facts: &Facts, _: &Context) -> Judged {
     let found = format!("CPU {cpu} spent the most time in interrupts: {most} % {span}");
     match most <= MOST_LOAD {
         true => Judgement::pass(found),
-        false => Judgement::warn_for(cpu, found),
+        false => relieved(facts, context, cpu, Judgement::warn_for(cpu, found)),
     }
     .see_as(format!("{most} % in interrupts and softirqs"), "/proc/stat")
     .alone()
+}
+
+/// Adds the fix for a CPU that spends too much time in interrupts, and the most frequent ones of them: if the first one
+/// belongs to an interface with idle queues, to use these; otherwise, to move interrupts. Without counts, the rule's fix
+/// remains.
+fn relieved(facts: &Facts, context: &Context, cpu: u32, judgement: Judgement) -> Judgement {
+    let hits = hits(facts, &CpuSet::from([cpu]));
+    let Some(hits) = hits else { return judgement };
+    let devices: Vec<&Hit> = hits.list.iter().filter(|hit| hit.kind == HitKind::Device).take(NAMED).collect();
+    let judgement = devices.iter().fold(judgement, |judgement, hit| {
+        judgement.see_as(often(hit, hits.during), facts.counters.interrupts.source())
+    });
+    let number = |hit: &Hit| hit.label.parse::<u32>().ok();
+    let Some(first) = devices.first().and_then(|hit| number(hit)) else { return judgement };
+    let mut links = facts.links.value().into_iter().flatten();
+    let link = links.find(|link| of_link(facts, link).iter().any(|irq| irq.number == first));
+    if let Some((link, command)) = link.and_then(|link| Some((link, wider(facts, context, link)?))) {
+        let fields = format!("ethtool -n {} rx-flow-hash udp4 # shows which header fields spread the flows", link.name);
+        return judgement.look(fields).now(command);
+    }
+    let is_managed = |hit: &&&Hit| {
+        let irq = number(hit).and_then(|number| facts.irqs.irq(number));
+        irq.is_some_and(|irq| irq.managed.get() == Some(true))
+    };
+    let named = |hits: Vec<&&Hit>| -> String {
+        let names: Vec<String> = hits.iter().map(|hit| format!("{} (IRQ {})", hit.name, hit.label)).collect();
+        enumerated(&names)
+    };
+    let (managed, movable): (Vec<&&Hit>, Vec<&&Hit>) = devices.iter().partition(|hit| is_managed(hit));
+    judgement.now(match movable.is_empty() {
+        true => format!(
+            "# let threads on other CPUs do the I/O: the kernel manages {}, and nobody can move them",
+            named(managed)
+        ),
+        false => {
+            format!("# move some of these interrupts to CPUs with less load (smp_affinity_list): {}", named(movable))
+        }
+    })
 }
 
 fn storm(facts: &Facts, _: &Context) -> Judged {
@@ -334,6 +377,25 @@ pub(crate) mod tests {
         host().file("/proc/stat", &format!("cpu0 10 0 10 100 0 0 {softirq} 0 0 0\nctxt 1\n"))
     }
 
+    /// CPU 0 is loaded by interrupt 55 of this user; eth0 has eight queues, and this indirection table.
+    fn loaded(user: &str, row: &str) -> Host {
+        let channels = |n| format!("RX: n/a\nTX: n/a\nOther: 1\nCombined: {n}\n");
+        let channels = format!("Pre-set maximums:\n{}Current hardware settings:\n{}", channels(64), channels(8));
+        stat(900)
+            .nic("eth0")
+            .file("/sys/class/net/eth0/mtu", "1500\n")
+            .file("/proc/irq/55/smp_affinity_list", "0\n")
+            .file(
+                "/proc/interrupts",
+                &format!("      CPU0 CPU1\n 55: 900 0 PCI-MSIX-0000:04:00.0 3-edge {user}\n 56: 7 0 PCI-MSIX-0000:05:00.0 4-edge ahci\n"),
+            )
+            .command("ethtool -l eth0", &channels)
+            .command(
+                "ethtool -x eth0",
+                &format!("RX flow hash indirection table for eth0 with 8 RX ring(s):\n    0:  {row}\n"),
+            )
+    }
+
     fn said(line: &str) -> Host {
         host().command("dmesg", line)
     }
@@ -358,6 +420,22 @@ pub(crate) mod tests {
         }),
         Case::unknown("irq.storm", host),
     ];
+
+    #[test]
+    fn the_load_is_taken_from_what_causes_it() {
+        let now = |host: Host| host.judge("irq.load").remove(0).now.remove(0);
+        assert_eq!(now(loaded("eth0-TxRx-0", "0 1 0 1 0 1 0 1")), "ethtool -X eth0 equal 8");
+        // All queues are in use, and fewer would not help.
+        let moved = "# move some of these interrupts to CPUs with less load (smp_affinity_list):";
+        assert_eq!(
+            now(loaded("eth0-TxRx-0", "0 1 2 3 4 5 6 7")),
+            format!("{moved} eth0-TxRx-0 (IRQ 55) and ahci (IRQ 56)")
+        );
+        // A disk, and not the interface that has a part of its table unused.
+        assert_eq!(now(loaded("megasas1", "0 1 0 1 0 1 0 1")), format!("{moved} megasas1 (IRQ 55) and ahci (IRQ 56)"));
+        let managed = now(loaded("nvme0q1", "0 1 0 1 0 1 0 1"));
+        assert_eq!(managed, format!("{moved} ahci (IRQ 56)"));
+    }
 
     /// telco-worker1: what removing idle=poll costs is not what isolcpus= costs.
     #[test]

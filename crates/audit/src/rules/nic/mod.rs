@@ -8,6 +8,8 @@ mod wire;
 
 use crate::Rule;
 
+pub(super) use queues::wider;
+
 /// The tables of this group's rules, in the order of docs/rules.md.
 pub const RULES: &[&[Rule]] = &[moderation::RULES, queues::RULES, offloads::RULES, flow::RULES, wire::RULES];
 

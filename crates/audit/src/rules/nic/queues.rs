@@ -1,8 +1,10 @@
 //! Rules on the queues of an interface: their number and length, the distribution of flows among them, and the CPUs
 //! that serve them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use host::Facts;
-use host::facts::{CpuSet, Link};
+use host::facts::{CpuSet, Link, TxQueue};
 use units::Nanos;
 
 use crate::rules::interfaces::{by_link, offered, shortest_ring};
@@ -73,7 +75,7 @@ pub const RULES: &[Rule] = &[
             "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         ),
         fix: Fix::both(
-            "ethtool -X {nic} equal 4 # the first four queues, whose interrupts go to housekeeping CPUs",
+            "# ethtool -X {nic} weight, with 1 for each queue whose interrupt goes to housekeeping CPUs and 0 for each other",
             "set the same in a udev rule",
         ),
         cost: "Fewer CPUs share the load.",
@@ -126,9 +128,7 @@ pub const RULES: &[Rule] = &[
             "about 0.1 to 1 us when two CPUs use the same queue",
             "Linux Documentation/networking/scaling.rst, XPS, names the contention; the figure is general knowledge",
         ),
-        fix: Fix::runtime(
-            "for n in 0 1 2 3; do printf %x $((1 << n)) > /sys/class/net/{nic}/queues/tx-$n/xps_cpus; done",
-        ).against(&[
+        fix: Fix::runtime("# give each CPU a transmit queue, in the files xps_cpus below /sys/class/net/{nic}/queues").against(&[
             "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst: XPS off for virtual machines",
         ]),
         cost: "None known if there are as many queues as CPUs.",
@@ -199,32 +199,88 @@ fn spread(facts: &Facts, context: &Context) -> Judged {
         used.sort_unstable();
         used.dedup();
         let queues = link.channels.get().map_or(0, |all| all.combined.unwrap_or(0).saturating_add(all.rx.unwrap_or(0)));
-        let at = |queue: &u32| -> Option<CpuSet> {
-            let irq = link.queue_irqs.iter().find(|irq| irq.queue == *queue && irq.rx)?.irq;
-            let irq = facts.irqs.irq(irq)?;
-            irq.effective.value().or(irq.affinity.value()).cloned()
-        };
         let strayed: Vec<String> = used
             .iter()
             .filter_map(|queue| {
-                let cpus = at(queue)?.intersection(&context.isolated.value);
+                let cpus = served_by(facts, link, *queue)?.intersection(&context.isolated.value);
                 (!cpus.is_empty()).then(|| format!("queue {queue} on CPU {cpus}"))
             })
             .collect();
+        let spread = || {
+            let command = Receive::of(facts, context, link).and_then(|queues| queues.spread(&link.name));
+            command.unwrap_or_else(|| MOVE_FIRST.to_owned())
+        };
         let judgement = if !strayed.is_empty() {
             let found = format!("{} of {} queues in the table are served by isolated CPUs", strayed.len(), used.len());
-            Judgement::warn(found).see_as(
+            Judgement::warn(found).now(spread()).see_as(
                 strayed.into_iter().take(8).collect::<Vec<_>>().join(", "),
                 "/proc/irq/*/effective_affinity_list",
             )
         } else if used.len() == 1 && queues > 1 {
             Judgement::warn(format!("all flows go to queue {} of {queues}", used[0]))
+                .now(spread())
+                .costs("More CPUs share the load.")
         } else {
             Judgement::pass(format!("flows spread over {} queues", used.len()))
         };
         Ok(judgement.see_as(format!("{} entries, {} queues", table.len(), used.len()), link.rss_table.source()))
     })
 }
+
+/// What to do first if no other queue of the interface is known to be served by a housekeeping CPU.
+const MOVE_FIRST: &str = "# first send the interrupts of its queues to housekeeping CPUs (smp_affinity_list, irq.on-iso): no other \
+     queue is known to be served there";
+
+/// The CPUs to which the interrupt of a receive queue is directed. `None` if they are not known.
+fn served_by<'a>(facts: &'a Facts, link: &Link, queue: u32) -> Option<&'a CpuSet> {
+    let irq = facts.irqs.irq(link.queue_irqs.iter().find(|irq| irq.queue == queue && irq.rx)?.irq)?;
+    irq.effective.value().or(irq.affinity.value())
+}
+
+/// The receive queues of an interface.
+struct Receive {
+    /// Their number.
+    all: u32,
+    /// Those that no isolated CPU serves.
+    good: BTreeSet<u32>,
+    /// Those in the indirection table.
+    used: BTreeSet<u32>,
+}
+
+impl Receive {
+    /// `None` if the number of queues or the indirection table is not known.
+    fn of(facts: &Facts, context: &Context, link: &Link) -> Option<Self> {
+        let all = receives(link).ok().filter(|queues| *queues <= MOST_QUEUES)?;
+        let used = link.rss_table.value()?.iter().copied().collect();
+        let isolated = &context.isolated.value;
+        let is_good = |queue: u32| {
+            isolated.is_empty() || served_by(facts, link, queue).is_some_and(|cpus| !cpus.intersects(isolated))
+        };
+        Some(Self { all, good: (0..all).filter(|queue| is_good(*queue)).collect(), used })
+    }
+
+    /// The command that spreads the flows over all good queues. `None` if there are none, or if the table consists of
+    /// them already.
+    fn spread(&self, name: &str) -> Option<String> {
+        let last = self.good.last().filter(|_| self.good != self.used)?;
+        if self.good.len() == self.all as usize {
+            return Some(format!("ethtool -X {name} equal {}", self.all));
+        }
+        // The queues after the last one need no weight.
+        let weights: Vec<&str> = (0..=*last).map(|queue| if self.good.contains(&queue) { "1" } else { "0" }).collect();
+        Some(format!("ethtool -X {name} weight {}", weights.join(" ")))
+    }
+}
+
+/// The command that spreads the flows of an interface over all receive queues that no isolated CPU serves. `None` if
+/// none of them is idle, or if the queues or the indirection table are not known.
+pub(in crate::rules) fn wider(facts: &Facts, context: &Context, link: &Link) -> Option<String> {
+    let queues = Receive::of(facts, context, link)?;
+    queues.spread(&link.name).filter(|_| !queues.good.is_subset(&queues.used))
+}
+
+/// Maximum number of queues for which a command is written. It is more than any card has.
+const MOST_QUEUES: u32 = 4096;
 
 fn steering(facts: &Facts, context: &Context) -> Judged {
     by_link(facts, context, |link| {
@@ -284,14 +340,34 @@ fn transmit(facts: &Facts, context: &Context) -> Judged {
         masks.for_each(|mask| mapped = mapped.union(mask));
         let left = facts.cpus.all().difference(&mapped);
         let judgement = if mapped.is_empty() {
-            Judgement::warn(format!("no CPU has a queue of its own among {}", queues.len()))
+            Judgement::warn(format!("no CPU has a queue of its own among {}", queues.len())).now(mapping(link, &left))
         } else if !left.is_empty() {
-            Judgement::warn(format!("CPUs {left} have no queue of their own"))
+            Judgement::warn(format!("CPUs {left} have no queue of their own")).now(mapping(link, &left))
         } else {
             Judgement::pass("each CPU has its own queue")
         };
         Ok(judgement.see_as(format!("{} queues for CPUs {mapped}", queues.len()), queues[0].xps_cpus.source()))
     })
+}
+
+/// The command that gives the CPUs in `left` a transmit queue each: one after the other, the first of those queues that
+/// have the fewest CPUs. The other CPUs keep their queues.
+fn mapping(link: &Link, left: &CpuSet) -> String {
+    let mask = |queue: &TxQueue| Some((queue.index, queue.xps_cpus.value()?.clone()));
+    let mut masks: Vec<(u32, CpuSet)> = link.tx_queues.iter().filter_map(mask).collect();
+    let mut changed = BTreeMap::new();
+    for cpu in left.iter() {
+        if let Some((queue, cpus)) = masks.iter_mut().min_by_key(|(_, cpus)| cpus.len()) {
+            cpus.insert(cpu);
+            changed.insert(*queue, cpus.to_mask());
+        }
+    }
+    let pairs: Vec<String> = changed.iter().map(|(queue, mask)| format!("{queue}:{mask}")).collect();
+    format!(
+        "for m in {}; do echo ${{m#*:}} > /sys/class/net/{}/queues/tx-${{m%%:*}}/xps_cpus; done # queue and mask of its CPUs",
+        pairs.join(" "),
+        link.name
+    )
 }
 
 #[cfg(test)]
@@ -348,6 +424,54 @@ pub(crate) mod tests {
         bare()
             .file("/sys/class/net/eth0/queues/tx-0/xps_cpus", first)
             .file("/sys/class/net/eth0/queues/tx-1/xps_cpus", second)
+    }
+
+    /// Four queues, each with an interrupt at this CPU; CPUs 2 to 7 are isolated.
+    fn queues(row: &str, cpus: [&str; 4]) -> Host {
+        let host = channels(4).isolated("2-7").command(
+            "ethtool -x eth0",
+            &format!("RX flow hash indirection table for eth0 with 4 RX ring(s):\n    0:  {row}\n"),
+        );
+        let host = (56..)
+            .zip(cpus)
+            .fold(host, |host, (irq, cpu)| host.file(&format!("/proc/irq/{irq}/effective_affinity_list"), cpu));
+        host.edit(|facts| {
+            if let Fact::Known { value, .. } = &mut facts.links {
+                let irq = |queue| QueueIrq { queue, rx: true, tx: true, irq: 56 + queue };
+                value[0].queue_irqs = (0..4).map(irq).collect();
+            }
+        })
+    }
+
+    /// The first queues are not those of the housekeeping CPUs, and a card may have fewer or more than four.
+    #[test]
+    fn flows_go_to_the_queues_that_housekeeping_cpus_serve() {
+        let now = |host: Host| host.judge("nic.rss").remove(0).now.remove(0);
+        assert_eq!(now(queues("0 1 2 3", ["3", "0", "5", "1"])), "ethtool -X eth0 weight 0 1 0 1");
+        assert_eq!(now(queues("0 1 2 3", ["0", "1", "2", "3"])), "ethtool -X eth0 weight 1 1");
+        assert_eq!(now(queues("0 0 0 0", ["0", "1", "0", "1"])), "ethtool -X eth0 equal 4");
+        let nowhere = now(queues("0 1 2 3", ["2", "3", "4", "5"]));
+        assert!(nowhere.starts_with("# first send the interrupts"), "{nowhere}");
+        assert_eq!(now(table("0 0 0 0")), "ethtool -X eth0 equal 2");
+    }
+
+    #[test]
+    fn each_cpu_gets_one_of_the_queues_that_there_are() {
+        let pairs = |host: Host| {
+            let now = host.judge("nic.xps").remove(0).now.remove(0);
+            let loop_over = now
+                .strip_prefix("for m in ")
+                .unwrap()
+                .split_once("; do echo ${m#*:} > /sys/class/net/eth0/queues/tx-${m%%:*}/xps_cpus");
+            loop_over.unwrap().0.to_owned()
+        };
+        // CPUs 0 to 7 on two queues, of which none or one has CPUs of its own.
+        assert_eq!(pairs(xps("00\n", "00\n")), "0:55 1:aa");
+        assert_eq!(pairs(xps("0f\n", "00\n")), "1:f0");
+        let one_each = (2..8).fold(xps("00\n", "00\n"), |host, n| {
+            host.file(&format!("/sys/class/net/eth0/queues/tx-{n}/xps_cpus"), "00\n")
+        });
+        assert_eq!(pairs(one_each), "0:1 1:2 2:4 3:8 4:10 5:20 6:40 7:80");
     }
 
     pub(crate) const CASES: &[Case] = &[
