@@ -395,6 +395,7 @@ impl<C> Controller<C> for Moderate<C> {
 
     fn shifted(&mut self, now: Instant<C>, in_force: &Profile) {
         self.in_force = *in_force;
+        self.applied = true;
         self.policy.applied(now, *in_force);
     }
 

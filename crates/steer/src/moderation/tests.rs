@@ -422,3 +422,27 @@ fn fixed_and_dim_are_policies_like_any_other() {
     until(&mut one, &queue, 3);
     assert!(queue.borrow().applied.len() > 2, "{:?}", queue.borrow().applied);
 }
+
+#[test]
+fn a_timer_that_another_queue_changed_is_recorded_as_applied() {
+    let dim = NetDim::new(Direction::Rx, PeriodMode::Eqe, 1).unwrap();
+    let mut policy: Moderate<Simulated> =
+        Moderate::new(Moderation::NetDim(dim), "p99=100us".parse().unwrap(), Profile::IMMEDIATE, true);
+    let mut call = |n: u64, shifts: bool| {
+        let now = Time::from_nanos(n * 5 * 1_000 * US);
+        if shifts {
+            policy.shifted(now, &Profile::eqe(20, 0));
+        }
+        let counters = QueueSeen {
+            packets: Some(n * 200),
+            bytes: Some(n * 20_000),
+            polls: Some(n * 100),
+            full_polls: None,
+            after: None,
+            beside: None,
+        };
+        policy.decide(now, &Reading { taken: now, seen: counters });
+        policy.call().unwrap().applied
+    };
+    assert_eq!((call(1, false), call(2, true), call(3, false)), (false, true, false));
+}
