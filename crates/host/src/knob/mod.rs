@@ -423,6 +423,11 @@ impl<S: Setting> Knob<S> {
     /// The caller must be able to roll the change back; outside this crate, the journal does so.
     pub(crate) fn change(&self, access: &Access, wanted: &Value, before: &Value) -> Result<Verdict, Error> {
         self.0.write(access, wanted)?;
+        self.written(access, wanted, before)
+    }
+
+    /// Reads the setting back after a write that changed it from `before` to `wanted`.
+    pub(crate) fn written(&self, access: &Access, wanted: &Value, before: &Value) -> Result<Verdict, Error> {
         self.read_written(access, wanted)?;
         self.verify(access, wanted, Some(before))
     }

@@ -23,7 +23,7 @@ pub use plan::{Item, Meets, OnRefusal, Plan, Preview};
 pub use rollback::{
     Ask, Options as RollbackOptions, Outcome, Recovered, RolledBack, Which, rollback, rollback_ours, rollback_own,
 };
-pub use steered::{Look, Moved, Steered, Target};
+pub use steered::{Look, Moved, Moving, Steered, Target};
 
 /// A transaction failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

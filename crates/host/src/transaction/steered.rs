@@ -108,6 +108,23 @@ enum Hold {
     Gone,
 }
 
+/// A move that was begun: the journal knows that the setting is being written.
+#[derive(Debug)]
+#[must_use = "a move that was begun must be ended"]
+pub struct Moving {
+    place: usize,
+    setting: AnySetting,
+    before: Value,
+    wanted: Value,
+}
+
+impl Moving {
+    /// Writes the wanted value.
+    pub fn write(&self, access: &Access) -> Result<(), KnobError> {
+        self.setting.write(access, &self.wanted)
+    }
+}
+
 /// The result of a move.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Moved {
@@ -261,10 +278,24 @@ impl Steered {
     ///
     /// `wanted` may only contain fields of its target. After an error, the setting can be moved again.
     pub fn steer(&mut self, place: usize, wanted: &Value) -> Result<Moved, KnobError> {
+        match self.begin(place, wanted)? {
+            Ok(moving) => {
+                let written = moving.write(&self.access);
+                self.end(moving, written)
+            }
+            Err(moved) => Ok(moved),
+        }
+    }
+
+    /// Begins a move as [`Self::steer`] does, but leaves the write ([`Moving::write`]) and the end of the move
+    /// ([`Self::end`]) to the caller, who can then time the write alone. `Err` if there is nothing to write.
+    ///
+    /// Until the move ends, every value of the setting counts as set by Apus, also after a kill.
+    pub fn begin(&mut self, place: usize, wanted: &Value) -> Result<Result<Moving, Moved>, KnobError> {
         let access = self.access.clone();
         let (setting, before, _) = match self.find(&access, place)? {
             Ok(found) => found,
-            Err(lost) => return Ok(lost),
+            Err(lost) => return Ok(Err(lost)),
         };
         let slot = self.slot(place)?;
         if !slot.target.takes(wanted) {
@@ -282,22 +313,32 @@ impl Steered {
                 slot.ours = ours.clone();
                 self.moves.end(&self.vault, place, number, &ours)?;
             }
-            return Ok(Moved::AsWanted { now: before });
+            return Ok(Err(Moved::AsWanted { now: before }));
         }
         setting.admit()?;
         setting.check(&access, wanted)?;
         let number = slot.number;
         self.moves.begin(&self.vault, place, number)?;
-        let changed = knob.change(&access, wanted, &before);
+        Ok(Ok(Moving { place, setting, before, wanted: wanted.clone() }))
+    }
+
+    /// Ends a move: reads the setting back, and records its value as set by Apus. `written` is the result of
+    /// [`Moving::write`].
+    pub fn end(&mut self, moving: Moving, written: Result<(), KnobError>) -> Result<Moved, KnobError> {
+        let access = self.access.clone();
+        let Moving { place, setting, before, wanted } = moving;
+        let knob = Knob(&setting);
+        let changed = written.and_then(|()| knob.written(&access, &wanted, &before));
         // A refused write may have taken effect in part.
         let now = match &changed {
             Ok(verdict) => verdict.now().cloned(),
             Err(_) => knob.read(&access)?,
         };
         let slot = self.slot(place)?;
+        let number = slot.number;
         slot.is_moved = true;
         let Some(now) = now else { return Ok(Moved::Away) };
-        if changed.is_ok() && setting.is_taken(wanted, &now) {
+        if changed.is_ok() && setting.is_taken(&wanted, &now) {
             slot.hold = Hold::Theirs(now.clone());
             self.moves.let_go(&self.vault, place, number)?;
             return Ok(Moved::LetGo { now });
