@@ -261,7 +261,7 @@ mod tests {
             counter: Counter { counts: String::new(), resolution_ns: 1, highest_ns: 1, blind_spots: Vec::new() },
             overhead: Vec::new(),
             conditions: Conditions::of_this_thread(Path::new("/nonexistent"), &[1], &Reading::known(true), "none"),
-            duration_ns: 1,
+            duration_ns: Some(1),
             interrupted: false,
             terms: terms.iter().map(term).collect(),
             detail: Detail::Switch(SwitchDetail { via: Via::Futex.into(), same_cpu: true, pause_ns: 1 }),

@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tester::document::Distribution;
+use tester::host::Reading;
 use units::Nanos;
 
 use crate::conditions::Conditions;
 use crate::detail::Detail;
 use crate::mark::{Mark, MarkKind};
+use crate::observe::joined;
 use crate::record::Recorder;
 
 /// The result of one variant of a probe.
@@ -29,8 +31,8 @@ pub struct Measured {
     pub overhead: Vec<Overhead>,
     /// The state of the measuring threads and of the host.
     pub conditions: Conditions,
-    /// Duration of the measurement in nanoseconds.
-    pub duration_ns: u64,
+    /// Duration of the measurement in nanoseconds; null if an imported file does not contain it.
+    pub duration_ns: Option<u64>,
     /// Whether the user interrupted the measurement before its time was over.
     pub interrupted: bool,
     /// The measured distributions.
@@ -159,24 +161,28 @@ impl Term {
 
 impl Measured {
     /// Adds another run of the same probe and variant. Distributions are merged, and each run stays available as a
-    /// round; the probe's own details stay those of the first run.
+    /// round. Quantiles that were refused in one run stay refused. Steal times add up. The probe's own details and the
+    /// other conditions stay those of the first run.
     pub fn merge(&mut self, other: &Self) -> Result<(), crate::Error> {
         for mark in &other.marks {
             if !self.marks.contains(mark) {
                 self.marks.push(mark.clone());
             }
         }
-        let steps: Vec<&str> =
-            self.marks.iter().filter(|mark| mark.kind == MarkKind::ClockStep).map(|mark| mark.text.as_str()).collect();
-        let refused = (!steps.is_empty()).then(|| format!("the clocks cannot be trusted: {}", steps.join("; ")));
-        let (before, more) = (self.duration_ns, other.duration_ns);
+        let (before, more) = (self.duration_ns.unwrap_or(0), other.duration_ns.unwrap_or(0));
         for term in &other.terms {
             match self.terms.iter_mut().find(|of| of.name == term.name) {
-                Some(of) => of.merge(term, refused.as_deref(), (before, more))?,
+                Some(of) => of.merge(term, (before, more))?,
                 None => self.terms.push(term.clone()),
             }
         }
-        self.duration_ns += more;
+        self.duration_ns = self.duration_ns.zip(other.duration_ns).map(|(a, b)| a + b);
+        let (steal, more) = (&mut self.conditions.steal_ms, &other.conditions.steal_ms);
+        *steal = match (steal.value, more.value) {
+            (Some(a), Some(b)) => Reading::known(a + b),
+            (None, _) => steal.clone(),
+            (_, None) => more.clone(),
+        };
         self.interrupted |= other.interrupted;
         if self.exceeded.is_none() {
             self.exceeded.clone_from(&other.exceeded);
@@ -185,17 +191,25 @@ impl Measured {
     }
 }
 
+/// Why all quantiles of a distribution are refused; `None` if they are not, or if only some lack samples.
+fn refusal(of: &Distribution) -> Option<&String> {
+    let first = of.quantiles.first()?.refused_because.as_ref()?;
+    // The reason for too few samples names the quantile, so it differs.
+    of.quantiles.iter().all(|quantile| quantile.refused_because.as_ref() == Some(first)).then_some(first)
+}
+
 impl Term {
     /// Merges the same term of another run into this one. The two runs lasted `before` and `more` nanoseconds.
-    fn merge(&mut self, other: &Self, refused: Option<&str>, (before, more): (u64, u64)) -> Result<(), crate::Error> {
-        let joined = |a: &Distribution, b: &Distribution| -> Result<Distribution, crate::Error> {
+    fn merge(&mut self, other: &Self, (before, more): (u64, u64)) -> Result<(), crate::Error> {
+        let merged = |a: &Distribution, b: &Distribution| -> Result<Distribution, crate::Error> {
             let mut recorder = Recorder::try_from(a)?;
             recorder.add(&Recorder::try_from(b)?);
-            Ok(recorder.series(refused))
+            let refused = [a, b].into_iter().filter_map(refusal).cloned().fold(None, |all, why| Some(joined(all, why)));
+            Ok(recorder.series(refused.as_deref()))
         };
-        self.raw = joined(&self.raw, &other.raw)?;
+        self.raw = merged(&self.raw, &other.raw)?;
         self.back_filled = match (&self.back_filled, &other.back_filled) {
-            (Some(a), Some(b)) => Some(joined(a, b)?),
+            (Some(a), Some(b)) => Some(merged(a, b)?),
             _ => None,
         };
         self.blocked = self.blocked.zip(other.blocked).map(|(a, b)| {
@@ -277,13 +291,45 @@ mod tests {
         let blocked = |share| Some(Blocked { stalls: 1, blocked_ns: 5, share: Some(share), late_share: Some(share) });
         let mut term = Term::new("x", series(1..=500, None), None, blocked(0.1));
         let other = Term::new("x", series(501..=1000, None), None, blocked(0.4));
-        term.merge(&other, None, (1_000, 2_000)).unwrap();
+        term.merge(&other, (1_000, 2_000)).unwrap();
         assert_eq!((term.raw.count, term.raw.min_ns, term.raw.max_ns), (1000, Some(1), Some(1000)));
         assert_eq!((term.rounds.len(), term.rounds[1].max_ns), (2, Some(1000)));
         let all = term.blocked.unwrap();
         assert!(all.stalls == 2 && (all.share.unwrap() - 0.3).abs() < 1e-12);
-        term.merge(&other, Some("the clock was set"), (1, 1)).unwrap();
-        assert_eq!(term.raw.p50_ns, None);
+    }
+
+    #[test]
+    fn a_refusal_of_one_run_is_one_of_all() {
+        let run = |refused| Term::new("x", series(1..=500, refused), Some(series(1..=500, refused)), None);
+        let mut term = run(None);
+        for refused in [Some("the clock was set"), None, Some("the clock ran backwards"), Some("the clock was set")] {
+            term.merge(&run(refused), (1, 1)).unwrap();
+            for of in [&term.raw, term.back_filled.as_ref().unwrap()] {
+                assert_eq!(of.p50_ns, None);
+            }
+        }
+        let why = term.raw.quantiles[0].refused_because.as_deref();
+        assert_eq!(why, Some("the clock was set; the clock ran backwards"));
+        // Too few samples are no reason to refuse what several runs have together.
+        let mut few = Term::new("x", series(1..=2, None), None, None);
+        few.merge(&Term::new("x", series(1..=498, None), None, None), (1, 1)).unwrap();
+        assert!(few.raw.p50_ns.is_some());
+    }
+
+    #[test]
+    fn steal_and_durations_of_runs_add_up_or_are_unknown() {
+        let json = r#"{"file_version": 1, "thread": {"0": {"histogram": {"5": 6}, "cycles": 6, "min": 5, "max": 5}}}"#;
+        let run = |steal_ms, duration_ns| {
+            let mut run = crate::import::read("a.json", json).unwrap().measured;
+            (run.conditions.steal_ms, run.duration_ns) = (steal_ms, duration_ns);
+            run
+        };
+        let mut all = run(Reading::known(10), Some(5));
+        all.merge(&run(Reading::known(20), Some(6))).unwrap();
+        assert_eq!((all.conditions.steal_ms.value, all.duration_ns), (Some(30), Some(11)));
+        all.merge(&run(Reading::unknown("no /proc/stat"), None)).unwrap();
+        all.merge(&run(Reading::known(20), Some(6))).unwrap();
+        assert_eq!((all.conditions.steal_ms, all.duration_ns), (Reading::unknown("no /proc/stat"), None));
     }
 
     #[test]

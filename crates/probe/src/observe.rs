@@ -37,6 +37,22 @@ pub(crate) struct Seen {
     pub marks: Vec<Mark>,
 }
 
+impl Seen {
+    /// Adds a reason why no quantile can be trusted.
+    pub(crate) fn refuse(&mut self, why: String) {
+        self.refused = Some(joined(self.refused.take(), why));
+    }
+}
+
+/// Adds `why` to the reasons for which quantiles are refused.
+pub(crate) fn joined(refused: Option<String>, why: String) -> String {
+    match refused {
+        Some(already) if already.contains(&why) => already,
+        Some(already) => format!("{already}; {why}"),
+        None => why,
+    }
+}
+
 impl Observation {
     /// Begins the observation: checks `cpus`, locks the memory, and moves the calling thread off `cpus` until the end.
     pub fn begin(control: &Control, cpus: &[usize]) -> Result<Self, Error> {

@@ -194,6 +194,13 @@ fn files_are_imported_compared_and_reported() {
     let raw = &document["measured"][0]["terms"][0]["raw"];
     assert_eq!((raw["count"].as_u64(), raw["histogram"]["overflow"].as_u64()), (Some(1_000), Some(10)));
     assert_eq!(document["host"]["kernel"]["value"], "6.1");
+    assert_eq!(document["measured"][0]["duration_ns"], Value::Null, "it is not in the file");
+    fs::write(path("newer.json"), CYCLICTEST.replace("6.1", "6.12")).unwrap();
+    let two = json(&probe(&["import", &path("ct.json"), &path("newer.json"), "--json"]));
+    let of = |number: usize| &two["measured"][number];
+    assert_ne!(of(0)["variant"], of(1)["variant"]);
+    assert!(of(1)["variant"].as_str().unwrap().ends_with("newer.json"), "{}", of(1)["variant"]);
+    assert!(of(1)["marks"].to_string().contains("kernel 6.12, and the first file with 6.1"), "{}", of(1)["marks"]);
 
     for name in ["a.json", "b.json"] {
         let output = probe(&["timer", "--duration", "100ms", "-o", &path(name), "--html", &path("timer.html")]);

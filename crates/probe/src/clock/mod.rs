@@ -156,7 +156,7 @@ impl Probe for Clock {
             counter: self.counter(),
             overhead: vec![own],
             conditions,
-            duration_ns: duration.as_nanos(),
+            duration_ns: Some(duration.as_nanos()),
             interrupted: control.stopped(),
             terms,
             detail: Detail::Clock(ClockDetail {

@@ -325,7 +325,7 @@ impl Frequency {
             counter: self.counter(),
             overhead: vec![reading_the_clock("reading the clock after each unit of work")],
             conditions,
-            duration_ns: from_start(end),
+            duration_ns: Some(from_start(end)),
             interrupted: control.stopped(),
             terms: terms.into(),
             detail: Detail::Frequency(FrequencyDetail {

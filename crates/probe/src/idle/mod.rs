@@ -217,7 +217,7 @@ impl Probe for Idle {
             counter: self.counter(),
             overhead: vec![reading_the_clock("reading the clock after waking")],
             conditions,
-            duration_ns: duration.as_nanos(),
+            duration_ns: Some(duration.as_nanos()),
             interrupted: control.stopped(),
             terms,
             detail: Detail::Idle(detail),

@@ -50,6 +50,16 @@ pub fn read(name: &str, text: &str) -> Result<Imported, Error> {
     }
 }
 
+/// Makes the variants of several results differ: a tool that has more than one is named with the file of each.
+pub fn tell_apart(all: &mut [Measured]) {
+    let variants: Vec<String> = all.iter().map(|of| of.variant.clone()).collect();
+    for of in all {
+        if variants.iter().filter(|variant| **variant == of.variant).count() > 1 {
+            of.variant = format!("{}, {}", of.variant, of.settings.get("file").map_or("?", String::as_str));
+        }
+    }
+}
+
 /// One series of a file: values in buckets, and the number of values above the buckets.
 #[derive(Clone, Debug, Default)]
 struct Column {
@@ -108,14 +118,16 @@ struct Found {
     counts: &'static str,
     blind_spots: Vec<String>,
     bucket_ns: u64,
-    duration_ns: u64,
+    /// `None` if the file does not contain it.
+    duration_ns: Option<u64>,
     columns: Vec<Column>,
     kernel: Reading<String>,
     marks: Vec<Mark>,
 }
 
 impl Found {
-    fn imported(self) -> Imported {
+    /// The result, with the name of its file as a setting.
+    fn imported(self, name: &str) -> Imported {
         let why = "not in the file";
         let host = HostState {
             cpu_model: Reading::unknown(why),
@@ -137,7 +149,7 @@ impl Found {
         let measured = Measured {
             probe: Name::Imported,
             variant: self.tool.clone(),
-            settings: BTreeMap::new(),
+            settings: BTreeMap::from([("file".to_owned(), name.to_owned())]),
             counter: Counter {
                 counts: self.counts.into(),
                 resolution_ns: self.bucket_ns,
@@ -177,6 +189,19 @@ mod tests {
             let error = read("x.json", text).unwrap_err();
             assert!(!error.lacks() && error.to_string().starts_with("x.json"), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn results_of_the_same_tool_are_told_apart_by_their_files() {
+        let json = r#"{"file_version": 1, "thread": {"0": {"histogram": {"5": 6}, "cycles": 6, "min": 5, "max": 5}}}"#;
+        let import = |names: &[&str]| {
+            let mut all: Vec<Measured> = names.iter().map(|name| read(name, json).unwrap().measured).collect();
+            tell_apart(&mut all);
+            all.into_iter().map(|of| of.variant).collect::<Vec<_>>()
+        };
+        assert_eq!(import(&["a.json"]), ["cyclictest"]);
+        assert_eq!(import(&["a.json", "b.json"]), ["cyclictest, a.json", "cyclictest, b.json"]);
+        assert_eq!(read("a.json", json).unwrap().measured.settings["file"], "a.json");
     }
 
     #[test]

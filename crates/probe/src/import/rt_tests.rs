@@ -66,7 +66,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
     columns.sort_by(|a, b| a.name.len().cmp(&b.name.len()).then_with(|| a.name.cmp(&b.name)));
     let tool = if is_oslat { "oslat" } else { "cyclictest" };
     let version = file.version.map_or(String::new(), |version| format!(" {version}"));
-    let longest = file.thread.values().filter_map(|thread| thread.duration).fold(0.0, f64::max);
+    let longest = file.thread.values().filter_map(|thread| thread.duration).reduce(f64::max);
     let (counts, blind_spot) = if is_oslat {
         (
             "gaps in a busy loop, by the time stamp counter; every pass is a sample",
@@ -85,12 +85,12 @@ pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
         counts,
         blind_spots: vec![blind_spot.into()],
         bucket_ns: unit,
-        duration_ns: (longest * 1e9) as u64,
+        duration_ns: longest.map(|seconds| (seconds * 1e9) as u64),
         columns,
         kernel: Reading::or_unknown(file.sysinfo.and_then(|info| info.release), "not in the file"),
         marks,
     };
-    Ok(found.imported())
+    Ok(found.imported(name))
 }
 
 fn column(
@@ -161,6 +161,7 @@ mod tests {
         );
         let Imported { host, measured } = super::super::read("ct.json", &text).unwrap();
         assert_eq!((measured.variant.as_str(), host.kernel.value.as_deref()), ("cyclictest 2.40", Some("6.1")));
+        assert_eq!(measured.duration_ns, None, "cyclictest does not write it");
         let raw = &measured.terms[0].raw;
         // Quantiles are known to three digits.
         let us = |ns: Option<u64>| ns.map(|ns| ns / 1_000);
@@ -186,7 +187,7 @@ mod tests {
         let measured = super::super::read("os.json", &text).unwrap().measured;
         let raw = &measured.terms[0].raw;
         assert_eq!((raw.count, raw.histogram.overflow, raw.max_ns), (13_333, 188, Some(192_041_000)));
-        assert_eq!((measured.duration_ns, raw.p50_ns), (1_998_000_000, Some(1_000)));
+        assert_eq!((measured.duration_ns, raw.p50_ns), (Some(1_998_000_000), Some(1_000)));
         // 1.4 % of the samples are only known to be long, so there is no 99th percentile.
         assert_eq!(raw.p99_ns, None);
         assert!(measured.marks.iter().any(|mark| mark.text.contains("188 gaps are of 32000 ns or more")));

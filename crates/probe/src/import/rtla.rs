@@ -11,12 +11,16 @@ pub(super) fn is_heading(line: &str) -> bool {
     line.starts_with("# RTLA timerlat histogram") || line.starts_with("# RTLA osnoise histogram")
 }
 
+/// The lines below the buckets, in the order in which rtla writes them. Below them it may write sums over all CPUs and
+/// messages.
+const FOOTER: [&str; 5] = ["over:", "count:", "min:", "avg:", "max:"];
+
 pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
     let wrong = |line: usize, why: String| Error::invalid(format!("{name}, line {}", line + 1), why);
-    let (mut tool, mut unit, mut duration_ns) = (String::new(), None, 0);
+    let (mut tool, mut unit, mut duration_ns, mut names, mut footer) = (String::new(), None, None, false, false);
     let mut columns: Vec<Column> = Vec::new();
     let mut cpus = Vec::new();
-    for (number, line) in text.lines().enumerate() {
+    for (number, line) in text.lines().enumerate().skip_while(|(_, line)| !is_heading(line)) {
         let line = line.trim();
         let mut words = line.split_ascii_whitespace();
         if is_heading(line) {
@@ -24,27 +28,32 @@ pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
         } else if let Some(rest) = line.strip_prefix("# Time unit is") {
             unit = Some(if rest.contains("(ns)") { 1 } else { 1_000 });
         } else if let Some(rest) = line.strip_prefix("# Duration:") {
-            duration_ns =
-                duration(rest).ok_or_else(|| wrong(number, format!("expected d hh:mm:ss, found {rest:?}")))?;
+            let found = duration(rest).ok_or_else(|| wrong(number, format!("expected d hh:mm:ss, found {rest:?}")))?;
+            duration_ns = Some(found);
         } else if line.starts_with('#') || line.is_empty() {
             continue;
         } else if words.clone().next() == Some("Index") {
             columns = words.skip(1).map(|word| Column { name: word.to_owned(), ..Column::default() }).collect();
             cpus = columns.iter().filter_map(|of| of.name.rsplit('-').next()?.parse().ok()).collect();
             cpus.dedup();
-        } else if line.starts_with("ALL:") {
-            break; // the sums of all CPUs, once more
+            names = true;
         } else {
             let unit = unit.ok_or_else(|| wrong(number, "numbers come before \"# Time unit is …\"".into()))?;
             let first = words.next().unwrap_or_default();
-            let values: Vec<Option<u64>> = words.map(|word| word.parse().ok()).collect();
+            footer |= FOOTER.contains(&first);
+            if line.starts_with("rtla ") || footer && !FOOTER.contains(&first) || names && columns.is_empty() {
+                break;
+            }
+            let values: Vec<Option<f64>> = words.map(|word| word.parse().ok()).collect();
             if values.len() != columns.len() {
                 return Err(wrong(number, format!("{} numbers for {} columns", values.len(), columns.len())));
             }
             for (column, value) in columns.iter_mut().zip(values) {
-                let scaled = value.and_then(|value| value.checked_mul(unit));
+                // Only the mean has decimals. The conversion saturates.
+                let value = value.filter(|value| *value >= 0.0);
+                let scaled = value.map(|value| (value * unit as f64) as u64);
                 match first {
-                    "over:" => column.above = value.unwrap_or(0),
+                    "over:" => column.above = value.unwrap_or(0.0) as u64,
                     "count:" => {}
                     "min:" => column.min_ns = scaled,
                     "avg:" => column.mean_ns = scaled,
@@ -54,35 +63,58 @@ pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
                         let at =
                             at.ok_or_else(|| wrong(number, format!("{first:?} is not a value of the histogram")))?;
                         let count = value.ok_or_else(|| wrong(number, "a count is not a number".into()))?;
-                        column.buckets.push((at, count));
+                        column.buckets.push((at, count as u64));
                     }
                 }
+            }
+            if first == "max:" {
+                break;
             }
         }
     }
     if columns.is_empty() {
-        return Err(Error::invalid(
-            name,
-            "it has no line with column names (\"Index …\"): run rtla without --no-header",
-        ));
+        let why = match names {
+            true => "it contains no samples",
+            false => "it has no line with column names (\"Index …\"): run rtla without --no-header",
+        };
+        return Err(Error::invalid(name, why));
     }
+    let unit = unit.unwrap_or(1_000);
+    let (counts, blind_spot) = if tool == "timerlat" {
+        (
+            "lateness of a periodic timer at three points: its interrupt handler (IRQ), the woken thread (Thr) and the return to user space (Usr)",
+            "periods that a late wake-up covers: they are skipped and not counted",
+        )
+    } else {
+        (
+            "noise in each pass of a busy loop, without nested interruptions",
+            "noise shorter than rtla's --threshold, and the part of each --period in which the loop does not run (--runtime)",
+        )
+    };
     let found = Found {
-        counts: if tool == "timerlat" {
-            "lateness of a periodic timer at three points: its interrupt handler (IRQ), the woken thread (Thr) and the return to user space (Usr)"
-        } else {
-            "noise in each pass of a busy loop, without nested interruptions"
-        },
-        blind_spots: vec!["periods that a late wake-up covers: they are skipped and not counted".into()],
+        counts,
+        blind_spots: vec![blind_spot.into()],
         tool: format!("rtla {tool}"),
         command: None,
         cpus,
-        bucket_ns: unit.unwrap_or(1_000),
+        bucket_ns: bucket(&columns).unwrap_or(unit),
         duration_ns,
         columns,
         kernel: Reading::unknown("not in the file"),
         marks: Vec::new(),
     };
-    Ok(found.imported())
+    Ok(found.imported(name))
+}
+
+/// The width of a bucket (rtla's option -b), which the output does not state: all buckets begin at multiples of it.
+/// `None` if there is only the bucket 0. rtla leaves out empty lines, so with few lines the result may be a multiple of
+/// the width.
+fn bucket(columns: &[Column]) -> Option<u64> {
+    fn divisor(a: u64, b: u64) -> u64 {
+        if b == 0 { a } else { divisor(b, a % b) }
+    }
+    let begins = columns.iter().flat_map(|column| &column.buckets).map(|(at, _)| *at);
+    Some(begins.fold(0, divisor)).filter(|width| *width > 0)
 }
 
 /// Parses `0 00:10:01`: days, hours, minutes, seconds.
@@ -115,7 +147,7 @@ mod tests {
     #[test]
     fn columns_by_name_and_overflow_apart() {
         let measured = super::super::read("t.txt", TEXT).unwrap().measured;
-        assert_eq!((measured.variant.as_str(), measured.duration_ns), ("rtla timerlat", 10_000_000_000));
+        assert_eq!((measured.variant.as_str(), measured.duration_ns), ("rtla timerlat", Some(10_000_000_000)));
         assert_eq!(measured.conditions.cpus, [0, 1]);
         let term = |name: &str| &measured.terms.iter().find(|term| term.name == name).unwrap().raw;
         // Quantiles are known to three digits.
@@ -124,6 +156,42 @@ mod tests {
         let thread = term("Thr-000");
         assert_eq!((thread.count, thread.p50_ns.map(|ns| ns / 1_000), thread.p90_ns), (1_000, Some(19), None));
         assert_eq!((thread.histogram.overflow, thread.max_ns, thread.mean_ns), (400, Some(450_000), Some(204_000)));
+    }
+
+    /// As `rtla osnoise hist -b 5` writes it: means with decimals, no sums over all CPUs, and messages at the end.
+    const OSNOISE: &str = "root@host:~# rtla osnoise hist -b 5 -T 1\n# RTLA osnoise histogram\n\
+        # Time unit is microseconds (us)\n# Duration:   0 00:01:00\n\
+        Index   CPU-000   CPU-001\n\
+        0           900       800\n\
+        5            90       150\n\
+        20            9        40\n\
+        over:         1        10\n\
+        count:     1000      1000\n\
+        min:          1         1\n\
+        avg:       2.37      4.90\n\
+        max:        180       450\n\
+        rtla osnoise hit stop tracing\n  Saving trace to osnoise_trace.txt\n";
+
+    #[test]
+    fn osnoise_with_wide_buckets_and_messages() {
+        let measured = super::super::read("o.txt", OSNOISE).unwrap().measured;
+        let raw = &measured.terms[1].raw;
+        assert_eq!((measured.terms.len(), raw.count, raw.histogram.overflow), (2, 1_000, 10));
+        assert_eq!((raw.mean_ns, raw.max_ns), (Some(4_900), Some(450_000)));
+        assert_eq!(measured.counter.resolution_ns, 5_000);
+        assert!(measured.counter.blind_spots[0].contains("--threshold"), "{:?}", measured.counter.blind_spots);
+        // Without a summary, the messages follow the buckets.
+        let lines = OSNOISE.lines().filter(|line| !super::FOOTER.iter().any(|word| line.starts_with(word)));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        assert_eq!(super::super::read("o.txt", &text).unwrap().measured.terms[1].raw.count, 990);
+    }
+
+    #[test]
+    fn a_histogram_without_samples_says_so() {
+        let text = "# RTLA osnoise histogram\n# Time unit is microseconds (us)\n# Duration:   0 00:00:01\nIndex\n\
+            over: 0\ncount: 0\nmin: 0\navg: 0\nmax: 0\n";
+        let error = super::super::read("o.txt", text).unwrap_err();
+        assert!(error.to_string().contains("it contains no samples"), "{error}");
     }
 
     #[test]

@@ -445,7 +445,7 @@ impl Interrupt {
             counter: self.counter(),
             overhead,
             conditions,
-            duration_ns: duration.as_nanos(),
+            duration_ns: Some(duration.as_nanos()),
             interrupted: control.stopped(),
             terms,
             detail: Detail::Interrupt(InterruptDetail {

@@ -289,7 +289,7 @@ impl Jitter {
                 n: own_cost.len(),
             }],
             conditions,
-            duration_ns: longest.as_nanos(),
+            duration_ns: Some(longest.as_nanos()),
             interrupted: control.stopped(),
             terms,
             detail: Detail::Jitter(JitterDetail {

@@ -196,7 +196,7 @@ impl Probe for Switch {
             counter: self.counter(),
             overhead,
             conditions,
-            duration_ns: duration.as_nanos(),
+            duration_ns: Some(duration.as_nanos()),
             interrupted: control.stopped(),
             terms: vec![term],
             detail: Detail::Switch(SwitchDetail {

@@ -227,7 +227,7 @@ impl Probe for Timer {
             settings: self.settings(),
             counter: self.counter(),
             overhead,
-            duration_ns: ran.iter().map(|of| of.run.as_nanos()).max().unwrap_or(0),
+            duration_ns: ran.iter().map(|of| of.run.as_nanos()).max(),
             interrupted: control.stopped(),
             conditions,
             terms,

@@ -58,10 +58,10 @@ fn one(measured: &Measured, out: &mut impl Write) -> io::Result<()> {
     let end = if measured.interrupted { ", interrupted" } else { "" };
     writeln!(
         out,
-        "{} {}: {:.1} s{end}, {}{}",
+        "{} {}: {}{end}, {}{}",
         measured.probe,
         measured.variant,
-        measured.duration_ns as f64 / 1e9,
+        measured.duration_ns.map_or("unknown duration".to_owned(), |ns| format!("{:.1} s", ns as f64 / 1e9)),
         settings.join(" "),
         if vm { " [VM]" } else { "" }
     )?;
