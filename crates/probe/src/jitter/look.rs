@@ -37,6 +37,8 @@ pub(super) struct Looker {
     pub watcher: Watcher,
     totals: HashMap<Cause, CauseTotal>,
     largest: Vec<(Disturbance, Explanation)>,
+    /// The disturbance that was explained last. If a gap ended the run, the gap is in it.
+    last: Option<(Disturbance, Explanation)>,
     pub unexplained: u64,
     named: bool,
 }
@@ -44,7 +46,7 @@ pub(super) struct Looker {
 impl Looker {
     pub(super) fn new(jitter: &Jitter, cpu: usize, control: &Control) -> Self {
         let watcher = Watcher::start(&control.root, cpu, &thread_name(cpu), jitter.causes);
-        Self { watcher, totals: HashMap::new(), largest: Vec::new(), unexplained: 0, named: false }
+        Self { watcher, totals: HashMap::new(), largest: Vec::new(), last: None, unexplained: 0, named: false }
     }
 
     /// Fetches and explains the disturbances since the last call.
@@ -75,6 +77,7 @@ impl Looker {
     }
 
     fn keep(&mut self, of: Disturbance, explanation: Explanation) {
+        self.last = Some((of, explanation.clone()));
         let (cause, length) = (&explanation.cause, explanation.length_ns);
         if explanation.evidence == Evidence::Nothing {
             self.unexplained += 1;
@@ -92,9 +95,13 @@ impl Looker {
         }
     }
 
-    /// The explanation of the disturbance that contains the time `from`, if it is among the largest.
+    /// The explanation of the disturbance that contains the time `from`, if it is the last or among the largest.
     pub(super) fn explanation(&self, from: Instant<Monotonic>) -> Option<&Explanation> {
-        self.largest.iter().find(|(of, _)| of.from <= from && from < of.to).map(|(_, explanation)| explanation)
+        self.last
+            .iter()
+            .chain(&self.largest)
+            .find(|(of, _)| of.from <= from && from < of.to)
+            .map(|(_, explanation)| explanation)
     }
 
     /// The main causes and the largest disturbances of a run that began at `begin`.

@@ -144,6 +144,23 @@ impl Probe for Jitter {
 
     fn run(&self, control: &Control) -> Result<Measured, Error> {
         self.check()?;
+        // The gap that ends the run must be among the explained ones.
+        let explain_over = control.fail_over.map_or(self.explain_over, |fail_over| self.explain_over.min(fail_over));
+        Self { explain_over, ..self.clone() }.measure_all(control)
+    }
+}
+
+/// Results of a measuring thread.
+struct Ran {
+    cpu: usize,
+    conditions: Conditions,
+    own_cost: Recorder,
+    spun: Spun,
+}
+
+impl Jitter {
+    /// Measures on all CPUs, and explains the disturbances meanwhile.
+    fn measure_all(&self, control: &Control) -> Result<Measured, Error> {
         let observation = Observation::begin(control, &self.cpus)?;
         let mut lookers: Vec<Looker> = self.cpus.iter().map(|cpu| Looker::new(self, *cpu, control)).collect();
         if self.causes == Causes::Trace
@@ -187,23 +204,29 @@ impl Probe for Jitter {
         let mut seen = observation.end(&mut conditions);
         let backwards: u64 = ran.iter().map(|of| of.spun.backwards).sum();
         if backwards > 0 {
-            seen.refused = Some(format!("the clock ran backwards {backwards} times"));
+            seen.refuse(format!("the clock ran backwards {backwards} times"));
+        }
+        let mut own_cost = Recorder::new();
+        ran.iter().for_each(|of| own_cost.add(&of.own_cost));
+        if let Some(why) = self.slow_clock(&own_cost, &conditions.clocksource) {
+            seen.marks.push(Mark::new(MarkKind::Suspect, why.clone()));
+            seen.refuse(why);
         }
         seen.marks.extend(self.remarks(&lookers));
         let lost: Vec<u64> = channels.iter().map(|channel| channel.disturbances.lost()).collect();
-        Ok(self.measured(control, ran, lookers, &lost, conditions, seen))
+        Ok(self.measured(control, (ran, own_cost), lookers, &lost, conditions, seen))
     }
-}
 
-/// Results of a measuring thread.
-struct Ran {
-    cpu: usize,
-    conditions: Conditions,
-    own_cost: Recorder,
-    spun: Spun,
-}
+    /// Why the passes of the loop cannot be told from gaps: reading the clock takes about as long as the shortest gap.
+    fn slow_clock(&self, own_cost: &Recorder, source: &Reading<String>) -> Option<String> {
+        own_cost.median().filter(|pass| *pass * 2 > self.gap_over)?;
+        let source = source.value.as_deref().unwrap_or("unknown");
+        Some(format!(
+            "one pass of the loop takes more than half of {}, above which a pass is a gap: choose a longer --gap-over, or a faster clock source (it is {source})",
+            self.gap_over
+        ))
+    }
 
-impl Jitter {
     /// Measures on one CPU, in its own thread.
     fn measure(
         &self,
@@ -225,7 +248,7 @@ impl Jitter {
         let stop = || ended.load(Ordering::Relaxed) || control.stopped();
         // Runs the same loop without reporting anything. The time of its passes is the loop's own cost.
         let nobody = Look { fail_over: None, ..look };
-        let own_cost = spin(&LinuxCpu, OWN_COST, nobody, &Ring::new(1), stop).work;
+        let own_cost = spin(&LinuxCpu, OWN_COST, nobody, &Ring::new(1), stop).passes();
         let spun = spin(&LinuxCpu, self.duration, look, &channel.disturbances, stop);
         Ok(Ran { cpu, conditions, own_cost, spun })
     }
@@ -245,7 +268,7 @@ impl Jitter {
     fn measured(
         &self,
         control: &Control,
-        ran: Vec<Ran>,
+        (ran, own_cost): (Vec<Ran>, Recorder),
         lookers: Vec<Looker>,
         lost: &[u64],
         conditions: Conditions,
@@ -254,11 +277,9 @@ impl Jitter {
         let refused = seen.refused.as_deref();
         let mut marks = seen.marks;
         let (mut terms, mut cpus, mut exceeded) = (Vec::new(), Vec::new(), None);
-        let mut own_cost = Recorder::new();
         let alone = ran.len() == 1;
         let mut longest = Nanos::ZERO;
         for ((of, looker), lost) in ran.into_iter().zip(lookers).zip(lost) {
-            own_cost.add(&of.own_cost);
             let run = of.spun.end.since(of.spun.begin).unwrap_or(Nanos::ZERO);
             longest = longest.max(run);
             let name = if alone { "gap".into() } else { format!("gap on CPU {}", of.cpu) };
@@ -317,16 +338,22 @@ fn arrivals(spun: &Spun) -> Recorder {
     let mut waits = Recorder::new();
     let round = spun.work.median().unwrap_or(Nanos::ZERO) / 2;
     waits.record_n(round, spun.work.sum().as_nanos() / ARRIVALS.as_nanos());
-    spun.gaps.each(|gap, n| {
+    let wait = |waits: &mut Recorder, gap: Nanos, n: u64| {
         let mut rest = gap;
-        loop {
+        while rest > Nanos::ZERO {
             waits.record_n(rest, n);
-            match rest.checked_sub(ARRIVALS) {
-                Some(shorter) if shorter > Nanos::ZERO => rest = shorter,
-                _ => break,
-            }
+            rest = rest.saturating_sub(ARRIVALS);
         }
-    });
+    };
+    spun.gaps.each(|gap, n| wait(&mut waits, gap, n));
+    let highest = Nanos::from_nanos(HIGHEST_NS);
+    for gap in &spun.longest {
+        // The waits above the histogram's range are only counted. Below the first one, all are recorded as their mean.
+        let above = gap.saturating_sub(highest).as_nanos().div_ceil(ARRIVALS.as_nanos());
+        wait(&mut waits, gap.saturating_sub(ARRIVALS * above), 1);
+        waits.record(*gap);
+        waits.record_n(gap.saturating_sub(ARRIVALS * above / 2), above - 1);
+    }
     waits
 }
 
@@ -371,30 +398,60 @@ mod tests {
         }
     }
 
-    #[test]
-    fn arrivals_wait_as_long_as_is_left_of_the_gap() {
-        let mut work = Recorder::new();
-        work.record_n(Nanos::from_nanos(40), 25_000); // 1 ms
-        let mut gaps = Recorder::new();
-        gaps.record(Nanos::from_micros(10));
+    fn spun(work: Recorder, gap: Nanos) -> Spun {
         let zero = Instant::from_nanos(0);
-        let spun = Spun {
+        let mut gaps = Recorder::new();
+        gaps.record(gap);
+        Spun {
             begin: zero,
             end: zero,
             work,
             gaps,
+            longest: Some(gap).filter(|gap| gap.as_nanos() > HIGHEST_NS).into_iter().collect(),
             large: 0,
             large_sum: Nanos::ZERO,
             backwards: 0,
             over: None,
             packets: packets::Backlog::new(Traffic::default()).end(Nanos::ZERO),
-        };
-        let waits = arrivals(&spun);
+        }
+    }
+
+    #[test]
+    fn arrivals_wait_as_long_as_is_left_of_the_gap() {
+        let mut work = Recorder::new();
+        work.record_n(Nanos::from_nanos(40), 25_000); // 1 ms
+        let waits = arrivals(&spun(work, Nanos::from_micros(10)));
         // 1000 arrivals wait for half a pass, and the others for 10, 9, … 1 us.
         assert_eq!(
             (waits.len(), waits.max(), waits.min()),
             (1_010, Some(Nanos::from_micros(10)), Some(Nanos::from_nanos(20)))
         );
         assert_eq!(waits.sum(), Nanos::from_nanos(1_000 * 20 + 55_000));
+    }
+
+    #[test]
+    fn arrivals_in_a_gap_above_the_histogram_count_too() {
+        // 4.5 s and half a microsecond.
+        let gap = Nanos::from_nanos(4_500_000_500);
+        let waits = arrivals(&spun(Recorder::new(), gap));
+        // One waits for 500 ns, and the others for 1 us more each.
+        let sum = (0..=4_500_000u64).map(|n| n * 1_000 + 500).sum();
+        assert_eq!((waits.len(), waits.max(), waits.min()), (4_500_001, Some(gap), Some(Nanos::from_nanos(500))));
+        assert_eq!(waits.sum(), Nanos::from_nanos(sum));
+        let above = (0..=4_500_000u64).filter(|n| n * 1_000 + 500 > HIGHEST_NS).count() as u64;
+        assert_eq!(waits.series(None).histogram.overflow, above);
+    }
+
+    #[test]
+    fn a_clock_as_slow_as_a_gap_is_named() {
+        let jitter = Jitter::new(0);
+        let passes = |ns: u64| {
+            let mut passes = Recorder::new();
+            passes.record_n(Nanos::from_nanos(ns), 100);
+            jitter.slow_clock(&passes, &Reading::known("hpet".into()))
+        };
+        assert_eq!((passes(40), passes(500)), (None, None));
+        let why = passes(1_600).unwrap();
+        assert!(why.contains("more than half of 1us") && why.contains("it is hpet"), "{why}");
     }
 }

@@ -1,6 +1,7 @@
 //! The loop that never sleeps, and the evaluation of its clock readings.
 
 use live::cpu::Cpu;
+use tester::histogram::HIGHEST_NS;
 use units::{Instant, Monotonic, Nanos};
 
 use super::packets::{Backlog, Traffic};
@@ -30,6 +31,8 @@ pub(super) struct Spun {
     pub work: Recorder,
     /// Passes that were gaps.
     pub gaps: Recorder,
+    /// The gaps above the range of the histogram in `gaps`, which only counts them.
+    pub longest: Vec<Nanos>,
     /// Number of gaps above `explain_over`. `large_sum` is their total length.
     pub large: u64,
     pub large_sum: Nanos,
@@ -38,6 +41,14 @@ pub(super) struct Spun {
     /// Start and length of the gap that ended the loop; `None` if no gap did.
     pub over: Option<(Instant<Monotonic>, Nanos)>,
     pub packets: Packets,
+}
+
+impl Spun {
+    /// The durations of all passes, whether they were gaps or not.
+    pub(super) fn passes(mut self) -> Recorder {
+        self.work.add(&self.gaps);
+        self.work
+    }
 }
 
 /// Gaps at most this far apart count as one disturbance: in a storm of interrupts, no gap is long, but the loop gets
@@ -80,6 +91,7 @@ pub(super) fn spin(cpu: &impl Cpu, duration: Nanos, look: Look, large: &Ring<4>,
         disturbance: None,
         complete_after: NEVER,
         gaps: Recorder::new(),
+        longest: Vec::new(),
         large: 0,
         large_sum: Nanos::ZERO,
         over: None,
@@ -114,8 +126,8 @@ pub(super) fn spin(cpu: &impl Cpu, duration: Nanos, look: Look, large: &Ring<4>,
     }
     long.flush();
     let present = last.since(long.present_from).unwrap_or(Nanos::ZERO);
-    let Long { gaps, large, large_sum, over, backlog, .. } = long;
-    Spun { begin, end: last, work, gaps, large, large_sum, backwards, over, packets: backlog.end(present) }
+    let Long { gaps, longest, large, large_sum, over, backlog, .. } = long;
+    Spun { begin, end: last, work, gaps, longest, large, large_sum, backwards, over, packets: backlog.end(present) }
 }
 
 /// Collects the gaps of one disturbance.
@@ -126,6 +138,7 @@ struct Long<'a> {
     /// After this time, no further gap can belong to `disturbance`.
     complete_after: Instant<Monotonic>,
     gaps: Recorder,
+    longest: Vec<Nanos>,
     large: u64,
     large_sum: Nanos,
     over: Option<(Instant<Monotonic>, Nanos)>,
@@ -138,6 +151,9 @@ impl Long<'_> {
     fn gap(&mut self, from: Instant<Monotonic>, to: Instant<Monotonic>) {
         let gap = to.since(from).unwrap_or(Nanos::ZERO);
         self.gaps.record(gap);
+        if gap.as_nanos() > HIGHEST_NS {
+            self.longest.push(gap);
+        }
         self.backlog.gap(from.since(self.present_from).unwrap_or(Nanos::ZERO), gap);
         self.present_from = to;
         if gap > self.look.explain_over {
@@ -219,6 +235,15 @@ mod tests {
         let (from, to) = (Instant::from_nanos(1_060), Instant::from_nanos(23_060));
         assert_eq!(large, [Disturbance { from, to, away: Nanos::from_micros(22), gaps: 2 }]);
         assert_eq!((spun.large_sum, spun.gaps.max()), (Nanos::from_micros(20), Some(Nanos::from_micros(20))));
+    }
+
+    #[test]
+    fn gaps_above_the_histogram_are_kept_and_all_passes_are_counted() {
+        let long = Nanos::from_nanos(5_000_000_123);
+        let (spun, _) = run(&[0, 30, 2_030, 2_030 + long.as_nanos()], look(None));
+        assert_eq!(spun.longest, [long]);
+        let passes = spun.passes();
+        assert_eq!((passes.len(), passes.median()), (3, Some(Nanos::from_nanos(2_000))));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use live::cpu::{Cpu as _, LinuxCpu};
 use probe::detail::Detail;
 use probe::jitter::Jitter;
+use probe::mark::MarkKind;
 use probe::timer::{Activations, Timer, Wait};
 use probe::{Control, Measured, Probe, place};
 use rustix::process::{Pid, Signal, kill_process};
@@ -162,4 +163,31 @@ fn the_spinning_loops_own_cost_is_as_stated_and_no_time_is_lost() {
     // The series agrees with the sums.
     assert_eq!(measured.terms[0].raw.count, cpu.gaps);
     assert_eq!(measured.terms[0].blocked.unwrap().blocked_ns, cpu.gaps_ns);
+}
+
+#[test]
+fn a_loop_as_slow_as_its_gaps_states_its_cost_and_no_quantile() {
+    let _turn = turn();
+    // Every pass takes longer than a nanosecond, as every reading of a slow clock takes longer than a microsecond.
+    let jitter = Jitter { duration: Nanos::from_millis(30), gap_over: Nanos::from_nanos(1), ..Jitter::new(cpu()) };
+    let measured = run(&jitter);
+    assert!(measured.overhead[0].n > 100 && measured.overhead[0].median_ns > 1, "{:?}", measured.overhead);
+    assert!(measured.terms[0].raw.count > 100);
+    for of in [&measured.terms[0].raw, measured.terms[0].back_filled.as_ref().unwrap()] {
+        let why = of.quantiles[0].refused_because.as_ref().unwrap();
+        assert!(of.p50_ns.is_none() && why.contains("clock source"), "{why}");
+    }
+    assert!(measured.marks.iter().any(|mark| mark.kind == MarkKind::Suspect && mark.text.contains("clock source")));
+}
+
+#[test]
+fn a_gap_that_ends_the_run_is_explained_however_short() {
+    let _turn = turn();
+    let jitter = Jitter { duration: Nanos::from_secs(60), ..Jitter::new(cpu()) };
+    let control = Control::new(Some(Nanos::from_micros(2)));
+    let measured = std::thread::scope(|scope| scope.spawn(|| jitter.run(&control)).join().unwrap()).unwrap();
+    let Detail::Jitter(detail) = &measured.detail else { panic!("not the detail of jitter") };
+    assert_eq!(detail.explain_over_ns, 2_000);
+    let exceeded = measured.exceeded.unwrap();
+    assert!(!exceeded.explained.contains("not among the explained"), "{exceeded:?}");
 }
