@@ -150,6 +150,9 @@ pub fn describe(error: &anyhow::Error) -> (String, Status) {
 fn describe_probe(error: &probe::Error) -> String {
     match error {
         probe::Error::Lacking { what, why, fix } => format!("error: cannot {what}\n  why: {why}\n  fix: {fix}"),
+        probe::Error::NotRestored { what, why } => {
+            format!("error: cannot restore {what}\n  why: {why}\n  fix: apus tune rollback")
+        }
         probe::Error::Invalid { what, why } => format!("error: {what}\n  why: {why}"),
         probe::Error::Live(error) => describe_live(error),
         probe::Error::Tester(tester::Error::Device(error)) => describe_live(error),

@@ -97,6 +97,12 @@ impl Conditions {
         }
     }
 
+    /// The conditions without those of the calling thread, which does not measure. `why` says why the measuring
+    /// thread's are unknown.
+    pub(crate) fn of_another_thread(self, why: &str) -> Self {
+        Self { scheduling: Reading::unknown(why), timer_slack_ns: Reading::unknown(why), ..self }
+    }
+
     /// Whether the measuring thread is in a real-time class.
     pub fn is_real_time(&self) -> bool {
         self.scheduling.value.as_ref().is_some_and(|class| class.rt_priority > 0)

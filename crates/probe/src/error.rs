@@ -15,6 +15,14 @@ pub enum Error {
         /// What to do next.
         fix: String,
     },
+    /// A probe has changed settings and could not restore them.
+    #[error("cannot restore {what}: {why}\nfix: apus tune rollback")]
+    NotRestored {
+        /// The settings, such as "the idle states of CPU 3".
+        what: String,
+        /// What is left of the change, and why.
+        why: String,
+    },
     /// The request is impossible: an invalid value, or a file that does not parse.
     #[error("{what}: {why}")]
     Invalid {
@@ -36,7 +44,7 @@ impl Error {
     /// (status 2).
     pub fn lacks(&self) -> bool {
         match self {
-            Self::Lacking { .. } => true,
+            Self::Lacking { .. } | Self::NotRestored { .. } => true,
             Self::Invalid { .. } => false,
             Self::Live(error) => error.lacks(),
             Self::Tester(error) => error.lacks(),

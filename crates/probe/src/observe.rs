@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use host::knob::Setting as _;
+use host::transaction::RolledBack;
 use live::cpu::{Cpu as _, LinuxCpu};
 use tester::host::Reading;
 use units::Nanos;
@@ -100,6 +102,24 @@ impl Observation {
         let refused = (!events.is_empty()).then(|| format!("the clocks cannot be trusted: {}", events.join("; ")));
         Seen { refused, marks }
     }
+}
+
+/// Checks that a probe's settings have their old values again. `what` names them, to follow "cannot restore".
+pub(crate) fn restored(
+    what: &str,
+    released: Result<Option<RolledBack>, host::transaction::Error>,
+) -> Result<(), Error> {
+    let why = match released {
+        Ok(back) if back.as_ref().is_none_or(|back| back.closed) => return Ok(()),
+        Ok(back) => {
+            let left = back.iter().flat_map(|back| &back.entries).filter(|(_, outcome)| !outcome.is_settled());
+            let texts: Vec<String> =
+                left.map(|(entry, outcome)| format!("{}: {outcome}", entry.intent.setting.label())).collect();
+            texts.join("; ")
+        }
+        Err(error) => error.to_string(),
+    };
+    Err(Error::NotRestored { what: what.into(), why })
 }
 
 /// The first line of an error message.

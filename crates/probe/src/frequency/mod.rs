@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use host::knob::Access;
+use host::transaction::{Moved, Steered};
 use live::cpu::{Cpu as _, LinuxCpu};
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
@@ -30,7 +31,7 @@ use crate::detail::Detail;
 use crate::detail::frequency::{FrequencyChange, FrequencyDetail};
 use crate::mark::{Mark, MarkKind};
 use crate::measured::{Counter, Measured, Name, Term};
-use crate::observe::{Observation, Seen, reading_the_clock, settings};
+use crate::observe::{Observation, Seen, reading_the_clock, restored, settings};
 use crate::place::Place;
 use crate::record::Recorder;
 use crate::{Control, Error, Probe};
@@ -47,6 +48,9 @@ pub const SHORTEST_PERIOD: Nanos = Nanos::from_millis(4);
 const DRAWN: usize = 4_000;
 /// Maximum number of work items; each needs 16 bytes of memory.
 const MOST_UNITS: usize = 40_000_000;
+/// Least assumed ratio of the highest to the lowest frequency, because the CPU may not follow the requests: 4 GHz to
+/// 800 MHz.
+const LEAST_RANGE: u64 = 5;
 
 /// The probe `frequency` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,10 +97,20 @@ impl Frequency {
         self.period * (u64::from(self.changes) + 1)
     }
 
-    fn room(&self) -> usize {
-        // An item may be shorter at a higher frequency: at most five times, between 800 MHz and 4 GHz.
-        let units = self.duration().as_nanos() / (self.work.as_nanos() / 5).max(1);
-        usize::try_from(units).unwrap_or(usize::MAX)
+    /// Number of work items for which there is room, if these frequencies are requested in turn.
+    fn room(&self, levels: &[Hertz]) -> Result<usize, Error> {
+        let hertz = || levels.iter().map(|level| level.as_hertz().max(1));
+        // At a higher frequency, an item is shorter. A quarter is added for turbo and for the inexact first item.
+        let range = hertz().max().unwrap_or(1).div_ceil(hertz().min().unwrap_or(1)).max(LEAST_RANGE);
+        let units = self.duration().as_nanos() / self.work.as_nanos().max(1);
+        let room = usize::try_from(units.saturating_mul(range).saturating_mul(5) / 4).unwrap_or(usize::MAX);
+        if self.changes == 0 || room > MOST_UNITS {
+            let why = format!(
+                "expected at least one, and at most as many as make {MOST_UNITS} work items: --changes, --period and --work decide how many"
+            );
+            return Err(Error::invalid(format!("{} changes", self.changes), why));
+        }
+        Ok(room)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -108,10 +122,7 @@ impl Frequency {
             let why = "expected at least 1us, and at least 50 work items between two requests";
             return Err(Error::invalid(format!("work items of {}", self.work), why));
         }
-        if self.changes == 0 || self.room() > MOST_UNITS {
-            let why = format!("expected at least one, and at most as many as make {MOST_UNITS} work items");
-            return Err(Error::invalid(format!("{} changes", self.changes), why));
-        }
+        self.room(&self.levels)?;
         if self.batch == 0 {
             return Err(Error::invalid("batches of 0 work items", "expected at least one"));
         }
@@ -139,6 +150,14 @@ impl Frequency {
         }
         settings
     }
+}
+
+/// The frequency requests of a run.
+#[derive(Default)]
+struct Asks {
+    made: Vec<Asked>,
+    /// Why there are fewer than [`Frequency::changes`]; `None` if all were made, or if the user interrupted the run.
+    ended: Option<String>,
 }
 
 /// A frequency request that was made.
@@ -173,9 +192,10 @@ impl Probe for Frequency {
         let number = u32::try_from(self.cpu).map_err(|_| Error::invalid("the CPU", "its number is too large"))?;
         let way = Way::find(&access, number, self.via)?;
         let levels = self.levels(&way, &access, number)?;
-        let held = way.hold(&access, levels[0])?;
+        let room = self.room(&levels)?;
+        let mut held = way.hold(&access, levels[0])?;
         let stop = AtomicBool::new(false);
-        let (began, units, mut conditions, asked) = std::thread::scope(|scope| {
+        let worked = std::thread::scope(|scope| {
             let (stop, locked) = (&stop, &observation.memory_locked);
             let (ready, works) = mpsc::channel();
             let worker = scope.spawn(move || -> Result<(Vec<Unit>, Conditions), Error> {
@@ -185,32 +205,23 @@ impl Probe for Frequency {
                 let work = Work::taking(self.work);
                 // If the receiver is gone, the measurement is over.
                 let _ = ready.send(());
-                Ok((work.repeat(self.room(), stop), conditions))
+                Ok((work.repeat(room, stop), conditions))
             });
             // If the worker could not begin, joining it gives the reason.
             let begins = works.recv().is_ok();
             let began = LinuxCpu.now();
-            let asked = if begins { self.ask(control, &access, &way, &held, &levels) } else { Ok(Vec::new()) };
+            let asked = if begins { self.ask(control, &access, &way, &mut held, &levels) } else { Ok(Asks::default()) };
             stop.store(true, Ordering::Relaxed);
             let worked = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let (units, conditions) = worked?;
-            Ok::<_, Error>((began, units, conditions, asked))
-        })?;
-        // Returns to the first frequency: the journal knows this value as set by Apus.
-        let back = way.request(&access, &held, levels[0]);
-        let released =
-            held.release().map_err(|e| Error::lacking("roll the frequency back", e, "apus tune rollback"))?;
-        let asked = asked?;
-        back?;
+            Ok::<_, Error>((began, units, conditions, asked?))
+        });
+        restored(&format!("the frequency setting of CPU {}", self.cpu), held.release())?;
+        let (began, units, mut conditions, asked) = worked?;
         let mut seen = observation.end(&mut conditions);
-        if let Some(left) = released.filter(|back| !back.closed) {
-            let texts: Vec<String> = left.entries.iter().map(|(_, outcome)| outcome.to_string()).collect();
-            seen.marks.push(Mark::new(
-                MarkKind::NotAvailable,
-                format!("not everything was rolled back: {}", texts.join("; ")),
-            ));
-        }
-        Ok(self.measured(control, conditions, seen, (&way, &levels), (began, &units, &asked)))
+        seen.marks.extend(asked.ended.map(|text| Mark::new(MarkKind::NotAvailable, text)));
+        let is_full = units.len() == room;
+        Ok(self.measured(control, conditions, seen, (&way, &levels), (began, &units, is_full, &asked.made)))
     }
 }
 
@@ -219,26 +230,26 @@ impl Frequency {
         if !self.levels.is_empty() {
             return Ok(self.levels.clone());
         }
-        let found = way.extremes(access, cpu)?.filter(|[min, max]| min < max);
-        found.map(Vec::from).ok_or_else(|| {
-            Error::invalid(
-                "the frequencies to change between",
-                "the host does not report its limits; give two frequencies with --levels",
-            )
-        })
+        let why = match way.extremes(access, cpu)? {
+            Some([min, max]) if min < max => return Ok(vec![min, max]),
+            Some([min, _]) => format!("the host reports only one frequency, {} MHz", min.as_hertz() / 1_000_000),
+            None => "the host does not report its lowest and highest frequency".into(),
+        };
+        let what = format!("choose the frequencies to change between on CPU {cpu}");
+        Err(Error::lacking(what, why, "give two frequencies with --levels"))
     }
 
-    /// Makes one request per period.
+    /// Makes one request per period, until something else changes the setting.
     fn ask(
         &self,
         control: &Control,
         access: &Access,
         way: &Way,
-        held: &host::transaction::Held,
+        held: &mut Steered,
         levels: &[Hertz],
-    ) -> Result<Vec<Asked>, Error> {
+    ) -> Result<Asks, Error> {
         let mut cpu = LinuxCpu;
-        let mut asked = Vec::with_capacity(self.changes as usize);
+        let mut asked = Asks { made: Vec::with_capacity(self.changes as usize), ended: None };
         let mut at = cpu.now();
         for change in 0..self.changes as usize {
             at = at + self.period;
@@ -247,8 +258,10 @@ impl Frequency {
                 break;
             }
             let level = levels[(change + 1) % levels.len()];
+            let begun = held.begin(0, &way.value(level)?).map_err(request::of_host)?;
+            // The time of the write alone, without the journal's.
             let before = cpu.now();
-            way.request(access, held, level)?;
+            let written = begun.as_ref().map_or(Ok(()), |moving| moving.write(access));
             let request = Request { at: before, done: cpu.now() };
             control.show(request.done.since(before).unwrap_or(Nanos::ZERO));
             // Reads the counters long after the effect, because reading them interrupts the measured CPU.
@@ -256,7 +269,20 @@ impl Frequency {
                 LinuxCpu.sleep_until(at + self.period.scale(share, 100));
                 performance_counters(&control.root, self.cpu)
             };
-            asked.push(Asked { request, level, effective: effective(counters(60), counters(85)) });
+            let effective = effective(counters(60), counters(85));
+            let moved = match begun {
+                Ok(moving) => held.end(moving, written).map_err(request::of_host)?,
+                Err(moved) => moved,
+            };
+            if !moved.is_held() {
+                let what = match moved {
+                    Moved::LetGo { now } => format!("something else set the frequency to {now}"),
+                    _ => "the frequency setting disappeared".into(),
+                };
+                asked.ended = Some(format!("{what} after {change} of {} requests, so no more were made", self.changes));
+                break;
+            }
+            asked.made.push(Asked { request, level, effective });
         }
         cpu.sleep_until(at + self.period);
         Ok(asked)
@@ -268,7 +294,7 @@ impl Frequency {
         conditions: Conditions,
         seen: Seen,
         (way, levels): (&Way, &[Hertz]),
-        (began, units, asked): (Instant<Monotonic>, &[Unit], &[Asked]),
+        (began, units, is_full, asked): (Instant<Monotonic>, &[Unit], bool, &[Asked]),
     ) -> Measured {
         let end = units.last().map_or(began, |unit| unit.start + unit.took);
         let from_start = |at: Instant<Monotonic>| at.since(began).unwrap_or(Nanos::ZERO).as_nanos();
@@ -300,11 +326,15 @@ impl Frequency {
         }
         let mut marks = seen.marks;
         if changes.len() < asked.len() {
-            let text = format!(
-                "{} of {} requests cannot be judged: almost no work ran before or after them, because other threads had the CPU",
-                asked.len() - changes.len(),
-                asked.len()
-            );
+            let why = match is_full {
+                true => format!(
+                    "the buffer of {} work items was full {} after the start; choose fewer --changes or longer --work",
+                    units.len(),
+                    Nanos::from_nanos(from_start(end))
+                ),
+                false => "almost no work ran before or after them, because other threads had the CPU".into(),
+            };
+            let text = format!("{} of {} requests cannot be judged: {why}", asked.len() - changes.len(), asked.len());
             marks.push(Mark::new(MarkKind::NotAvailable, text));
         }
         if without_effect > 0 {
@@ -367,5 +397,44 @@ fn effective(a: Option<(u64, u64)>, b: Option<(u64, u64)>) -> Reading<u64> {
             Reading::known((u128::from(hz) * u128::from(done) / u128::from(could)) as u64)
         }
         _ => Reading::unknown("MPERF did not move"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use host::knob::Limits;
+
+    #[test]
+    fn there_is_room_for_the_range_of_the_frequencies() {
+        let frequency = Frequency::new(0);
+        let room = |mhz: &[u64]| {
+            let levels: Vec<Hertz> = mhz.iter().map(|mhz| Hertz::new(mhz * 1_000_000)).collect();
+            frequency.room(&levels).unwrap() as u64
+        };
+        // A work item takes 10 us at the lowest frequency, and less at the highest.
+        let items = frequency.duration().as_nanos() / 10_000;
+        assert!(room(&[400, 5_700]) >= items * 57 / 4, "{} for {items}", room(&[400, 5_700]));
+        assert_eq!(room(&[2_000, 3_000]), room(&[]));
+        let endless = Frequency { changes: u32::MAX, ..frequency.clone() };
+        assert!(matches!(endless.room(&[]), Err(Error::Invalid { .. })));
+    }
+
+    #[test]
+    fn a_full_buffer_is_named_as_such() {
+        let (frequency, at) = (Frequency::new(0), |ns: u64| Instant::from_nanos(ns));
+        let units: Vec<Unit> = (0..10).map(|n| Unit { start: at(n * 1_000), took: Nanos::from_micros(1) }).collect();
+        let request = Request { at: at(50_000), done: at(51_000) };
+        let asked = [Asked { request, level: Hertz::new(800_000_000), effective: Reading::unknown("a test") }];
+        let text = |is_full| {
+            let (conditions, seen) =
+                (Conditions::unknown(vec![0], "a test"), Seen { refused: None, marks: Vec::new() });
+            let way = Way::Limits(Limits::new(0));
+            let ran = (at(0), &units[..], is_full, &asked[..]);
+            let measured = frequency.measured(&Control::new(None), conditions, seen, (&way, &[]), ran);
+            measured.marks[0].text.clone()
+        };
+        assert!(text(true).contains("the buffer of 10 work items was full 10us after the start"), "{}", text(true));
+        assert!(text(false).contains("other threads had the CPU"), "{}", text(false));
     }
 }

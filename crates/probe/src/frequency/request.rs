@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use host::knob::{Access, Governor, HwpRequest, Knob, Limits, Setting as _, Value, policies, policy_cpus, ratio};
-use host::transaction::{Held, Plan};
+use host::knob::{Access, Governor, HwpRequest, Knob, Limits, Value, policies, policy_cpus, ratio};
+use host::transaction::{Moved, Steered, Target};
 use units::Hertz;
 
 use crate::Error;
@@ -68,7 +68,7 @@ impl Way {
         }
     }
 
-    fn value(&self, level: Hertz) -> Result<Value, Error> {
+    pub(super) fn value(&self, level: Hertz) -> Result<Value, Error> {
         Ok(match self {
             Self::Governor(_) => Governor::set_speed(level),
             Self::Limits(_) => Limits::value(level, level),
@@ -86,29 +86,30 @@ impl Way {
         Ok(limits.map(|(min, max)| [Hertz::new(min * 1_000), Hertz::new(max * 1_000)]))
     }
 
-    /// Takes over the frequency setting through the journal, until the returned value is released.
-    pub(super) fn hold(&self, access: &Access, level: Hertz) -> Result<Held, Error> {
-        let plan = Plan::new("probe frequency");
+    /// Takes over the frequency setting through the journal, until the returned value is released, and requests `level`.
+    pub(super) fn hold(&self, access: &Access, level: Hertz) -> Result<Steered, Error> {
         let value = self.value(level)?;
-        let plan = match self {
-            Self::Governor(setting) => plan.with(setting.clone(), value),
-            Self::Limits(setting) => plan.with(setting.clone(), value),
-            Self::Hwp(setting) => plan.with(setting.clone(), value),
+        let target = match self {
+            Self::Governor(setting) => setting.clone().into(),
+            Self::Limits(setting) => setting.clone().into(),
+            // The driver sets the other fields of the register.
+            Self::Hwp(setting) => Target::fields(setting.clone(), ["min", "max"]),
         };
-        let what = format!("request a frequency through the {}", self.name());
-        Held::new(access, &plan, "apus probe frequency", env!("CARGO_PKG_VERSION"))
-            .map_err(|e| Error::lacking(what, e, "see apus tune status"))
-    }
-
-    /// Requests a frequency. Only valid while the setting is held, so that the journal can restore it.
-    pub(super) fn request(&self, access: &Access, _held: &Held, level: Hertz) -> Result<(), Error> {
-        let value = self.value(level)?;
-        let written = match self {
-            Self::Governor(setting) => setting.write(access, &value),
-            Self::Limits(setting) => setting.write(access, &value),
-            Self::Hwp(setting) => setting.write(access, &value),
+        let lacking = |why: String| {
+            Error::lacking(format!("request a frequency through the {}", self.name()), why, "see apus tune status")
         };
-        written.map_err(of_host)
+        let name = "probe frequency";
+        let mut held = Steered::new(access, name, &[target], "apus probe frequency", env!("CARGO_PKG_VERSION"))
+            .map_err(|error| lacking(error.to_string()))?;
+        match held.steer(0, &value).map_err(of_host)? {
+            Moved::AsWanted { .. } | Moved::Otherwise { .. } => Ok(held),
+            Moved::Unmoved { now, why } => {
+                let why = why.map_or(String::new(), |why| format!(": {why}"));
+                Err(lacking(format!("the kernel accepted {value} and kept {now}{why}")))
+            }
+            Moved::LetGo { now } => Err(lacking(format!("something else set it to {now}"))),
+            Moved::Away | Moved::Gone => Err(lacking("the setting disappeared".into())),
+        }
     }
 }
 

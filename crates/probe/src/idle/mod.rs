@@ -38,7 +38,7 @@ use crate::detail::idle::HaltPolling;
 use crate::interrupt::{Interrupt, Wait};
 use crate::mark::{Mark, MarkKind};
 use crate::measured::{Counter, Measured, Name, Term, suspicion};
-use crate::observe::{Observation, first_line, reading_the_clock, settings};
+use crate::observe::{Observation, first_line, reading_the_clock, restored, settings};
 use crate::record::Recorder;
 use crate::{Control, Error, Probe};
 
@@ -185,8 +185,15 @@ impl Probe for Idle {
             return Err(no_states(&control.root, self.cpu));
         }
         let began = LinuxCpu.now();
-        let mut work =
-            Work { idle: self, control, access: &access, conditions: here, cases: Vec::new(), marks: Vec::new() };
+        let mut work = Work {
+            idle: self,
+            control,
+            access: &access,
+            memory_locked: &observation.memory_locked,
+            conditions: None,
+            cases: Vec::new(),
+            marks: Vec::new(),
+        };
         if states.is_empty() {
             work.all(None)?;
         } else {
@@ -195,7 +202,8 @@ impl Probe for Idle {
             }
         }
         let duration = LinuxCpu.now().since(began).unwrap_or(Nanos::ZERO);
-        let Work { mut conditions, cases, marks: found, .. } = work;
+        let Work { conditions, cases, marks: found, .. } = work;
+        let mut conditions = conditions.unwrap_or_else(|| here.of_another_thread("no case was measured"));
         let seen = observation.end(&mut conditions);
         let mut marks = seen.marks;
         marks.extend(found);
@@ -244,7 +252,9 @@ struct Work<'a> {
     idle: &'a Idle,
     control: &'a Control,
     access: &'a Access,
-    conditions: Conditions,
+    memory_locked: &'a Reading<bool>,
+    /// The conditions of the first case; `None` until one was measured.
+    conditions: Option<Conditions>,
     cases: Vec<Done>,
     marks: Vec<Mark>,
 }
@@ -275,15 +285,7 @@ impl Work<'_> {
             Error::lacking(format!("enter {} on CPU {cpu}", name(state)), e, "look at apus tune status")
         })?;
         let measured = self.all(Some(state));
-        let left = held.release().map_err(|e| Error::lacking("roll the idle states back", e, "apus tune rollback"))?;
-        if let Some(back) = left.filter(|back| !back.closed) {
-            let texts: Vec<String> =
-                back.entries.iter().map(|(entry, outcome)| format!("{:?}: {outcome}", entry.intent.setting)).collect();
-            self.marks.push(Mark::new(
-                MarkKind::NotAvailable,
-                format!("not everything was rolled back: {}", texts.join("; ")),
-            ));
-        }
+        restored(&format!("the idle states of CPU {cpu}"), held.release())?;
         measured
     }
 
@@ -319,11 +321,11 @@ impl Work<'_> {
             states(access, cpu).ok()?.into_iter().find(|state| state.number == number)?.usage
         };
         let before = usage(self.access);
-        let samples = match (case.source, idle.peer) {
-            (Source::Timer, _) => wake::by_timer(idle, case.sleep, self.control)?,
-            (Source::Cpu, Some(peer)) => wake::by_cpu(idle, peer, case.sleep, self.control)?,
+        let (samples, conditions) = match (case.source, idle.peer) {
+            (Source::Timer, _) => wake::by_timer(idle, case.sleep, self.control, self.memory_locked)?,
+            (Source::Cpu, Some(peer)) => wake::by_cpu(idle, peer, case.sleep, self.control, self.memory_locked)?,
             (Source::Frame, Some(peer)) => match self.by_frame(peer, case.sleep) {
-                Ok(samples) => samples,
+                Ok(slept) => slept,
                 Err(error) if error.lacks() => {
                     let text = format!("{}: {}", case.term(), first_line(&error));
                     self.marks.push(Mark::new(MarkKind::NotAvailable, text));
@@ -333,6 +335,7 @@ impl Work<'_> {
             },
             (Source::Cpu | Source::Frame, None) => return Ok(()), // `check` rejects this
         };
+        self.conditions.get_or_insert(conditions);
         let entered = before.zip(usage(self.access)).map(|(before, after)| after.saturating_sub(before));
         if let Some(entered) = entered
             && entered * 2 < samples.len()
@@ -357,16 +360,18 @@ impl Work<'_> {
     }
 
     /// Measures wake-ups by frames, one every `sleep`, with the probe `interrupt`.
-    fn by_frame(&self, peer: usize, sleep: Nanos) -> Result<Recorder, Error> {
+    fn by_frame(&self, peer: usize, sleep: Nanos) -> Result<wake::Slept, Error> {
         let interrupt = Interrupt {
             priority: self.idle.priority,
             interval: sleep,
             duration: self.idle.duration,
+            load: self.idle.load.clone(),
             ..Interrupt::new(Wait::Block, self.idle.cpu, peer)
         };
         let measured = interrupt.run(self.control)?;
         let term = measured.terms.iter().find(|term| term.name == "XDP to pick-up");
-        term.map_or(Ok(Recorder::new()), |term| Recorder::try_from(&term.raw))
+        let samples = term.map_or(Ok(Recorder::new()), |term| Recorder::try_from(&term.raw))?;
+        Ok((samples, measured.conditions))
     }
 }
 

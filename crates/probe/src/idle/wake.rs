@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use live::cpu::{Cpu as _, LinuxCpu};
 use tester::Random;
+use tester::host::Reading;
 use units::{Instant, Monotonic, Nanos};
 
 use super::Idle;
+use crate::conditions::Conditions;
 use crate::place::Place;
 use crate::record::Recorder;
 use crate::switch::Via;
@@ -39,11 +41,19 @@ fn place(idle: &Idle, cpu: usize) -> Place {
     Place { cpu, priority: idle.priority, slack: Nanos::from_nanos(1) }
 }
 
+/// The samples of a case, and the conditions of the sleeping thread.
+pub(super) type Slept = (Recorder, Conditions);
+
+fn conditions(idle: &Idle, control: &Control, locked: &Reading<bool>) -> Conditions {
+    Conditions::of_this_thread(&control.root, &idle.cpus(), locked, &idle.load)
+}
+
 /// Measures the lateness of timers on `idle.cpu`, which sleeps until each timer expires.
-pub(super) fn by_timer(idle: &Idle, sleep: Nanos, control: &Control) -> Result<Recorder, Error> {
+pub(super) fn by_timer(idle: &Idle, sleep: Nanos, control: &Control, locked: &Reading<bool>) -> Result<Slept, Error> {
     std::thread::scope(|scope| {
-        let body = || -> Result<Recorder, Error> {
+        let body = || -> Result<Slept, Error> {
             place(idle, idle.cpu).take("apus-idle")?;
+            let conditions = conditions(idle, control, locked);
             let (mut cpu, mut sleeps, mut samples) = (LinuxCpu, Sleeps::new(sleep), Recorder::new());
             let until = cpu.now() + idle.duration;
             for n in 0.. {
@@ -58,7 +68,7 @@ pub(super) fn by_timer(idle: &Idle, sleep: Nanos, control: &Control) -> Result<R
                     control.show(late);
                 }
             }
-            Ok(samples)
+            Ok((samples, conditions))
         };
         scope.spawn(body).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
@@ -84,16 +94,23 @@ impl Stamp {
 }
 
 /// Measures the time from the clock reading before the waking call on `peer` to the first clock reading on `idle.cpu`.
-pub(super) fn by_cpu(idle: &Idle, peer: usize, sleep: Nanos, control: &Control) -> Result<Recorder, Error> {
+pub(super) fn by_cpu(
+    idle: &Idle,
+    peer: usize,
+    sleep: Nanos,
+    control: &Control,
+    locked: &Reading<bool>,
+) -> Result<Slept, Error> {
     let (way, stamp, end) = (Way::new(Via::Eventfd)?, Stamp::default(), AtomicBool::new(false));
     let (way, stamp, end) = (&way, &stamp, &end);
     std::thread::scope(|scope| {
-        let sleeper = scope.spawn(move || -> Result<Recorder, Error> {
+        let sleeper = scope.spawn(move || -> Result<Slept, Error> {
             let placed = place(idle, idle.cpu).take("apus-idle");
             if placed.is_err() {
                 end.store(true, Ordering::SeqCst);
             }
             placed?;
+            let conditions = conditions(idle, control, locked);
             let mut samples = Recorder::new();
             for n in 0.. {
                 way.wait()?;
@@ -106,7 +123,7 @@ pub(super) fn by_cpu(idle: &Idle, peer: usize, sleep: Nanos, control: &Control) 
                     control.show(late);
                 }
             }
-            Ok(samples)
+            Ok((samples, conditions))
         });
         let waker = scope.spawn(move || -> Result<(), Error> {
             let placed = place(idle, peer).take("apus-waker");
@@ -126,8 +143,8 @@ pub(super) fn by_cpu(idle: &Idle, peer: usize, sleep: Nanos, control: &Control) 
             placed
         });
         let waker = waker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let samples = sleeper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        waker.map(|()| samples)
+        let slept = sleeper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        waker.map(|()| slept)
     })
 }
 
@@ -162,9 +179,10 @@ mod tests {
         let idle = Idle { duration: Nanos::from_millis(400), ..Idle::new(cpu, Some(peer)) };
         let control = Control::new(None);
         let sleep = Nanos::from_micros(500);
-        assert!(by_timer(&idle, sleep, &control).unwrap().len() > 20);
-        assert!(by_cpu(&idle, peer, sleep, &control).unwrap().len() > 20);
+        let locked = Reading::known(false);
+        assert!(by_timer(&idle, sleep, &control, &locked).unwrap().0.len() > 20);
+        assert!(by_cpu(&idle, peer, sleep, &control, &locked).unwrap().0.len() > 20);
         control.stop();
-        assert!(by_cpu(&idle, peer, sleep, &control).unwrap().len() <= 1);
+        assert!(by_cpu(&idle, peer, sleep, &control, &locked).unwrap().0.len() <= 1);
     }
 }

@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use probe::detail::Detail;
 use probe::frequency::{Frequency, Via};
 use probe::idle::{How, Idle};
-use probe::mark::MarkKind;
+use probe::mark::{Mark, MarkKind};
 use probe::{Control, Error, Measured, Probe, place};
 use units::{Hertz, Nanos};
 
@@ -133,6 +133,8 @@ fn each_idle_state_is_allowed_alone_and_all_is_put_back() {
     let claims: Vec<Option<u64>> = detail.states.iter().map(|state| state.claimed_exit_ns).collect();
     assert_eq!(claims, [Some(0), Some(2_000), Some(133_000)]);
     assert_eq!(detail.states[2].was_disabled, Some(true));
+    // The class and the slack are those of the sleeping thread, which asked for the least, not of the one that looks on.
+    assert_eq!(measured.conditions.timer_slack_ns.value, Some(1));
     // Twice the residency of 600 us; at least 200 us.
     let sleeps: Vec<u64> = detail.cases.iter().map(|case| case.sleep_ns).collect();
     assert_eq!(sleeps, [200_000, 200_000, 1_200_000]);
@@ -182,6 +184,53 @@ fn a_run_that_is_stopped_puts_all_back_too() {
     });
     assert!(measured.interrupted && measured.terms.len() == 1, "{:?}", measured.terms.len());
     assert_eq!(root.snapshot(), before);
+}
+
+/// Waits until a file of the machine has a text.
+fn wait_for(path: &Path, is_it: impl Fn(&str) -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !fs::read_to_string(path).is_ok_and(|text| is_it(text.trim())) {
+        assert!(Instant::now() < until, "{}: {:?}", path.display(), fs::read_to_string(path));
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+#[test]
+fn settings_that_cannot_be_restored_end_the_run_with_an_error() {
+    let _turn = turn();
+    let root = with_idle_states("left");
+    let idle = Idle { duration: Nanos::from_millis(200), ..Idle::new(cpu(), None) };
+    let file = root.0.join(format!("sys/devices/system/cpu/cpu{}/cpuidle/state1/disable", cpu()));
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // While state 0 is measured.
+            wait_for(&file, |text| text == "1");
+            fs::write(&file, "2\n").unwrap();
+        });
+        run(&idle, &root).unwrap_err()
+    });
+    let text = error.to_string();
+    assert!(matches!(error, Error::NotRestored { .. }) && error.lacks(), "{text}");
+    assert!(text.contains("idle state 1 of CPU") && text.ends_with("fix: apus tune rollback"), "{text}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "2\n", "no further state is measured");
+    assert_eq!(root.left_in_journal(), 1);
+}
+
+#[test]
+fn a_frequency_that_somebody_else_sets_ends_the_requests_and_stays() {
+    let _turn = turn();
+    let root = with_frequencies("theirs", "performance powersave");
+    let file = root.0.join(format!("sys/devices/system/cpu/cpufreq/policy{}/scaling_max_freq", cpu()));
+    let measured = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_for(&file, |text| text == "800000");
+            fs::write(&file, "2000000\n").unwrap();
+        });
+        run(&Frequency { changes: 10, ..quick(Via::Auto) }, &root).unwrap()
+    });
+    let said = |mark: &Mark| mark.text.contains("something else set the frequency to max=2000000");
+    assert!(measured.marks.iter().any(said), "{:?}", measured.marks);
+    assert_eq!((fs::read_to_string(&file).unwrap().as_str(), root.left_in_journal()), ("2000000\n", 0));
 }
 
 #[test]
@@ -247,17 +296,108 @@ fn frequencies_are_asked_for_in_turn_and_put_back() {
     }
 }
 
+/// What is killed: this very test program, told to by the environment where and how to measure.
+const CHILD: &str = "APUS_PROBE_FREQUENCY_CHILD";
+
 #[test]
-fn the_hwp_register_is_written_and_put_back() {
+fn child_that_changes_frequencies() {
+    let Ok(root) = std::env::var(CHILD) else { return };
+    let via = std::env::var("VIA").unwrap().parse().unwrap();
+    let levels = vec![Hertz::new(800_000_000), Hertz::new(2_100_000_000), Hertz::new(3_500_000_000)];
+    let mut control = Control::new(None);
+    control.root = root.into();
+    Frequency { levels, changes: 500, ..quick(via) }.run(&control).unwrap();
+}
+
+/// Whichever level a killed measurement leaves, whoever starts next restores what was there before.
+#[test]
+fn a_killed_measurement_of_frequencies_is_rolled_back() {
     let _turn = turn();
-    let root = Root::new("hwp");
+    let policy = format!("sys/devices/system/cpu/cpufreq/policy{}", cpu());
+    for (via, file, levels) in [
+        (Via::Governor, format!("{policy}/scaling_setspeed"), ["800000", "2100000", "3500000"]),
+        (Via::Limits, format!("{policy}/scaling_max_freq"), ["800000", "2100000", "3500000"]),
+        (Via::Hwp, "msr/0x774".into(), ["0x80000808", "0x80001515", "0x80002323"]),
+    ] {
+        let root = match via {
+            Via::Hwp => with_hwp("killed-hwp"),
+            _ => with_frequencies(&format!("killed-{via}"), "performance powersave userspace"),
+        };
+        let before = root.snapshot();
+        for level in levels {
+            let child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "power::child_that_changes_frequencies", "--nocapture"])
+                .env(CHILD, &root.0)
+                .env("VIA", via.to_string())
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap();
+            let mut child = Killed(child);
+            // A change to each level: the first of the run is one of several.
+            let (last, first) = (levels[2], levels[0]);
+            wait_for(&root.0.join(&file), |text| text.ends_with(first));
+            if level != first {
+                wait_for(&root.0.join(&file), |text| text.ends_with(level));
+            } else {
+                wait_for(&root.0.join(&file), |text| text.ends_with(last));
+                wait_for(&root.0.join(&file), |text| text.ends_with(first));
+            }
+            child.kill();
+            assert_ne!(root.snapshot(), before, "{via}: the kill left a level");
+            let access = host::knob::Access::below(&root.0).unwrap();
+            host::transaction::take_back_abandoned(&access, "a test").unwrap();
+            assert_eq!(root.snapshot(), before, "{via}, killed at {level}");
+            assert_eq!(root.left_in_journal(), 0);
+            root.put(&format!("{policy}/scaling_setspeed"), "<unsupported>\n");
+        }
+    }
+}
+
+/// A child that is killed, at the latest when its test ends.
+struct Killed(std::process::Child);
+
+impl Killed {
+    fn kill(&mut self) {
+        let _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[test]
+fn one_frequency_or_none_known_is_a_lack() {
+    let root = with_frequencies("one", "performance powersave");
+    let policy = format!("sys/devices/system/cpu/cpufreq/policy{}", cpu());
+    root.put(&format!("{policy}/cpuinfo_max_freq"), "800000\n");
+    let error = run(&quick(Via::Limits), &root).unwrap_err();
+    assert!(error.lacks() && error.to_string().contains("only one frequency, 800 MHz"), "{error}");
+    fs::remove_file(root.0.join(format!("{policy}/cpuinfo_max_freq"))).unwrap();
+    let error = run(&quick(Via::Limits), &root).unwrap_err();
+    assert!(error.lacks() && error.to_string().contains("--levels"), "{error}");
+}
+
+/// A machine without a frequency policy, whose HWP request is 800 MHz to 3.5 GHz.
+fn with_hwp(name: &str) -> Root {
+    let root = Root::new(name);
     root.put("proc/cpuinfo", BARE_METAL);
     root.put("msr/0x770", &format!("{} 0x1\n", cpu()));
     root.put("msr/0x771", &format!("{} 0x8081523\n", cpu()));
     root.put("msr/0x774", &format!("{} 0x80002308\n", cpu()));
+    root
+}
+
+#[test]
+fn the_hwp_register_is_written_and_put_back() {
+    let _turn = turn();
+    let root = with_hwp("hwp");
     let before = root.snapshot();
     // No policy tells the limits: without levels there is nothing to choose from.
-    assert!(matches!(run(&quick(Via::Hwp), &root), Err(Error::Invalid { .. })));
+    assert!(run(&quick(Via::Hwp), &root).unwrap_err().lacks());
     let levels = vec![Hertz::new(800_000_000), Hertz::new(2_100_000_000)];
     let measured = run(&Frequency { levels, ..quick(Via::Hwp) }, &root).unwrap();
     let Detail::Frequency(detail) = &measured.detail else { panic!("not the detail of frequency") };

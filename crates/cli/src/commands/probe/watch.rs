@@ -29,7 +29,7 @@ pub fn run(
     for probe in probes {
         let measured = match follow(Control::new(fail_over), signals, display, |control| Ok(probe.run(control)))? {
             Ok(measured) => measured,
-            Err(error) if error.lacks() => {
+            Err(error) if error.lacks() && !matches!(error, probe::Error::NotRestored { .. }) => {
                 lacking.push(error);
                 continue;
             }
