@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::marker::PhantomData;
 
 use live::os::{self, Scheduling};
-use rustix::thread::{CpuSet, Pid, sched_getaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use units::Nanos;
 
 use crate::Error;
@@ -39,8 +39,9 @@ impl Place {
     }
 }
 
-/// Returns the CPUs that this process may use, in ascending order. The result is the affinity of the main thread,
-/// because the calling thread may be restricted to fewer CPUs.
+/// Returns the CPUs in the affinity mask of this process, in ascending order. The result is the mask of the main
+/// thread, because the calling thread may be restricted to fewer CPUs. Isolated CPUs (`isolcpus=`), and those that
+/// `taskset` left out, are not in it, but a thread may still be pinned to them: see [`check`].
 pub fn allowed() -> Result<Vec<usize>, Error> {
     affinity(Some(rustix::process::getpid()))
 }
@@ -86,9 +87,13 @@ impl Drop for Elsewhere {
     }
 }
 
-/// Checks that this process may use all CPUs of `wanted`, and that each is given once.
+/// Checks that the kernel lets a thread of this process run on each CPU of `wanted`, and that each is given once.
 pub fn check(wanted: &[usize]) -> Result<(), Error> {
-    let allowed = allowed()?;
+    check_with(wanted, None)
+}
+
+/// Checks the same as [`check`], and that the thread may run there under SCHED_FIFO at `priority`, if one is given.
+pub fn check_with(wanted: &[usize], priority: Option<u8>) -> Result<(), Error> {
     if wanted.is_empty() {
         return Err(Error::invalid("no CPU to measure on", "give at least one, such as --cpu 1"));
     }
@@ -96,15 +101,35 @@ pub fn check(wanted: &[usize]) -> Result<(), Error> {
         if wanted[..at].contains(cpu) {
             return Err(Error::invalid(format!("CPU {cpu}"), "it is given twice"));
         }
-        if !allowed.contains(cpu) {
-            return Err(Error::lacking(
-                format!("measure on CPU {cpu}"),
-                format!("this process may use the CPUs {allowed:?}"),
-                "choose CPUs that are online and in the cpuset of this process (Cpus_allowed_list in /proc/self/status)",
-            ));
-        }
     }
-    Ok(())
+    let pin = |cpu: usize| {
+        let refused = |why: &dyn std::fmt::Display| {
+            Error::lacking(
+                format!("measure on CPU {cpu}"),
+                format!("the kernel does not let this process run there: {why}"),
+                format!(
+                    "choose a CPU that is online and in this process's cpuset: `taskset -c {cpu} true` must succeed"
+                ),
+            )
+        };
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(refused(&"its CPU masks have no such number"));
+        }
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        sched_setaffinity(None, &set).map_err(|error| refused(&error))
+    };
+    // Only the kernel knows the cpuset, so a thread tries. It is a separate one, because the calling thread stays where
+    // it is.
+    std::thread::scope(|scope| {
+        let tries = || -> Result<(), Error> {
+            wanted.iter().try_for_each(|cpu| pin(*cpu))?;
+            Ok(os::place_this_thread(Scheduling { cpu: None, fifo: priority })?)
+        };
+        let thread = std::thread::Builder::new().spawn_scoped(scope, tries);
+        let thread = thread.map_err(|e| Error::system("start a thread", e))?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 #[cfg(test)]
@@ -117,7 +142,10 @@ mod tests {
         assert!(check(&[last]).is_ok());
         assert!(matches!(check(&[]), Err(Error::Invalid { .. })));
         assert!(matches!(check(&[last, last]), Err(Error::Invalid { .. })));
-        assert!(check(&[last + 5000]).unwrap_err().lacks());
+        for absent in [last + 5000, CpuSet::MAX_CPU - 1] {
+            let error = check(&[absent]).unwrap_err();
+            assert!(error.lacks() && error.to_string().contains(&format!("taskset -c {absent} true")), "{error}");
+        }
     }
 
     #[test]

@@ -113,6 +113,12 @@ impl Plan {
         probes
     }
 
+    /// Checks that the kernel lets threads run on both CPUs, at the priority.
+    fn check(&self) -> Result<(), Error> {
+        let cpus: Vec<usize> = [Some(self.cpu), self.peer].into_iter().flatten().collect();
+        place::check_with(&cpus, self.priority)
+    }
+
     /// Approximate duration of the whole profile, including idle states, frequencies and the network lab.
     pub fn duration(&self) -> Nanos {
         // Seven timers, jitter, five interrupts, six switches, and eleven idle times of a quarter slice each. Creating
@@ -143,7 +149,7 @@ impl Plan {
 }
 
 /// A platform profile: the results of all probes on one host.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Debug)]
 pub struct Platform {
     /// Number of completed rounds.
     pub rounds: u32,
@@ -151,22 +157,28 @@ pub struct Platform {
     pub measured: Vec<Measured>,
     /// What could not be measured on this host, and why.
     pub missing: Vec<(Name, String)>,
+    /// The error that ended the measurement early: a probe could not restore the host's settings, and everything that
+    /// is measured after that is measured with other settings. `None` if there was none.
+    pub ended_by: Option<Error>,
 }
 
-/// Measures the profile. Probes that this host cannot run are left out and listed in [`Platform::missing`]; any other
-/// error ends the measurement.
+/// Measures the profile. Probes that fail are left out of later rounds, and listed in [`Platform::missing`].
 pub fn run(plan: &Plan, control: &Control) -> Result<Platform, Error> {
-    let mut platform = Platform { rounds: 0, measured: Vec::new(), missing: plan.left_out() };
-    let mut lacking: BTreeSet<usize> = BTreeSet::new();
-    let probes = plan.probes();
+    plan.check()?;
+    Ok(rounds(plan, &plan.probes(), control))
+}
+
+fn rounds(plan: &Plan, probes: &[(Name, Box<dyn Probe + Sync>)], control: &Control) -> Platform {
+    let mut platform = Platform { rounds: 0, measured: Vec::new(), missing: plan.left_out(), ended_by: None };
+    let mut failed: BTreeSet<usize> = BTreeSet::new();
     for round in 0..plan.rounds {
         let order: Vec<usize> =
             if round % 2 == 0 { (0..probes.len()).collect() } else { (0..probes.len()).rev().collect() };
         for index in order {
             if control.stopped() {
-                return Ok(platform);
+                return platform;
             }
-            if lacking.contains(&index) {
+            if failed.contains(&index) {
                 continue;
             }
             let (name, probe) = &probes[index];
@@ -178,20 +190,23 @@ pub fn run(plan: &Plan, control: &Control) -> Result<Platform, Error> {
                         merge_into(&mut platform.measured, measured);
                     }
                 }
-                Err(error) if error.lacks() => {
+                Err(error) => {
                     let missing = (*name, first_line(&error));
                     if !platform.missing.contains(&missing) {
                         platform.missing.push(missing);
                     }
-                    lacking.insert(index);
+                    failed.insert(index);
+                    if matches!(error, Error::NotRestored { .. }) {
+                        platform.ended_by = Some(error);
+                        return platform;
+                    }
                 }
-                Err(error) => return Err(error),
             }
         }
         platform.rounds += 1;
     }
     platform.measured.sort_by(|a, b| (a.probe, &a.variant).cmp(&(b.probe, &b.variant)));
-    Ok(platform)
+    platform
 }
 
 /// Adds a round to the earlier ones of the same probe and variant.
@@ -236,5 +251,32 @@ mod tests {
         control.stop();
         let platform = run(&Plan::new().unwrap(), &control).unwrap();
         assert_eq!((platform.rounds, platform.measured.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_cpu_or_peer_that_cannot_be_used_is_an_error_at_once() {
+        let plan = Plan::new().unwrap();
+        let control = Control::new(None);
+        for wrong in [Plan { cpu: 5000, ..plan.clone() }, Plan { peer: Some(5000), ..plan.clone() }] {
+            assert!(run(&wrong, &control).unwrap_err().lacks(), "{wrong:?}");
+        }
+        assert!(matches!(run(&Plan { peer: Some(plan.cpu), ..plan }, &control), Err(Error::Invalid { .. })));
+    }
+
+    #[test]
+    fn probes_that_fail_leave_what_the_others_measured() {
+        let control = Control::new(None);
+        let (cpu, short) = (place::allowed().unwrap()[0], Nanos::from_millis(20));
+        let timer: Box<dyn Probe + Sync> = Box::new(Timer { duration: short, ..Timer::new(cpu) });
+        // This one is refused as wrong use.
+        let jitter: Box<dyn Probe + Sync> = Box::new(Jitter { gap_over: Nanos::ZERO, ..Jitter::new(cpu) });
+        let plan = Plan { cpu, peer: None, rounds: 2, ..Plan::new().unwrap() };
+        let probes = [(Name::Timer, timer), (Name::Jitter, jitter)];
+        // In a thread of its own, because the probes move the calling thread.
+        let platform = std::thread::scope(|scope| scope.spawn(|| rounds(&plan, &probes, &control)).join().unwrap());
+        assert_eq!((platform.rounds, platform.measured.len()), (2, 1));
+        assert_eq!(platform.measured[0].terms[0].rounds.len(), 2);
+        assert!(platform.missing.iter().any(|(name, why)| *name == Name::Jitter && why.contains("--gap-over")));
+        assert!(platform.ended_by.is_none());
     }
 }

@@ -42,7 +42,7 @@ pub enum Probe {
     /// Measures the cost and resolution of each clock, and whether the CPUs' time stamp counters agree.
     Clock(Clock),
     /// Runs all probes in several short rounds. With -o, writes a platform profile for `apus run --platform`: the
-    /// latency and CPU time of each way to wait on this host.
+    /// latency and CPU time of each way to wait on this host. A probe that fails is left out.
     All(All),
     /// Compares two platform profiles or two probe results, figure by figure, and tells real differences from those
     /// that may be chance.

@@ -99,7 +99,10 @@ fn wrong_use_and_what_is_missing_have_their_own_status() {
         (&["timer", "--interval", "1us"][..], 2, "at least 10us"),
         (&["timer", "--interval", "5"], 2, "a duration such as"),
         (&["timer", "--cpu", "3-1"], 2, "not a list of CPUs"),
-        (&["timer", "--cpu", "8000"], 3, "Cpus_allowed_list"),
+        (&["timer", "--cpu", "8000"], 3, "taskset -c 8000 true"),
+        (&["all", "--cpu", "8000"], 3, "cannot measure on CPU 8000"),
+        (&["all", "--peer", "8000"], 3, "cannot measure on CPU 8000"),
+        (&["all", "--cpu", "0", "--peer", "0"], 2, "given twice"),
         (&["timer", "--load", "disk"], 2, "none, cpu, memory, network or io"),
         (&["jitter", "--gap-over", "1ms", "--explain-over", "2ms"], 2, "100us"),
         (&["jitter", "--capacity", "1Mpps"], 2, "--rate"),
@@ -117,6 +120,26 @@ fn wrong_use_and_what_is_missing_have_their_own_status() {
         assert_eq!(output.status.code(), Some(status), "{words:?}: {}", text(&output.stderr));
         assert!(text(&output.stderr).contains(said), "{words:?}: {}", text(&output.stderr));
         assert!(!text(&output.stderr).contains("panicked"), "{words:?}");
+    }
+}
+
+/// As with `isolcpus=`: the process's mask does not have the CPU, and the kernel lets a thread be pinned to it.
+#[test]
+fn a_cpu_outside_the_mask_of_the_process_is_measured() {
+    let _turn = turn();
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        testkit::skip("needs two CPUs");
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_apus");
+    for words in [
+        &["timer", "--cpu", "1", "--duration", "50ms"][..],
+        &["switch", "--cpu", "1", "--via", "futex", "--duration", "50ms"],
+    ] {
+        let taskset = Command::new("taskset").args(["-c", "0", program, "probe"]).args(words).output().unwrap();
+        assert_eq!(taskset.status.code(), Some(0), "{words:?}: {}", text(&taskset.stderr));
+        assert_eq!(text(&taskset.stderr), "", "{words:?}: there is a second CPU");
+        assert!(text(&taskset.stdout).contains("cpu=1"), "{}", text(&taskset.stdout));
     }
 }
 

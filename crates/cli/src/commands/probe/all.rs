@@ -9,7 +9,7 @@ use probe::Control;
 use probe::platform::{self, Plan};
 use probe::report::Set;
 
-use super::{Watched, check_writable, host, html, keep, last, say, start, unloaded, watch};
+use super::{Watched, check_writable, host, html, keep, last, peer, say, start, unloaded, watch};
 use crate::Status;
 use crate::args::probe::All;
 use crate::documents::probe::Platform;
@@ -22,10 +22,9 @@ pub fn run(typed: &All) -> anyhow::Result<Status> {
     let signals = Signals::hold()?;
     check_writable(&typed.output, &typed.html)?;
     let cpu = last(typed.cpu)?;
-    let other = probe::place::allowed()?.into_iter().find(|other| *other != cpu);
     let plan = Plan {
         cpu,
-        peer: typed.peer.or(other),
+        peer: peer(typed.peer, cpu)?,
         priority: typed.priority,
         rounds: typed.rounds,
         slice: typed.slice,
@@ -38,6 +37,7 @@ pub fn run(typed: &All) -> anyhow::Result<Status> {
         Ok((platform::run(&plan, control)?, control.stopped()))
     })?;
     let energy = watched.stop();
+    let ended_by = profile.ended_by.take();
     unloaded(load, &mut profile.measured, interrupted);
     let document = Platform::new(host(), profile, interrupted, energy);
     keep(&document, typed.output.as_deref())?;
@@ -56,5 +56,9 @@ pub fn run(typed: &All) -> anyhow::Result<Status> {
         writeln!(out, "{} rounds{}", document.rounds, if interrupted { ", interrupted" } else { "" })?;
         out.flush().context("cannot write the table")?;
     }
-    Ok(Status::Good)
+    match ended_by {
+        Some(error) => Err(error.into()),
+        None if document.measured.is_empty() && !interrupted => Ok(Status::Lacking),
+        None => Ok(Status::Good),
+    }
 }

@@ -69,20 +69,20 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         Typed::Switch(typed) => {
             let probes = switches(&typed)?;
             let probes: Vec<&(dyn Probe + Sync)> = probes.iter().map(|probe| probe as &(dyn Probe + Sync)).collect();
-            alone(typed.peer, "switches between two CPUs")?;
+            alone(peer(typed.peer, last(typed.cpu)?)?, "switches between two CPUs");
             one(&probes, typed.duration, &typed.conditions, &typed.outputs)
         }
         Typed::Interrupt(typed) => {
             let probes = interrupts(&typed)?;
             let probes: Vec<&(dyn Probe + Sync)> = probes.iter().map(|probe| probe as &(dyn Probe + Sync)).collect();
             if typed.port.is_none() {
-                alone(typed.sender, "delivery to a CPU other than the sender's")?;
+                alone(peer(typed.sender, last(typed.cpu)?)?, "delivery to a CPU other than the sender's");
             }
             one(&probes, typed.duration, &typed.conditions, &typed.outputs)
         }
         Typed::Idle(typed) => {
             let cpu = last(typed.cpu)?;
-            let peer = typed.peer.or(probe::place::allowed()?.into_iter().find(|other| *other != cpu));
+            let peer = peer(typed.peer, cpu)?;
             let mut probe = Idle {
                 how: typed.how,
                 sleeps: typed.sleep,
@@ -91,7 +91,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
                 ..Idle::new(cpu, peer)
             };
             if typed.source.is_empty() {
-                alone(typed.peer, "wake-ups by another CPU")?;
+                alone(peer, "wake-ups by another CPU");
             } else {
                 probe.sources = typed.source;
             }
@@ -129,11 +129,10 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
 /// The switch probes to run: each wake-up mechanism, on one CPU and across two. The user can select one mechanism and
 /// one peer CPU.
 fn switches(typed: &args::Switch) -> anyhow::Result<Vec<Switch>> {
-    let allowed = probe::place::allowed()?;
     let cpu = last(typed.cpu)?;
-    let peers = match typed.peer {
+    let peers: Vec<usize> = match typed.peer {
         Some(peer) => vec![peer],
-        None => [Some(cpu), allowed.iter().copied().find(|other| *other != cpu)].into_iter().flatten().collect(),
+        None => [Some(cpu), peer(None, cpu)?].into_iter().flatten().collect(),
     };
     let ways = typed.via.map_or(Via::ALL.to_vec(), |via| vec![via]);
     let of = |peer: usize| {
@@ -149,12 +148,11 @@ fn switches(typed: &args::Switch) -> anyhow::Result<Vec<Switch>> {
     Ok(peers.into_iter().flat_map(of).collect())
 }
 
-/// Warns on standard error about what cannot be measured because this process may use only one CPU.
-fn alone(named: Option<usize>, what: &str) -> anyhow::Result<()> {
-    if named.is_none() && probe::place::allowed()?.len() < 2 {
+/// Warns on standard error about what cannot be measured without a second CPU.
+fn alone(peer: Option<usize>, what: &str) {
+    if peer.is_none() {
         let _ = writeln!(terminal::err(), "warning: cannot measure {what}, because this process may use one CPU only");
     }
-    Ok(())
 }
 
 /// Conditions for probes that an artificial load would disturb too much, because their CPU must sleep or work
@@ -165,6 +163,11 @@ const NO_LOAD: Conditions = Conditions { priority: None, load: Load::None, fail_
 /// other work.
 fn last(typed: Option<usize>) -> anyhow::Result<usize> {
     Ok(typed.or(probe::place::allowed()?.last().copied()).unwrap_or(0))
+}
+
+/// The second CPU given by the user. The default is the first CPU that this process may use, other than `cpu`.
+fn peer(typed: Option<usize>, cpu: usize) -> anyhow::Result<Option<usize>> {
+    Ok(typed.or(probe::place::allowed()?.into_iter().find(|other| *other != cpu)))
 }
 
 /// Runs the probes one after another, each for `duration`, and prints the results.
@@ -219,9 +222,7 @@ fn unloaded(load: probe::load::Running, measured: &mut [Measured], interrupted: 
 /// The interrupt probes to run: each wait method with a sender on another CPU, and blocking with a sender on the same
 /// CPU. The user can select one wait method, one sender CPU, or a port with its queue.
 fn interrupts(typed: &args::Interrupt) -> anyhow::Result<Vec<Interrupt>> {
-    let allowed = probe::place::allowed()?;
     let cpu = last(typed.cpu)?;
-    let other = allowed.iter().copied().find(|other| *other != cpu);
     let of = |wait: Wait, sender: usize| Interrupt {
         priority: typed.conditions.priority,
         interval: typed.interval,
@@ -242,7 +243,7 @@ fn interrupts(typed: &args::Interrupt) -> anyhow::Result<Vec<Interrupt>> {
     let waits = typed.wait.map_or(Wait::ALL.to_vec(), |wait| vec![wait]);
     let mut probes: Vec<Interrupt> = Vec::new();
     for wait in waits {
-        probes.extend(typed.sender.or(other).map(|sender| of(wait, sender)));
+        probes.extend(peer(typed.sender, cpu)?.map(|sender| of(wait, sender)));
         // Also measures on the receiver's CPU, where a blocking receiver lets the sender run.
         if typed.sender.is_none() && wait == Wait::Block {
             probes.push(of(wait, cpu));
