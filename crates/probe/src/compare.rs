@@ -6,21 +6,27 @@
 //! multiple test procedure", 1979). All rounds of one profile share the same boot, hour and neighbours. So a difference
 //! found here is a difference between two occasions. To show that two *settings* differ, measure more profiles of each.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tester::host::Reading;
+use tester::quantile::minimum_samples;
 use tester::statistics::{mann_whitney, median, ratio_of_medians};
+use units::Quantile;
 
 use crate::conditions::Conditions;
 use crate::measured::{Measured, Name, Round};
+use crate::observe::cpu_list;
 
 /// Largest adjusted p-value at which a difference counts as significant.
 pub const SIGNIFICANT: f64 = 0.05;
 /// Number of bootstrap resamples. The seed is fixed, so that the same profiles give the same numbers.
 const RESAMPLES: usize = 2_000;
 const SEED: u64 = 1;
+/// The compared quantiles.
+const QUANTITIES: [Quantile; 2] = [Quantile::P50, Quantile::P99];
 
 /// Comparison of one quantity of one term between the sets A and B.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -34,9 +40,9 @@ pub struct TermComparison {
     pub term: String,
     /// The compared quantile of each round, `p50` or `p99`, from the back-filled series if the term has one.
     pub quantity: String,
-    /// Number of rounds in A.
+    /// Number of rounds in A that have enough samples for the quantity.
     pub a_rounds: u64,
-    /// Number of rounds in B.
+    /// Number of rounds in B that have enough samples for the quantity.
     pub b_rounds: u64,
     /// Median of the quantity over the rounds of A, in nanoseconds; null without rounds.
     pub a_ns: Option<f64>,
@@ -68,6 +74,8 @@ pub enum Verdict {
     NotShown,
     /// There are too few rounds to show any difference.
     TooFewRounds,
+    /// Too many rounds have too few samples for the quantile. More rounds do not help, but longer ones do.
+    TooFewSamples,
     /// The term is only in A.
     OnlyInA,
     /// The term is only in B.
@@ -82,7 +90,7 @@ pub fn compare(a: &[Measured], b: &[Measured]) -> Vec<TermComparison> {
         let of_b = b.iter().find(|other| other.probe == of_a.probe && other.variant == of_a.variant);
         for term in &of_a.terms {
             let other = of_b.and_then(|of_b| of_b.terms.iter().find(|other| other.name == term.name));
-            for quantity in ["p50", "p99"] {
+            for quantity in QUANTITIES {
                 all.push(match other {
                     Some(other) => both(of_a, &term.name, quantity, (&term.rounds, &other.rounds)),
                     None => one(of_a, &term.name, quantity, &term.rounds, Verdict::OnlyInA),
@@ -94,7 +102,7 @@ pub fn compare(a: &[Measured], b: &[Measured]) -> Vec<TermComparison> {
         let of_a = a.iter().find(|other| other.probe == of_b.probe && other.variant == of_b.variant);
         let is_new = |name: &str| of_a.is_none_or(|of_a| of_a.terms.iter().all(|term| term.name != name));
         for term in of_b.terms.iter().filter(|term| is_new(&term.name)) {
-            for quantity in ["p50", "p99"] {
+            for quantity in QUANTITIES {
                 all.push(one(of_b, &term.name, quantity, &term.rounds, Verdict::OnlyInB));
             }
         }
@@ -111,34 +119,59 @@ pub fn differences(a: &[Measured], b: &[Measured]) -> Vec<String> {
         let Some(of_b) = b.iter().find(|other| other.probe == of_a.probe && other.variant == of_a.variant) else {
             continue;
         };
-        for (name, value) in &of_a.settings {
-            let other = of_b.settings.get(name).map_or("-", String::as_str);
-            if value != other {
-                found.push(format!("{} {name}: {value} and {other}", of_a.probe));
+        let names: BTreeSet<&String> = of_a.settings.keys().chain(of_b.settings.keys()).collect();
+        for name in names {
+            let [a, b] = [of_a, of_b].map(|of| of.settings.get(name).map_or("-", String::as_str));
+            if a != b {
+                found.push(format!("{} {name}: {a} and {b}", of_a.probe));
             }
         }
-        let (a, b) = (&of_a.conditions, &of_b.conditions);
-        let mut differs = |name: &str, a: String, b: String| {
-            if a != b {
-                found.push(format!("{name}: {a} and {b}"));
-            }
-        };
-        let class = |of: &Conditions| {
-            of.scheduling.value.as_ref().map_or_else(unknown, |class| match class.rt_priority {
-                0 => class.policy.clone(),
-                priority => format!("{} {priority}", class.policy),
-            })
-        };
-        differs("scheduling", class(a), class(b));
-        differs("timer slack", shown(&a.timer_slack_ns, "ns"), shown(&b.timer_slack_ns, "ns"));
-        differs("cpu_dma_latency", shown(&a.cpu_dma_latency_us, "us"), shown(&b.cpu_dma_latency_us, "us"));
-        differs("clock source", shown(&a.clocksource, ""), shown(&b.clocksource, ""));
-        differs("sched_rt_runtime_us", shown(&a.sched_rt_runtime_us, ""), shown(&b.sched_rt_runtime_us, ""));
-        differs("load", a.load.clone(), b.load.clone());
+        let pairs = conditions(&of_a.conditions).into_iter().zip(conditions(&of_b.conditions));
+        let differing = pairs.filter(|((_, a), (_, b))| a != b);
+        found.extend(differing.map(|((name, a), (_, b))| format!("{name}: {a} and {b}")));
     }
     found.sort();
     found.dedup();
     found
+}
+
+/// Each condition that may explain a difference, with its name.
+fn conditions(of: &Conditions) -> [(&'static str, String); 12] {
+    let Conditions {
+        cpus,
+        scheduling,
+        timer_slack_ns,
+        memory_locked,
+        cpu_dma_latency_us,
+        sched_rt_runtime_us,
+        sched_rt_period_us,
+        clocksource,
+        smt_active,
+        transparent_hugepages,
+        load,
+        virtualised,
+        // These differ between any two measurements.
+        load_average: _,
+        steal_ms: _,
+    } = of;
+    let class = scheduling.value.as_ref().map_or_else(unknown, |class| match class.rt_priority {
+        0 => class.policy.clone(),
+        priority => format!("{} {priority}", class.policy),
+    });
+    [
+        ("measured CPUs", cpu_list(cpus)),
+        ("scheduling", class),
+        ("timer slack", shown(timer_slack_ns, "ns")),
+        ("memory locked", shown(memory_locked, "")),
+        ("cpu_dma_latency", shown(cpu_dma_latency_us, "us")),
+        ("sched_rt_runtime_us", shown(sched_rt_runtime_us, "")),
+        ("sched_rt_period_us", shown(sched_rt_period_us, "")),
+        ("clock source", shown(clocksource, "")),
+        ("SMT", shown(smt_active, "")),
+        ("transparent huge pages", shown(transparent_hugepages, "")),
+        ("load", load.clone()),
+        ("virtual machine", shown(virtualised, "")),
+    ]
 }
 
 fn shown<T: fmt::Display>(of: &Reading<T>, unit: &str) -> String {
@@ -149,12 +182,25 @@ fn unknown() -> String {
     "not known".into()
 }
 
-fn values(rounds: &[Round], quantity: &str) -> Vec<f64> {
-    let of = |round: &Round| if quantity == "p50" { round.p50_ns } else { round.p99_ns };
-    rounds.iter().filter_map(of).map(|ns| ns as f64).collect()
+fn value(round: &Round, quantity: Quantile) -> Option<u64> {
+    if quantity == Quantile::P50 { round.p50_ns } else { round.p99_ns }
 }
 
-fn both(of: &Measured, term: &str, quantity: &str, (a, b): (&[Round], &[Round])) -> TermComparison {
+fn values(rounds: &[Round], quantity: Quantile) -> Vec<f64> {
+    rounds.iter().filter_map(|round| value(round, quantity)).map(|ns| ns as f64).collect()
+}
+
+/// Whether a round has no value because it has too few samples.
+fn lacks_samples(rounds: &[Round], quantity: Quantile) -> bool {
+    let lacks = |round: &Round| value(round, quantity).is_none() && round.count < minimum_samples(quantity);
+    rounds.iter().any(lacks)
+}
+
+fn both(of: &Measured, term: &str, quantity: Quantile, (a, b): (&[Round], &[Round])) -> TermComparison {
+    let verdict = match lacks_samples(a, quantity) || lacks_samples(b, quantity) {
+        true => Verdict::TooFewSamples,
+        false => Verdict::TooFewRounds,
+    };
     let (a, b) = (values(a, quantity), values(b, quantity));
     let test = mann_whitney(&b, &a);
     let ratio = ratio_of_medians(&b, &a, RESAMPLES, SEED);
@@ -162,7 +208,7 @@ fn both(of: &Measured, term: &str, quantity: &str, (a, b): (&[Round], &[Round]))
         probe: of.probe,
         variant: of.variant.clone(),
         term: term.into(),
-        quantity: quantity.into(),
+        quantity: quantity.to_string(),
         a_rounds: a.len() as u64,
         b_rounds: b.len() as u64,
         a_ns: median(&a),
@@ -172,11 +218,12 @@ fn both(of: &Measured, term: &str, quantity: &str, (a, b): (&[Round], &[Round]))
         ratio_high: ratio.map(|ratio| ratio.ci95_high),
         p: test.map(|test| test.p),
         p_adjusted: None,
-        verdict: Verdict::NotShown,
+        // What it is if nothing can be shown.
+        verdict,
     }
 }
 
-fn one(of: &Measured, term: &str, quantity: &str, rounds: &[Round], verdict: Verdict) -> TermComparison {
+fn one(of: &Measured, term: &str, quantity: Quantile, rounds: &[Round], verdict: Verdict) -> TermComparison {
     let (values, in_a) = (values(rounds, quantity), verdict == Verdict::OnlyInA);
     let n = values.len() as u64;
     TermComparison {
@@ -203,7 +250,7 @@ fn adjust(all: &mut [TermComparison]) {
         left -= 1;
         of.p_adjusted = Some(last);
         of.verdict = if least_p(of.a_rounds, of.b_rounds) * tests > SIGNIFICANT {
-            Verdict::TooFewRounds
+            of.verdict
         } else if last > SIGNIFICANT {
             Verdict::NotShown
         } else if of.b_ns > of.a_ns {
@@ -211,9 +258,6 @@ fn adjust(all: &mut [TermComparison]) {
         } else {
             Verdict::Shorter
         };
-    }
-    for of in all.iter_mut().filter(|of| of.p.is_none() && of.verdict == Verdict::NotShown) {
-        of.verdict = Verdict::TooFewRounds;
     }
 }
 
@@ -292,6 +336,27 @@ mod tests {
     }
 
     #[test]
+    fn rounds_that_are_too_short_are_not_too_few() {
+        let mut a = measured(&[("x", &[10, 11, 12, 13, 14, 15, 16])]);
+        let b = measured(&[("x", &[30, 31, 32, 33, 34, 35, 36])]);
+        let verdicts = |a: &Measured| {
+            compare(std::slice::from_ref(a), std::slice::from_ref(&b)).iter().map(|of| of.verdict).collect::<Vec<_>>()
+        };
+        assert_eq!(verdicts(&a), [Verdict::Longer, Verdict::Longer]);
+        // 367 samples have a median, and no 99th percentile.
+        for round in &mut a.terms[0].rounds {
+            (round.count, round.p99_ns) = (367, None);
+        }
+        assert_eq!(verdicts(&a), [Verdict::Longer, Verdict::TooFewSamples]);
+        // One good round is still too few.
+        (a.terms[0].rounds[0].count, a.terms[0].rounds[0].p99_ns) = (368, Some(20_000));
+        assert_eq!(verdicts(&a), [Verdict::Longer, Verdict::TooFewSamples]);
+        // Refused for another reason: more rounds help.
+        a.terms[0].rounds.iter_mut().for_each(|round| round.count = 1_000);
+        assert_eq!(verdicts(&a), [Verdict::Longer, Verdict::TooFewRounds]);
+    }
+
+    #[test]
     fn profiles_of_the_default_rounds_can_differ() {
         assert_eq!([1, 2, 85, 86, 126, 400].map(rounds_needed), [4, 5, 7, 8, 8, 9]);
         let rounds = u64::from(crate::platform::ROUNDS);
@@ -322,8 +387,25 @@ mod tests {
         let mut b = a.clone();
         assert!(differences(std::slice::from_ref(&a), std::slice::from_ref(&b)).is_empty());
         b.settings.insert("cpu".into(), "2".into());
+        b.settings.insert("priority".into(), "50".into());
         b.conditions.load = "cpu".into();
-        assert_eq!(differences(&[a], &[b]), ["load: none and cpu", "switch cpu: 1 and 2"]);
+        b.conditions.memory_locked = Reading::known(false);
+        b.conditions.smt_active = Reading::known(true);
+        b.conditions.transparent_hugepages = Reading::known("never".into());
+        b.conditions.sched_rt_period_us = Reading::known(500_000);
+        b.conditions.virtualised = Reading::known(true);
+        b.conditions.load_average = Reading::known("9 9 9".into());
+        let expected = [
+            "SMT: not known and true",
+            "load: none and cpu",
+            "memory locked: true and false",
+            "sched_rt_period_us: not known and 500000",
+            "switch cpu: 1 and 2",
+            "switch priority: - and 50",
+            "transparent huge pages: not known and never",
+            "virtual machine: not known and true",
+        ];
+        assert_eq!(differences(std::slice::from_ref(&a), std::slice::from_ref(&b)), expected);
     }
 
     #[test]

@@ -114,6 +114,7 @@ pub fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Shorter => "B is shorter",
         Verdict::NotShown => "no difference shown",
         Verdict::TooFewRounds => "too few rounds to judge",
+        Verdict::TooFewSamples => "too few samples per round to judge",
         Verdict::OnlyInA => "in A only",
         Verdict::OnlyInB => "in B only",
     }

@@ -236,15 +236,27 @@ fn files_are_imported_compared_and_reported() {
     let comparison = json(&output);
     assert_eq!(comparison["terms"].as_array().unwrap().len(), 2);
     assert_eq!(comparison["terms"][0]["verdict"], "too_few_rounds");
+    // 100 samples have no 99th percentile, however many rounds there are.
+    assert_eq!(comparison["terms"][1]["verdict"], "too_few_samples");
+    let table = probe(&["compare", &path("a.json"), &path("b.json")]);
+    assert!(text(&table.stdout).contains("p99 needs 368 (apus probe all --slice"), "{}", text(&table.stdout));
     assert!(fs::read_to_string(path("compare.html")).unwrap().contains("All figures"));
 
     let elsewhere = fs::read_to_string(path("b.json")).unwrap();
     let mut elsewhere: Value = serde_json::from_str(&elsewhere).unwrap();
     elsewhere["host"]["kernel"] = serde_json::json!({"value": "2.4.0", "unknown_because": null});
+    elsewhere["host"]["cpus_online"] = serde_json::json!({"value": "0-63", "unknown_because": null});
+    elsewhere["host"]["governors"] = serde_json::json!({"value": ["a", "b"], "unknown_because": null});
+    let states = serde_json::json!({"driver": "x", "enabled": ["POLL", "C9"]});
+    elsewhere["host"]["c_states"] = serde_json::json!({"value": states, "unknown_because": null});
     fs::write(path("c.json"), elsewhere.to_string()).unwrap();
     let other = json(&probe(&["compare", &path("a.json"), &path("c.json"), "--json"]));
     let said: Vec<&str> = other["differences"].as_array().unwrap().iter().map(|of| of.as_str().unwrap()).collect();
     assert!(said[0].starts_with("kernel: ") && said[0].ends_with(" and 2.4.0"), "{said:?}");
+    for (name, there) in [("online CPUs", "0-63"), ("governors", "a, b"), ("idle states", "x with POLL, C9")] {
+        let of = |line: &&&str| line.starts_with(&format!("{name}: ")) && line.ends_with(&format!(" and {there}"));
+        assert!(said.iter().find(of).is_some(), "{name}: {said:?}");
+    }
 
     let report = bare(&["report", &path("a.json"), &path("other.json"), "-o", &path("both.html")]);
     assert_eq!(report.status.code(), Some(0), "{}", text(&report.stderr));

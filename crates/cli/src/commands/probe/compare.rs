@@ -9,7 +9,9 @@ use probe::Measured;
 use probe::compare::{TermComparison, Verdict, compare, differences, rounds_needed};
 use probe::report::{Set, comparison, verdict};
 use serde_json::Value;
-use tester::host::{HostState, Reading};
+use tester::host::{CStates, HostState, Reading};
+use tester::quantile::minimum_samples;
+use units::Quantile;
 
 use super::super::output;
 use super::{check_writable, html};
@@ -47,28 +49,50 @@ pub fn run(typed: &Compare) -> anyhow::Result<Status> {
     Ok(if longer { Status::Findings } else { Status::Good })
 }
 
-/// Lists the properties in which the two hosts differ. Properties that are unknown for one of them are left out.
+/// Lists the properties in which the two hosts differ.
 fn hosts(a: &HostState, b: &HostState) -> Vec<String> {
-    let differs = |what: &str, a: &Reading<String>, b: &Reading<String>| {
-        let (a, b) = (a.value.as_ref()?, b.value.as_ref()?);
-        (a != b).then(|| format!("{what}: {a} and {b}"))
-    };
-    [
-        differs("CPU", &a.cpu_model, &b.cpu_model),
-        differs("kernel", &a.kernel, &b.kernel),
-        differs("isolated CPUs", &a.isolated_cpus, &b.isolated_cpus),
-        differs("tickless CPUs", &a.nohz_full_cpus, &b.nohz_full_cpus),
-        differs("CPUs for new interrupts", &a.irq_affinity, &b.irq_affinity),
-        differs("microcode", &a.microcode, &b.microcode),
-        differs("mitigations", &joined(&a.mitigations), &joined(&b.mitigations)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    let pairs = properties(a).into_iter().zip(properties(b));
+    let differing = pairs.filter(|((_, a), (_, b))| a != b);
+    differing.map(|((name, a), (_, b))| format!("{name}: {a} and {b}")).collect()
 }
 
-fn joined(all: &Reading<Vec<String>>) -> Reading<String> {
-    Reading { value: all.value.as_ref().map(|all| all.join("; ")), unknown_because: all.unknown_because.clone() }
+/// Each property of a host that may explain a difference, with its name.
+fn properties(of: &HostState) -> [(&'static str, String); 11] {
+    let HostState {
+        cpu_model,
+        cpus_online,
+        kernel,
+        virtualised,
+        governors,
+        c_states,
+        isolated_cpus,
+        nohz_full_cpus,
+        microcode,
+        mitigations,
+        irq_affinity,
+        // That of the observing thread. The conditions of each measurement have that of the measuring threads.
+        scheduling_class: _,
+    } = of;
+    fn shown<T>(reading: &Reading<T>, show: impl Fn(&T) -> String) -> String {
+        reading.value.as_ref().map_or("not known".to_owned(), |value| match show(value) {
+            text if text.is_empty() => "none".to_owned(),
+            text => text,
+        })
+    }
+    let states = |of: &CStates| format!("{} with {}", of.driver, of.enabled.join(", "));
+    [
+        ("CPU", shown(cpu_model, String::clone)),
+        ("kernel", shown(kernel, String::clone)),
+        ("isolated CPUs", shown(isolated_cpus, String::clone)),
+        ("tickless CPUs", shown(nohz_full_cpus, String::clone)),
+        ("CPUs for new interrupts", shown(irq_affinity, String::clone)),
+        ("microcode", shown(microcode, String::clone)),
+        ("mitigations", shown(mitigations, |all| all.join("; "))),
+        ("online CPUs", shown(cpus_online, String::clone)),
+        ("governors", shown(governors, |all| all.join(", "))),
+        ("idle states", shown(c_states, states)),
+        ("virtual machine", shown(virtualised, bool::to_string)),
+    ]
 }
 
 /// A file with measurements of probes.
@@ -117,6 +141,14 @@ fn table(document: &Comparison, out: &mut impl Write) -> io::Result<()> {
             out,
             "Some figures have too few rounds to show any difference: {tests} tests need at least {} rounds in each profile (apus probe all --rounds).",
             rounds_needed(tests.max(1))
+        )?;
+    }
+    if document.terms.iter().any(|term| term.verdict == Verdict::TooFewSamples) {
+        writeln!(
+            out,
+            "Some figures have too few samples per round: p50 needs {}, and p99 needs {} (apus probe all --slice; for a single probe --duration).",
+            minimum_samples(Quantile::P50),
+            minimum_samples(Quantile::P99)
         )?;
     }
     out.flush()
