@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::marker::PhantomData;
 
 use live::os::{self, Scheduling};
-use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity};
 use units::Nanos;
 
 use crate::Error;
@@ -102,22 +102,13 @@ pub fn check_with(wanted: &[usize], priority: Option<u8>) -> Result<(), Error> {
             return Err(Error::invalid(format!("CPU {cpu}"), "it is given twice"));
         }
     }
-    let pin = |cpu: usize| {
-        let refused = |why: &dyn std::fmt::Display| {
-            Error::lacking(
-                format!("measure on CPU {cpu}"),
-                format!("the kernel does not let this process run there: {why}"),
-                format!(
-                    "choose a CPU that is online and in this process's cpuset: `taskset -c {cpu} true` must succeed"
-                ),
-            )
-        };
-        if cpu >= CpuSet::MAX_CPU {
-            return Err(refused(&"its CPU masks have no such number"));
-        }
-        let mut set = CpuSet::new();
-        set.set(cpu);
-        sched_setaffinity(None, &set).map_err(|error| refused(&error))
+    let pin = |cpu: usize| match os::place_this_thread(Scheduling { cpu: Some(cpu), fifo: None }) {
+        Err(live::Error::Lacking { why, .. }) => Err(Error::lacking(
+            format!("measure on CPU {cpu}"),
+            format!("the kernel does not let this process run there: {why}"),
+            format!("choose a CPU that is online and in this process's cpuset: `taskset -c {cpu} true` must succeed"),
+        )),
+        placed => Ok(placed?),
     };
     // Only the kernel knows the cpuset, so a thread tries. It is a separate one, because the calling thread stays where
     // it is.
