@@ -195,17 +195,31 @@ fn wait_for(path: &Path, is_it: impl Fn(&str) -> bool) {
     }
 }
 
+impl Root {
+    /// Whether a journal, or the moves next to it, have a text.
+    fn journal_says(&self, word: &str) -> bool {
+        let all = fs::read_dir(self.0.join("var/lib/apus/tune")).into_iter().flatten().flatten();
+        all.filter_map(|entry| fs::read(entry.path()).ok()).any(|text| String::from_utf8_lossy(&text).contains(word))
+    }
+    /// Changes a file as somebody else would, in one step.
+    fn set(&self, path: &Path, text: &str) {
+        let new = self.0.join("var/new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, path).unwrap();
+    }
+}
+
 #[test]
 fn settings_that_cannot_be_restored_end_the_run_with_an_error() {
     let _turn = turn();
     let root = with_idle_states("left");
-    let idle = Idle { duration: Nanos::from_millis(200), ..Idle::new(cpu(), None) };
+    let idle = Idle { duration: Nanos::from_millis(400), ..Idle::new(cpu(), None) };
     let file = root.0.join(format!("sys/devices/system/cpu/cpu{}/cpuidle/state1/disable", cpu()));
     let error = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // While state 0 is measured.
-            wait_for(&file, |text| text == "1");
-            fs::write(&file, "2\n").unwrap();
+            // While another state is measured, after all were set.
+            wait_for(&file, |text| text == "1" && root.journal_says("kept"));
+            root.set(&file, "2\n");
         });
         run(&idle, &root).unwrap_err()
     });
@@ -221,12 +235,21 @@ fn a_frequency_that_somebody_else_sets_ends_the_requests_and_stays() {
     let _turn = turn();
     let root = with_frequencies("theirs", "performance powersave");
     let file = root.0.join(format!("sys/devices/system/cpu/cpufreq/policy{}/scaling_max_freq", cpu()));
+    let ended = AtomicBool::new(false);
     let measured = std::thread::scope(|scope| {
         scope.spawn(|| {
-            wait_for(&file, |text| text == "800000");
-            fs::write(&file, "2000000\n").unwrap();
+            // Between two requests, of which there are enough for one that is not missed.
+            while !ended.load(Ordering::Relaxed) {
+                if root.journal_says(r#""max":"800000""#) {
+                    root.set(&file, "2000000\n");
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
         });
-        run(&Frequency { changes: 10, ..quick(Via::Auto) }, &root).unwrap()
+        let frequency = Frequency { changes: 40, period: Nanos::from_millis(100), ..quick(Via::Auto) };
+        let measured = run(&frequency, &root);
+        ended.store(true, Ordering::Relaxed);
+        measured.unwrap()
     });
     let said = |mark: &Mark| mark.text.contains("something else set the frequency to max=2000000");
     assert!(measured.marks.iter().any(said), "{:?}", measured.marks);
