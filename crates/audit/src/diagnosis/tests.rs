@@ -127,6 +127,15 @@ fn each_cause_has_its_marks() {
             here.sockets[0].sent_bps = Some(3e9);
             here.busy.insert(0, 1.0);
         }),
+        // The sender's CPU has no idle time left, but the hypervisor took some of it away: `steal` came first.
+        ("offloads", SymptomKind::Slow, Some("here"), |here, _| {
+            here.offloads_off = vec!["tx-tcp-segmentation".into()];
+            here.offloads_on.clear();
+            (here.tx_packets, here.tx_bytes) = (Some(1e6), Some(1514e6));
+            here.sockets[0].sent_bps = Some(2e9);
+            here.busy.insert(0, 0.65);
+            here.steal.insert(0, 0.3);
+        }),
         ("slow-app", SymptomKind::Slow, Some("peer"), |here, peer| {
             here.sockets[0].window_limited = Some(0.8);
             (peer.sockets[0].half_full, peer.sockets[0].receive_limit) = (Some(0.97), Some(3e6));

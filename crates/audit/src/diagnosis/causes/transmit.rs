@@ -149,7 +149,9 @@ fn offloads(case: &Case) -> Option<Hit> {
         let sent = end.tcp().filter_map(|tcp| tcp.sent_bps).fold(0.0, f64::max);
         let size = end.tx_bytes? / end.tx_packets?.max(1.0);
         let mss_like = grade(size, 4000.0, 2000.0);
-        let busy = end.busy.values().copied().fold(0.0, f64::max);
+        // The hypervisor takes a CPU away only while the guest has work for it, so stolen time is no idle time.
+        let stolen = |cpu: &u32| end.steal.get(cpu).copied().unwrap_or(0.0);
+        let busy = end.busy.iter().map(|(cpu, busy)| busy + stolen(cpu)).fold(0.0, f64::max);
         let one_side = peer.is_some_and(|peer| peer.offloads_on.contains(off));
         let window = end.tcp().filter_map(|tcp| tcp.window_limited).fold(0.0, f64::max);
         let hit = Hit::new(
@@ -172,7 +174,7 @@ fn offloads(case: &Case) -> Option<Hit> {
         )
         .see(format!("{} is off, but the driver supports it", end.offloads_off.join(" and ")), format!("ethtool -k {}", end.interface))
         .see(format!("frames sent have {size:.0} bytes on average, at {}", bits(sent)), format!("counters of {}", end.interface))
-        .see(format!("the busiest CPU is busy {} of the time", percent(busy)), "/proc/stat");
+        .see(format!("the busiest CPU is busy, or taken by the hypervisor, {} of the time", percent(busy)), "/proc/stat");
         Some(match one_side {
             true => hit.see("at the other end it is on", "ethtool -k"),
             false => hit,
