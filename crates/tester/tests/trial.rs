@@ -166,6 +166,17 @@ fn measures_the_latency_that_the_device_has() {
     assert!(trial.idle_round_ns().unwrap() < 500.0);
 }
 
+/// Memory for the frames of a long trial takes milliseconds, in which frames were once due already, and not sent.
+#[test]
+fn the_schedule_starts_after_the_preparation() {
+    let clock = Virtual::default();
+    clock.jump[0].store(101, Relaxed); // the second reading, after the preparation
+    clock.jump[1].store(5_000_000, Relaxed);
+    let trial = trial(&config("constant:20kpps"), &clock, &mut Simulated::new(&clock));
+    assert_eq!((trial.counts.sent, trial.counts.unsent()), (400, 0));
+    assert!(trial.gaps.is_empty(), "{:?}", trial.gaps);
+}
+
 #[test]
 fn counts_what_a_slow_device_loses() {
     let clock = Virtual::default();

@@ -38,6 +38,7 @@ pub fn run(
     let (arrivals, span, expected) = plan(config, device, queue)?;
     let before = device.statistics(queue);
     let mut state = Run::new(config, &arrivals, expected, pool, device, clock.now())?;
+    state.begin(clock.now());
     let spun = state.spin(arrivals, span, device, queue, pool, clock, stop);
     state.give_back(pool);
     let (planned, interrupted, link_down_seen) = spun?;
