@@ -97,18 +97,26 @@ impl Flows {
         }
     }
 
+    /// Whether a flow goes from or to `address`. Other addresses of the same networks may be those of a router.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let (network, host) = match (self.family, address) {
+            (Family::V4, IpAddr::V4(v4)) => match v4.octets() {
+                [198, 18 | 19, network, host] => (u32::from(network), u32::from(host)),
+                _ => return false,
+            },
+            (Family::V6, IpAddr::V6(v6)) => match v6.segments() {
+                [0x2001, 2, 0, network, 0, 0, 0, host] => (u32::from(network & 0x7fff), u32::from(host)),
+                _ => return false,
+            },
+            _ => return false,
+        };
+        network < NETWORKS && (2..252).contains(&host) && network + NETWORKS * (host - 2) < self.count
+    }
+
     /// Index of the flow of frame number `sequence`. Frames go to all flows in turn.
     #[inline]
     pub fn of(&self, sequence: u64) -> u32 {
         (sequence % u64::from(self.count)) as u32
-    }
-}
-
-/// Whether `address` is in one of the ranges of the test traffic.
-pub fn is_ours(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.octets()[0] == 198 && v4.octets()[1] & 0xfe == 18,
-        IpAddr::V6(v6) => v6.segments()[..3] == [0x2001, 2, 0],
     }
 }
 
@@ -129,14 +137,32 @@ mod tests {
             let all: HashSet<(IpAddr, IpAddr)> =
                 (0..MOST).map(|i| flows.flow(i)).map(|flow| (flow.source, flow.destination)).collect();
             assert_eq!(all.len(), MOST as usize);
-            assert!(all.iter().all(|(source, destination)| is_ours(*source) && is_ours(*destination)));
+            assert!(all.iter().all(|(source, destination)| flows.has(*source) && flows.has(*destination)));
             let flow = flows.flow(12_345);
             assert!(flow.source_port >= 1024 && (1..=49_151).contains(&flow.destination_port));
             let back = Flows { reverse: true, ..flows }.flow(12_345);
             assert_eq!((back.source, back.source_port), (flow.destination, flow.destination_port));
         }
         assert_eq!(flows(Family::V4, 1).flow(0).destination_port, 7);
-        assert!(!is_ours("10.0.0.1".parse().unwrap()) && !is_ours("fe80::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn only_addresses_of_flows_are_ours() {
+        let has = |family, count, address: &str| flows(family, count).has(address.parse().unwrap());
+        for (family, count, ours, others) in [
+            (Family::V4, 7, ["198.18.0.2", "198.19.6.2"], ["198.18.0.1", "198.19.7.2", "198.18.0.3", "198.18.0.254"]),
+            (Family::V4, 300, ["198.18.255.2", "198.19.43.3"], ["198.19.44.3", "198.20.0.2", "10.0.0.1", "2001:2::2"]),
+            (Family::V4, MOST, ["198.18.9.251", "198.19.255.251"], ["198.18.9.252", "198.18.9.0", "::", "0.0.0.0"]),
+            (
+                Family::V6,
+                7,
+                ["2001:2::2", "2001:2:0:8006::2"],
+                ["2001:2::1", "2001:2:0:8007::2", "fe80::2", "198.18.0.2"],
+            ),
+        ] {
+            assert!(ours.iter().all(|address| has(family, count, address)), "{count} of {family}");
+            assert!(others.iter().all(|address| !has(family, count, address)), "{count} of {family}");
+        }
     }
 
     #[test]

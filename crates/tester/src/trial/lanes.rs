@@ -13,7 +13,7 @@ use super::{Trial, TrialConfig};
 use crate::Error;
 use crate::answer::answer;
 use crate::clock::TrialClock;
-use crate::frame::{Parsed, parse};
+use crate::frame::{Encapsulation, Parsed, parse};
 use crate::schedule::Arrivals;
 
 /// A queue of a port, and the pool of its frames.
@@ -24,7 +24,7 @@ pub struct Port<'a> {
     pub queue: usize,
     /// Pool of the frames that the port sends and receives.
     pub pool: &'a mut Pool,
-    /// MAC address of the port. The port answers ARP and neighbor solicitations for hosts of the test traffic with this
+    /// MAC address of the port. The port answers ARP and neighbor solicitations for the hosts of the flows with this
     /// address. If `None`, it does not answer.
     pub mac: Option<[u8; 6]>,
 }
@@ -183,7 +183,11 @@ fn sort(
         }
         return;
     }
-    if let Some(reply) = port.mac.and_then(|mac| answer(octets, mac)) {
+    let flows = lanes.iter().find_map(|lane| match &lane.config.layout.encapsulation {
+        Encapsulation::Flows(flows) => Some(flows),
+        _ => None,
+    });
+    if let Some(reply) = port.mac.zip(flows).and_then(|(mac, flows)| answer(octets, mac, flows)) {
         if let Some(mut frame) = port.pool.take() {
             if port.pool.set_len(&mut frame, reply.len()) {
                 port.pool.bytes_mut(&mut frame).copy_from_slice(&reply);
