@@ -1,6 +1,7 @@
 //! `--try`: turns a suspected cause into an experiment that changes one setting, measures, and rolls the setting back.
 
 use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use live::os::Signals;
 use rustix::process::{Pid, Signal, kill_process};
 use tester::host::Reading;
 
+use super::watch::Folder;
 use crate::args::diagnose::Diagnose;
 use crate::documents::diagnose::Tried;
 use crate::{Failure, terminal};
@@ -55,11 +57,7 @@ pub(super) fn run(
             return Ok((without("the cause is at the other end, which is a recording".into()), None));
         }
     };
-    let plan = plan(typed, cause.id, factor, &[&back, command].concat());
-    let path = std::env::temp_dir().join(format!("apus-diagnose-{}.toml", std::process::id()));
-    terminal::file(&path, &plan).map_err(|error| {
-        Failure::lacking(format!("cannot write {}", path.display()), error, "set TMPDIR to a folder that you may write")
-    })?;
+    let (_folder, path) = saved(&plan(typed, cause.id, factor, &[&back, command].concat()))?;
     let program = std::env::current_exe()?;
     let mut experiment = match place {
         Some(name) => {
@@ -79,9 +77,7 @@ pub(super) fn run(
         cause.id,
         typed.budget
     )?;
-    let ended = finish(&mut experiment);
-    let _ = std::fs::remove_file(&path);
-    let (code, text) = ended?;
+    let (code, text) = finish(&mut experiment)?;
     match code {
         Some(0 | 1) if typed.json => {
             let read = serde_json::from_str(&text).map_err(|error| format!("its JSON cannot be read: {error}"));
@@ -95,6 +91,16 @@ pub(super) fn run(
             Ok((without(why.clone()), Some(Failure::lacking(format!("cannot try {}", cause.id), why, fix))))
         }
     }
+}
+
+/// Writes the plan to a file that only this user can reach. The experiment runs the command in it, often as root.
+fn saved(plan: &str) -> Result<(Folder, PathBuf), Failure> {
+    let folder = Folder::new()?;
+    let path = folder.0.join("plan.toml");
+    terminal::file(&path, plan).map_err(|error| {
+        Failure::lacking(format!("cannot write {}", path.display()), error, "set TMPDIR to a folder that you may write")
+    })?;
+    Ok((folder, path))
 }
 
 /// Runs the experiment, and passes on to it each signal that asks Apus to stop: the experiment then rolls its setting
@@ -198,11 +204,14 @@ mod tests {
             assert!(factor.contains(word), "{factor}");
             let words = [way_back(&typed), typed.attempt.clone().unwrap()].concat();
             let text = plan(&typed, id, factor, &words);
-            let path = std::env::temp_dir().join(format!("apus-attempt-{}.toml", std::process::id()));
-            std::fs::write(&path, &text).unwrap();
-            let read = Plan::load(&path);
-            std::fs::remove_file(&path).unwrap();
-            let read = read.unwrap_or_else(|e| panic!("{e}\n{text}"));
+            // The plan once had a name in /tmp that another user could have given to a link or to a file of his own.
+            let (folder, path) = saved(&text).unwrap();
+            let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&folder.0).unwrap());
+            assert!(path.parent() == Some(&folder.0) && mode & 0o777 == 0o700, "{mode:o}");
+            assert!(saved(&text).is_err(), "a folder that exists could belong to another user");
+            let read = Plan::load(&path).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            drop(folder);
+            assert!(!path.exists());
             assert_eq!((read.factors.len(), read.settings.budget), (1, units::Nanos::from_secs(120)), "{text}");
         }
     }

@@ -15,13 +15,14 @@ use crate::args::diagnose::Diagnose;
 use crate::commands::output::Output;
 use crate::{Failure, terminal};
 
-/// A folder for the recordings, removed when dropped.
-struct Folder(PathBuf);
+/// A temporary folder for the recordings or for the plan of an experiment, removed when dropped.
+pub(super) struct Folder(pub PathBuf);
 
 impl Folder {
-    fn new() -> Result<Self, Failure> {
+    pub fn new() -> Result<Self, Failure> {
         let path = std::env::temp_dir().join(format!("apus-diagnose-{}", std::process::id()));
-        // Other users must not read a snapshot. An existing folder could belong to another user, so it is an error.
+        // Other users must not read a snapshot, nor replace a plan, whose command may run as root. An existing folder
+        // could belong to another user, so it is an error.
         fs::DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
             Failure::lacking(
                 format!("cannot create {}", path.display()),
