@@ -6,13 +6,15 @@ use super::effort::Test;
 use super::measure::{Bench, Halt};
 use super::result::{BackToBack, Repeated};
 use super::{Measurer, Offer, Phase};
-use crate::search::BurstSearch;
+use crate::search::{BurstSearch, Outcome};
 
 /// Load of an overload, in percent of the throughput. RFC 2544, 26.5.
 const OVERLOAD_PERCENT: u64 = 110;
 /// If the throughput is at least this percentage of the maximum rate, the test is omitted, because a burst would never
 /// fill a buffer.
 const NEARLY_MAXIMUM_PERCENT: f64 = 99.0;
+/// Number of times that a burst is sent until the tester sends all of its frames.
+const BURST_TRIES: u32 = 3;
 
 type Tested<T> = Result<Result<T, String>, Halt>;
 
@@ -27,17 +29,29 @@ pub fn back_to_back<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u6
     }
     let effort = bench.effort;
     let longest = effort.longest_frames(max_pps);
-    let (mut found, mut at_limit) = (Vec::new(), 0);
+    let (mut found, mut at_limit, mut tester_limited) = (Vec::new(), 0, 0);
     for _ in 0..effort.bursts {
         let mut search = BurstSearch::new(longest, 1).map_err(Halt::Failed)?;
+        let mut incomplete = None; // the shortest burst that the tester could not send
         while let Some(frames) = search.next_frames() {
             // Duration of a burst of `frames` frames.
             let duration = Nanos::from_secs(1).scale(frames, max_pps);
-            let seen = bench.run(Test::BackToBack, &bench.constant(max_pps, duration))?;
-            let complete = seen.outcome.unsent == 0;
-            search.record(frames, seen.outcome.lost > 0 || !complete);
+            let offer = bench.constant(max_pps, duration);
+            let mut outcome = Outcome { unsent: frames, ..Outcome::default() };
+            for _ in 0..BURST_TRIES {
+                outcome = bench.run(Test::BackToBack, &offer)?.outcome;
+                if outcome.unsent == 0 {
+                    break;
+                }
+            }
+            // The device is not to blame for a burst that it did not get. Shorter bursts may still find its limit.
+            if outcome.unsent > 0 {
+                incomplete = Some(frames);
+            }
+            search.record(frames, outcome.lost > 0 || outcome.unsent > 0);
         }
         let bounds = search.bounds();
+        tester_limited += u32::from(incomplete.is_some() && bounds.failed == incomplete);
         at_limit += u32::from(bounds.failed.is_none());
         found.push(bounds.passed as f64);
     }
@@ -49,6 +63,7 @@ pub fn back_to_back<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u6
         corrected_buffer_ns: implied * (1.0 - rate / max),
         frames,
         at_limit,
+        tester_limited,
     }))
 }
 

@@ -220,6 +220,17 @@ pub struct BackToBack {
     /// Number of searches in which no burst lost a frame, not even the longest one to try. If this number is above 0,
     /// `frames` is only a lower bound.
     pub at_limit: u32,
+    /// Number of searches that the tester limited: it did not send every frame of the shortest burst that failed, even
+    /// when it repeated the burst. If this number is above 0, `frames` is only a lower bound.
+    #[serde(default)]
+    pub tester_limited: u32,
+}
+
+impl BackToBack {
+    /// Whether the device may hold longer bursts than those found.
+    pub fn is_lower_bound(&self) -> bool {
+        self.at_limit > 0 || self.tester_limited > 0
+    }
 }
 
 /// Numbers of anomalous frames, by kind.

@@ -9,7 +9,7 @@ use super::result::{AnomalyCounts, Ended, LossRow, Repeated, Rfc2544Result, Size
 use super::{Measurer, overload, timing};
 use crate::document::Name;
 use crate::host::Reading;
-use crate::search::{BinarySearch, End, LossCurve, Search as _};
+use crate::search::{BinarySearch, End, LossCurve, Search as _, SearchTrial, Verdict};
 use crate::sizes::Sizes;
 
 /// The plan of `apus bench rfc2544`: sizes, tests and limits.
@@ -139,18 +139,24 @@ fn measure<M: Measurer + ?Sized>(
     let found = throughput(bench, plan.min_pps, max_pps)?;
     result.at_least = found.iter().any(|(_, at_least)| *at_least);
     let rates: Vec<f64> = found.iter().map(|(pps, _)| *pps as f64).collect();
-    let Some(repeated) = Repeated::of(&rates) else {
-        let why = "no rate passed: does the device forward frames of this size (MTU, buffers) to the receiving port?";
-        result.throughput_pps = Reading::unknown(why);
+    let repeated = Repeated::of(&rates).filter(|repeated| repeated.max > 0.0);
+    let rate = repeated.as_ref().map_or(0, |repeated| repeated.median as u64);
+    let why = match (rates.is_empty(), &repeated) {
+        (true, _) => "the tester could not send even at the lowest rate: see the warnings, or lower --min-rate",
+        (_, None) => {
+            "no rate passed: does the device forward frames of this size (MTU, buffers) to the receiving port?"
+        }
+        (_, Some(_)) => "at least half of the throughput searches found no rate",
+    };
+    result.throughput_pps = Reading::or_unknown(repeated, why);
+    if rate == 0 {
         result.recovery_ns = Reading::unknown(why);
         result.reset_ns = Reading::unknown(why);
         result.loss = Reading::unknown(why);
         result.latency = Reading::unknown(why);
         result.back_to_back = Reading::unknown(why);
         return Ok(());
-    };
-    let rate = repeated.median as u64;
-    result.throughput_pps = Reading::known(repeated);
+    }
     for test in Test::ALL.into_iter().filter(|test| plan.tests.contains(test)) {
         if test != Test::Throughput {
             say(test.name());
@@ -168,7 +174,8 @@ fn measure<M: Measurer + ?Sized>(
 }
 
 /// Runs `effort.searches` throughput searches. Returns each rate found, and whether it is only a lower bound because
-/// the highest rate passed.
+/// the highest rate passed. A search in which the device failed even at the lowest rate found 0. A search without a
+/// rate for any other reason says nothing about the device, and is left out.
 fn throughput<M: Measurer + ?Sized>(
     bench: &mut Bench<'_, M>,
     min_pps: u64,
@@ -177,6 +184,7 @@ fn throughput<M: Measurer + ?Sized>(
     let effort = bench.effort;
     let config = effort.search(min_pps, max_pps);
     let mut found = Vec::new();
+    let [mut failed, mut left_out] = [0; 2];
     for _ in 0..effort.searches {
         let mut search = BinarySearch::new(config).map_err(Halt::Failed)?;
         while let Some(step) = search.next_step() {
@@ -185,9 +193,28 @@ fn throughput<M: Measurer + ?Sized>(
             search.record(step, seen.outcome);
         }
         let Some(end) = search.found() else { continue };
-        if let Some(lower) = end.lower_pps {
-            found.push((lower, matches!(end.end, End::MaximumPassed | End::TesterLimited)));
+        let of_device = |trial: &SearchTrial| trial.step.load_pps <= min_pps && trial.verdict == Verdict::Loss;
+        match end.lower_pps {
+            Some(lower) => found.push((lower, matches!(end.end, End::MaximumPassed | End::TesterLimited))),
+            None if search.trials().iter().any(of_device) => {
+                failed += 1;
+                found.push((0, false));
+            }
+            None => left_out += 1,
         }
+    }
+    let (all, lowest) = (effort.searches, PacketRate::new(min_pps));
+    if failed > 0 && failed < all {
+        bench.notes.push(format!(
+            "{failed} of the {all} throughput searches count as 0, because the device lost frames even at {lowest}: \
+             lower --min-rate, or find out what disturbs the device"
+        ));
+    }
+    if left_out > 0 {
+        bench.notes.push(format!(
+            "{left_out} of the {all} throughput searches are left out, because the tester could not send even \
+             {lowest}: give it an isolated CPU (--cpu, --fifo)"
+        ));
     }
     Ok(found)
 }

@@ -47,6 +47,8 @@ pub enum Tamper {
     Loop,
     /// The tester does not send the frame.
     Skip,
+    /// The same in every second trial, not counting learning frames.
+    SkipSometimes,
 }
 
 impl Simulated {
@@ -106,7 +108,12 @@ impl Measurer for Simulated {
                 let due = begins + Nanos::from_secs(1).scale(frame, phase.rate_pps).as_nanos();
                 let number = seen.outcome.sent + seen.outcome.unsent + 1;
                 let special = number.is_multiple_of(self.each);
-                if special && self.tamper == Tamper::Skip {
+                let skips = match self.tamper {
+                    Tamper::Skip => true,
+                    Tamper::SkipSometimes => self.trials.is_multiple_of(4),
+                    _ => false,
+                };
+                if special && skips {
                     seen.outcome.unsent += 1;
                     continue;
                 }

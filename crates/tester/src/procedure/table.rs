@@ -93,7 +93,7 @@ fn more(size: &SizeResult) -> Vec<String> {
     match (&size.back_to_back.value, &size.back_to_back.unknown_because) {
         (Some(found), _) => say(format!(
             "back to back {}{}; buffer time {} implied, {} corrected",
-            if found.at_limit > 0 { "at least " } else { "" },
+            if found.is_lower_bound() { "at least " } else { "" },
             repeated(&found.frames, |n| format!("{n:.0} frames")),
             time(found.implied_buffer_ns),
             time(found.corrected_buffer_ns)

@@ -230,6 +230,72 @@ fn mlrsearch_runs_on_the_same_device() {
     assert!(mlr_table(&result).join("\n").contains("INCOMPLETE"));
 }
 
+/// The tester counted a burst that it had not sent completely as a failure of the device.
+#[test]
+fn bursts_that_the_tester_did_not_send_are_not_blamed_on_the_device() {
+    // The buffer holds 12 frames, and one is in service. At twice the capacity, half of a burst is in it: 25 frames.
+    let burst = |tamper, each| {
+        let mut device = Simulated { buffer: 12, each, tamper, ..Simulated::new(7) };
+        let result = measure(&mut device, &plan(&[Test::BackToBack], Effort::QUICK));
+        let found = result.sizes[0].back_to_back.value.clone().unwrap();
+        let text = rfc2544_table(&result).join("\n");
+        let bound = found.is_lower_bound();
+        (found.frames.values, found.tester_limited, bound, text.contains("back to back at least"))
+    };
+    assert_eq!(burst(Tamper::No, 1), (vec![25.0; 3], 0, false, false));
+    // The tester skips every 40th frame. Shorter bursts show the limit of the device all the same.
+    assert_eq!(burst(Tamper::Skip, 40), (vec![25.0; 3], 0, false, false));
+    assert_eq!(burst(Tamper::Skip, 20), (vec![19.0; 3], 3, true, true));
+    // A burst that is repeated arrives in the end.
+    assert_eq!(burst(Tamper::SkipSometimes, 20), (vec![25.0; 3], 0, false, false));
+}
+
+/// A device that forwards nothing until a search has ended at the lowest rate.
+struct Asleep(Simulated, u32);
+
+impl Measurer for Asleep {
+    fn trial(&mut self, offer: &Offer) -> Result<Observed, crate::Error> {
+        let mut seen = self.0.trial(offer)?;
+        if self.1 > 0 {
+            seen.outcome.lost = seen.outcome.sent;
+            self.1 -= u32::from(offer.phases[0].rate_pps == 10);
+        }
+        Ok(seen)
+    }
+    fn ceiling(&mut self, sizes: &Sizes, span: Nanos) -> Result<u64, crate::Error> {
+        self.0.ceiling(sizes, span)
+    }
+    fn wait(&mut self, span: Nanos) {
+        self.0.wait(span);
+    }
+    fn stopped(&self) -> bool {
+        self.0.stopped()
+    }
+}
+
+/// Only the searches that found a rate were counted, and nothing told of the others.
+#[test]
+fn a_search_without_a_rate_counts_as_0() {
+    let effort = Effort { searches: 3, ..Effort::QUICK };
+    let of = |searches: u32| {
+        let mut device = Asleep(Simulated::new(8), searches * effort.failures_needed);
+        run(&mut device, &plan(&[Test::Throughput, Test::Loss], effort), &mut |_| {}).sizes.swap_remove(0)
+    };
+    let [one, two, all] = [1, 2, 3].map(of);
+    let values = |size: &SizeResult| size.throughput_pps.value.as_ref().map(|found| found.values.clone());
+    assert!(matches!(values(&one).unwrap()[..], [0.0, a, b] if a > 900.0 && b > 900.0), "{one:?}");
+    assert!(one.warnings.iter().any(|said| said.contains("1 of the 3 throughput searches count as 0")), "{one:?}");
+    assert!(one.loss.value.is_some());
+    assert!(matches!(values(&two).unwrap()[..], [0.0, 0.0, a] if a > 900.0), "{two:?}");
+    assert!(two.loss.unknown_because.unwrap().contains("at least half"));
+    assert!(values(&all).is_none() && all.throughput_pps.unknown_because.unwrap().contains("no rate passed"));
+    // The tester sends nothing at any rate.
+    let mut device = Simulated { each: 1, tamper: Tamper::Skip, ..Simulated::new(8) };
+    let size = measure(&mut device, &plan(&[Test::Throughput], effort)).sizes.swap_remove(0);
+    assert!(size.throughput_pps.unknown_because.unwrap().contains("the tester could not send"));
+    assert!(size.warnings.iter().any(|said| said.contains("3 of the 3 throughput searches are left out")));
+}
+
 #[test]
 fn two_results_are_compared_by_their_repetitions() {
     let effort = Effort { searches: 5, streams: 6, stream: Nanos::from_secs(20), ..Effort::QUICK };
