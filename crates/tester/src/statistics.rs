@@ -123,6 +123,14 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<MannWhitney> {
     Some(MannWhitney { u, p, exact: false })
 }
 
+/// The smallest p-value that [`mann_whitney`] can return for groups of these sizes: all values of one group are above
+/// all values of the other. Two of the rearrangements are that extreme, and 1 at most is all of them.
+pub fn smallest_p(a: u64, b: u64) -> f64 {
+    // "a + b choose a", as a product of factors of at least 1.
+    let all: f64 = (1..=a).map(|k| (b + k) as f64 / k as f64).product();
+    (2.0 / all).min(1.0)
+}
+
 /// Share of all choices of `size` of the `ranks` whose sum is at least as far from the mean sum as `seen`. The ranks
 /// and `seen` are doubled, so that they are whole numbers.
 fn exact_p(ranks: &[u64], size: usize, seen: u64) -> f64 {
@@ -290,6 +298,17 @@ mod tests {
         let exact = mann_whitney(&a[..25], &b[..25]).unwrap();
         assert!(exact.exact && exact.p > 0.0 && approximate.p < 1.0);
         assert!(mann_whitney(&[1.0; 40], &[1.0; 40]).unwrap().p == 1.0);
+    }
+
+    #[test]
+    fn the_smallest_p_is_that_of_separate_groups() {
+        for (a, b) in [(1, 1), (1, 40), (3, 3), (4, 4), (5, 7), (20, 20)] {
+            let groups: [Vec<f64>; 2] =
+                [(0..a).map(f64::from).collect(), (0..b).map(|n| 100.0 + f64::from(n)).collect()];
+            let seen = mann_whitney(&groups[0], &groups[1]).unwrap().p;
+            let smallest = smallest_p(a as u64, b as u64);
+            assert!((seen - smallest).abs() <= 1e-9 * smallest, "{a}, {b}: {seen}, {smallest}");
+        }
     }
 
     #[test]

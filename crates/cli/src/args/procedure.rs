@@ -25,7 +25,8 @@ pub struct Rfc2544 {
     /// min (loss), 16 h (back-to-back) and 43 min (recovery). The command says at its start how long it may take.
     #[arg(long)]
     pub quick: bool,
-    /// Number of times to search for the throughput at each frame size; `apus bench compare` needs at least 4.
+    /// Number of times to search for the throughput at each frame size; `apus bench compare` needs at least 4, and more
+    /// for several frame sizes or quantities.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub searches: u32,
     /// Number of times to measure the latency at each frame size (RFC 2544 calls each measurement a stream) [default:

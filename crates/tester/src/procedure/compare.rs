@@ -3,11 +3,12 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use units::PacketRate;
 
-use super::result::{Repeated, Rfc2544Document, SizeResult};
+use super::result::{BackToBack, Repeated, Rfc2544Document, SizeResult};
 use crate::document::Name;
 use crate::host::Reading;
-use crate::statistics::{mann_whitney, ratio_of_medians};
+use crate::statistics::{mann_whitney, ratio_of_medians, smallest_p};
 
 /// Name and version of the schema.
 pub const COMPARE_SCHEMA: &str = "apus.bench-compare/1";
@@ -34,6 +35,18 @@ units::named! {
         BackToBack = "back_to_back_frames",
         /// Recovery time in ns.
         Recovery = "recovery_ns",
+    }
+}
+
+impl Compared {
+    /// The options with which `apus bench rfc2544` repeats the test of this quantity more often.
+    fn repeated_by(self) -> &'static str {
+        match self {
+            Self::Throughput => "--searches",
+            Self::MeanLatency | Self::TypicalLatency | Self::WorstCaseLatency => "--streams",
+            Self::BackToBack => "--bursts",
+            Self::Recovery => "without --quick, there are 20",
+        }
     }
 }
 
@@ -68,22 +81,29 @@ pub struct Comparison {
     pub quantity: Name<Compared>,
     /// Median over the repetitions of the first result, in the unit of the quantity.
     pub a: f64,
+    /// Whether `a` is only a lower bound, for example because the highest rate lost no frame.
+    pub a_at_least: bool,
     /// Median over the repetitions of the second result, in the unit of the quantity.
     pub b: f64,
+    /// Whether `b` is only a lower bound.
+    pub b_at_least: bool,
     /// Number of repetitions of the first result.
     pub a_n: u64,
     /// Number of repetitions of the second result.
     pub b_n: u64,
-    /// `b` divided by `a`.
-    pub ratio: f64,
-    /// Lower end of the ratio's 95 % bootstrap confidence interval; null if there are too few repetitions.
+    /// `b` divided by `a`; null if `a` is 0, or if one of the two is only a lower bound.
+    pub ratio: Option<f64>,
+    /// Lower end of the ratio's 95 % bootstrap confidence interval; null if there are too few repetitions, or if there
+    /// is no ratio.
     pub ratio_ci95_low: Option<f64>,
-    /// Upper end of the ratio's 95 % bootstrap confidence interval; null if there are too few repetitions.
+    /// Upper end of the ratio's 95 % bootstrap confidence interval; null if there are too few repetitions, or if there
+    /// is no ratio.
     pub ratio_ci95_high: Option<f64>,
     /// Two-sided p-value of the Mann-Whitney U test, corrected for the number of comparisons (Holm), or why there is
     /// none.
     pub p: Reading<f64>,
-    /// Whether `p` is below 0.05.
+    /// Whether `p` is below 0.05. Unknown if a value is only a lower bound, or if the repetitions are too few for any
+    /// difference to reach 0.05.
     pub significant: Reading<bool>,
 }
 
@@ -102,7 +122,7 @@ pub fn compare(a: (&str, &Rfc2544Document), b: (&str, &Rfc2544Document)) -> Comp
             only_in_one.push(format!("{} (only in {})", size.frames, b.0));
         }
     }
-    holm(&mut comparisons);
+    decide(&mut comparisons);
     CompareDocument {
         apus: env!("CARGO_PKG_VERSION").into(),
         schema: COMPARE_SCHEMA.into(),
@@ -118,52 +138,92 @@ fn of_size(a: &SizeResult, b: &SizeResult) -> Vec<Comparison> {
     let latency = |of: &dyn Fn(&super::LatencyAtThroughput) -> Option<Repeated>| {
         [a, b].map(|size| size.latency.value.as_ref().and_then(|latency| of(latency)))
     };
-    let both = [
+    let bursts = [a, b].map(|size| size.back_to_back.value.as_ref());
+    let values = [
         (Compared::Throughput, [a, b].map(|size| size.throughput_pps.value.clone())),
         (Compared::MeanLatency, latency(&|latency| Some(latency.mean_ns.clone()))),
         (Compared::TypicalLatency, latency(&|latency| latency.typical_ns.value.clone())),
         (Compared::WorstCaseLatency, latency(&|latency| latency.worst_case_ns.value.clone())),
-        (Compared::BackToBack, [a, b].map(|size| size.back_to_back.value.as_ref().map(|found| found.frames.clone()))),
+        (Compared::BackToBack, bursts.map(|found| found.map(|found| found.frames.clone()))),
         (Compared::Recovery, [a, b].map(|size| size.recovery_ns.value.clone())),
     ];
-    let made = both.into_iter().filter_map(|(quantity, values)| match values {
-        [Some(first), Some(second)] => Some(comparison(&a.frames, quantity, &first, &second)),
-        _ => None,
+    let made = values.into_iter().filter_map(|(quantity, values)| {
+        let [Some(first), Some(second)] = values else { return None };
+        let at_least = match quantity {
+            Compared::Throughput => [a.at_least, b.at_least],
+            Compared::BackToBack => bursts.map(|found| found.is_some_and(BackToBack::is_lower_bound)),
+            _ => [false, false],
+        };
+        Some(comparison(&a.frames, quantity, [&first, &second], at_least))
     });
     made.collect()
 }
 
-fn comparison(frames: &str, quantity: Compared, a: &Repeated, b: &Repeated) -> Comparison {
-    let enough = a.values.len() >= LEAST && b.values.len() >= LEAST;
-    let test = enough.then(|| mann_whitney(&a.values, &b.values)).flatten();
-    let ratio = enough.then(|| ratio_of_medians(&b.values, &a.values, RESAMPLES, 1)).flatten();
-    let few = format!("each side needs at least {LEAST} repetitions (--searches, or more streams)");
+fn comparison(
+    frames: &str,
+    quantity: Compared,
+    [a, b]: [&Repeated; 2],
+    [a_at_least, b_at_least]: [bool; 2],
+) -> Comparison {
+    let (enough, bound) = (a.values.len() >= LEAST && b.values.len() >= LEAST, a_at_least || b_at_least);
+    let test = (enough && !bound).then(|| mann_whitney(&a.values, &b.values)).flatten();
+    let ratio = (enough && !bound).then(|| ratio_of_medians(&b.values, &a.values, RESAMPLES, 1)).flatten();
+    let why = "a value marked >= is only a lower bound, so it is unknown which of the two is larger";
     Comparison {
         frames: frames.into(),
         quantity: Name::of(&quantity),
         a: a.median,
+        a_at_least,
         b: b.median,
+        b_at_least,
         a_n: a.values.len() as u64,
         b_n: b.values.len() as u64,
-        ratio: b.median / a.median,
+        ratio: (!bound && a.median != 0.0).then(|| b.median / a.median),
         ratio_ci95_low: ratio.map(|ratio| ratio.ci95_low),
         ratio_ci95_high: ratio.map(|ratio| ratio.ci95_high),
-        p: Reading::or_unknown(test.map(|test| test.p), &few),
-        significant: Reading::unknown(few),
+        p: Reading::or_unknown(test.map(|test| test.p), why),
+        significant: Reading::unknown(why),
     }
 }
 
-/// Corrects the p-values for the number of comparisons. S. Holm, Scandinavian Journal of Statistics 6, 1979.
-fn holm(comparisons: &mut [Comparison]) {
-    let mut order: Vec<(usize, f64)> =
-        comparisons.iter().enumerate().filter_map(|(at, one)| Some((at, one.p.value?))).collect();
-    order.sort_by(|x, y| x.1.total_cmp(&y.1));
-    let (count, mut least) = (order.len(), 0.0f64);
-    for (rank, (at, p)) in order.into_iter().enumerate() {
-        least = least.max(p * (count - rank) as f64).min(1.0);
-        comparisons[at].p = Reading::known(least);
-        comparisons[at].significant = Reading::known(least < ALPHA);
+/// Corrects the p-values for the number of comparisons, and decides about significance. A comparison whose repetitions
+/// could not reach the significance level even if every difference were as clear as possible has no verdict.
+fn decide(comparisons: &mut [Comparison]) {
+    let mut values: Vec<&mut Comparison> =
+        comparisons.iter_mut().filter(|one| !one.a_at_least && !one.b_at_least).collect();
+    let family = values.len();
+    let needed = (LEAST as u64..).find(|n| smallest_p(*n, *n) * (family as f64) < ALPHA).unwrap_or(u64::MAX);
+    let too_few = |quantity: &Name<Compared>| {
+        let how = Compared::ALL.into_iter().find(|one| Name::of(one) == *quantity).map_or("", Compared::repeated_by);
+        let family = if family == 1 { "1 comparison".to_owned() } else { format!("{family} comparisons") };
+        format!("too few repetitions for {family}: each side needs at least {needed} ({how})")
+    };
+    for one in values.iter_mut().filter(|one| one.p.value.is_none()) {
+        (one.p, one.significant) = (Reading::unknown(too_few(&one.quantity)), Reading::unknown(too_few(&one.quantity)));
     }
+    let mut tested: Vec<&mut Comparison> = values.into_iter().filter(|one| one.p.value.is_some()).collect();
+    let seen = holm(tested.iter().filter_map(|one| one.p.value));
+    let least = holm(tested.iter().map(|one| smallest_p(one.a_n, one.b_n)));
+    for ((one, seen), least) in tested.iter_mut().zip(seen).zip(least) {
+        one.p = Reading::known(seen);
+        one.significant = match least < ALPHA {
+            true => Reading::known(seen < ALPHA),
+            false => Reading::unknown(too_few(&one.quantity)),
+        };
+    }
+}
+
+/// Corrects p-values for their number. S. Holm, Scandinavian Journal of Statistics 6, 1979.
+fn holm(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut corrected: Vec<f64> = values.collect();
+    let mut order: Vec<usize> = (0..corrected.len()).collect();
+    order.sort_by(|x, y| corrected[*x].total_cmp(&corrected[*y]));
+    let (count, mut least) = (order.len(), 0.0f64);
+    for (rank, at) in order.into_iter().enumerate() {
+        least = least.max(corrected[at] * (count - rank) as f64).min(1.0);
+        corrected[at] = least;
+    }
+    corrected
 }
 
 fn conditions(names: (&str, &str), a: &Rfc2544Document, b: &Rfc2544Document) -> Vec<String> {
@@ -183,6 +243,14 @@ fn conditions(names: (&str, &str), a: &Rfc2544Document, b: &Rfc2544Document) -> 
     differ("CPU", text(&a.host.cpu_model), text(&b.host.cpu_model));
     differ("kernel", text(&a.host.kernel), text(&b.host.kernel));
     differ("version of Apus", a.apus.clone(), b.apus.clone());
+    for size in &a.result.sizes {
+        let other = b.result.sizes.iter().find(|other| other.frames == size.frames);
+        let rate =
+            |of: &SizeResult| of.latency.value.as_ref().map(|latency| PacketRate::new(latency.rate_pps).to_string());
+        if let Some((a, b)) = rate(size).zip(other.and_then(rate)) {
+            differ(&format!("rate of the latency test at {}", size.frames), a, b);
+        }
+    }
     for (one, of, other) in [(names.0, a, b), (names.1, b, a)] {
         let only = of.result.deviations.iter().filter(|deviation| !other.result.deviations.contains(deviation));
         found.extend(only.map(|deviation| format!("only {one} deviates: {deviation}")));

@@ -103,7 +103,7 @@ fn rates(results: &[(String, Rfc2544Document)]) -> Trace {
     }
     Trace {
         title: "Throughput against frame size".into(),
-        caption: "The highest rate without loss in each direction, and the theoretical maximum of the line.".into(),
+        caption: "The highest rate without loss in each direction, and the theoretical maximum of the line. Where no frame was lost even at the highest rate tried, the table below marks the throughput with >=.".into(),
         x: Axis::linear("frame size", "bytes"),
         y: Axis::log("throughput", "kpps"),
         panels: vec![panel("throughput", lines)],
@@ -172,6 +172,7 @@ fn table(results: &[(String, Rfc2544Document)]) -> Table {
     };
     let row = |name: &str, size: &SizeResult| {
         let throughput = match (&size.throughput_pps.value, &size.throughput_pps.unknown_because) {
+            (Some(found), _) if size.at_least => Cell::Text(format!(">= {:.1}", found.median / 1e3)),
             (Some(found), _) => Cell::Number(match found.ci95_low.zip(found.ci95_high) {
                 Some((low, high)) => Estimate::between(found.mean / 1e3, low / 1e3, high / 1e3),
                 None => Estimate::exact(found.median / 1e3),
@@ -196,7 +197,10 @@ fn table(results: &[(String, Rfc2544Document)]) -> Table {
             cells.push(cell(known, of.map_or(why, |reading| &reading.unknown_because)));
         }
         let buffer: &Reading<_> = &size.back_to_back;
-        cells.push(cell(buffer.value.as_ref().map(|found| found.corrected_buffer_ns / 1e3), &buffer.unknown_because));
+        cells.push(match &buffer.value {
+            Some(found) if found.is_lower_bound() => Cell::Text(format!(">= {:.1}", found.corrected_buffer_ns / 1e3)),
+            found => cell(found.as_ref().map(|found| found.corrected_buffer_ns / 1e3), &buffer.unknown_because),
+        });
         let recovery = size.recovery_ns.value.as_ref().map(|found| found.mean / 1e3);
         cells.push(cell(recovery, &size.recovery_ns.unknown_because));
         let ceiling = size.tester_ceiling_pps.value.map(|pps| pps as f64 / 1e3);
@@ -206,7 +210,7 @@ fn table(results: &[(String, Rfc2544Document)]) -> Table {
     let rows = results.iter().flat_map(|(name, document)| document.result.sizes.iter().map(|size| row(name, size)));
     Table {
         title: "Each frame size".into(),
-        caption: "Rates are per direction. Latency is at the throughput; the buffer is the corrected buffer time of RFC 9004."
+        caption: "Rates are per direction; >= marks a lower bound. Latency is at the throughput; the buffer is the corrected buffer time of RFC 9004."
             .into(),
         columns,
         rows: rows.collect(),

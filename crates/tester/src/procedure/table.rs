@@ -210,12 +210,13 @@ pub fn compare_table(document: &CompareDocument) -> Vec<String> {
             Some((low, high)) => format!("{low:.3} to {high:.3}"),
             None => "-".into(),
         };
+        let value = |value: f64, at_least: bool| format!("{}{value:.0}", if at_least { ">=" } else { "" });
         rows.push(vec![
             one.frames.clone(),
             one.quantity.to_string(),
-            format!("{:.0}", one.a),
-            format!("{:.0}", one.b),
-            format!("{:.3}", one.ratio),
+            value(one.a, one.a_at_least),
+            value(one.b, one.b_at_least),
+            one.ratio.map_or("-".into(), |ratio| format!("{ratio:.3}")),
             interval,
             one.p.value.map_or("-".into(), |p| format!("{p:.3}")),
             match one.significant.value {
@@ -226,8 +227,12 @@ pub fn compare_table(document: &CompareDocument) -> Vec<String> {
         ]);
     }
     let mut lines = aligned(&rows, |column| column == 1);
-    if let Some(why) = document.comparisons.iter().find_map(|one| one.significant.unknown_because.as_ref()) {
-        lines.push(format!("unknown: {why}"));
+    let mut reasons: Vec<&String> = Vec::new();
+    for why in document.comparisons.iter().filter_map(|one| one.significant.unknown_because.as_ref()) {
+        if !reasons.contains(&why) {
+            lines.extend(wrapped("unknown: ", "  ", why, WIDTH));
+            reasons.push(why);
+        }
     }
     for condition in &document.conditions {
         lines.extend(wrapped("differs: ", "  ", condition, WIDTH));

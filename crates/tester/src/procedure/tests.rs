@@ -307,7 +307,7 @@ fn two_results_are_compared_by_their_repetitions() {
     let found = compare(("native", &native), ("guest", &guest));
     let mean = found.comparisons.iter().find(|one| one.quantity == Name::of(&Compared::MeanLatency)).unwrap();
     assert_eq!(mean.significant.value, Some(true), "{mean:?}");
-    close("ratio", mean.ratio, 18.0 / 15.0);
+    close("ratio", mean.ratio.unwrap(), 18.0 / 15.0);
     let found = compare(("native", &native), ("again", &again));
     assert!(found.comparisons.iter().all(|one| one.significant.value == Some(false)), "{found:?}");
     let text = compare_table(&found).join("\n");
@@ -315,10 +315,78 @@ fn two_results_are_compared_by_their_repetitions() {
     // A single search is too few to decide about significance.
     let one = document(measure(&mut Simulated::new(1), &self::plan(&[Test::Throughput], Effort::QUICK)));
     let found = compare(("a", &one), ("b", &one));
-    assert!(found.comparisons[0].significant.unknown_because.is_some());
+    let why = found.comparisons[0].significant.unknown_because.clone().unwrap();
+    assert_eq!(why, "too few repetitions for 1 comparison: each side needs at least 4 (--searches)");
 
     let html = crate::report::render(&report("Two devices", &[("native".into(), native), ("guest".into(), guest)]));
     for word in ["Throughput against frame size", "theoretical line rate", "not RFC 2544", "guest"] {
         assert!(html.contains(word), "{word}");
     }
+}
+
+/// `>= 2000` against `>= 2000` was "no significant difference", and a median of 0 gave a ratio that JSON has no word for.
+#[test]
+fn bounds_are_no_values() {
+    let effort = Effort { searches: 6, streams: 6, stream: Nanos::from_secs(20), ..Effort::QUICK };
+    let of = |capacity_pps| {
+        document(measure(&mut Simulated { capacity_pps, ..Simulated::new(1) }, &plan(&[Test::Latency], effort)))
+    };
+    let (bound, value) = (of(5_000), of(1_000));
+    for (a, b, at_least) in
+        [(&bound, &value, [true, false]), (&value, &bound, [false, true]), (&bound, &bound, [true, true])]
+    {
+        let found = compare(("a", a), ("b", b));
+        let rate = &found.comparisons[0];
+        assert_eq!([rate.a_at_least, rate.b_at_least], at_least);
+        assert!(rate.ratio.is_none() && rate.ratio_ci95_low.is_none() && rate.p.value.is_none(), "{rate:?}");
+        assert!(rate.significant.unknown_because.as_ref().unwrap().contains("lower bound"), "{rate:?}");
+        assert!(found.comparisons[1].significant.value.is_some(), "a latency is a value: {found:?}");
+        let text = compare_table(&found).join("\n");
+        assert!(text.contains(">=2000") && text.contains("unknown: a value marked >="), "{text}");
+        let differs = found.conditions.iter().any(|said| said.starts_with("rate of the latency test at 64: "));
+        assert_eq!(differs, at_least != [true, true], "{:?}", found.conditions);
+    }
+    let html =
+        crate::report::render(&report("Bounds", &[("bound".into(), bound.clone()), ("value".into(), value.clone())]));
+    assert!(html.contains("&gt;= 2.0"), "the table of the report");
+    let mut still = value.clone();
+    still.result.sizes[0].throughput_pps = crate::host::Reading::known(Repeated::of(&[0.0; 6]).unwrap());
+    let found = compare(("still", &still), ("value", &value));
+    assert_eq!((found.comparisons[0].ratio, found.comparisons[0].significant.value), (None, Some(true)));
+    let json = serde_json::to_string(&found).unwrap();
+    assert_eq!(serde_json::from_str::<CompareDocument>(&json).unwrap(), found);
+}
+
+/// With the four repetitions that the documentation advised, no difference was ever significant.
+#[test]
+fn too_few_repetitions_for_the_number_of_comparisons_are_told() {
+    let of = |repetitions, spread| {
+        let effort =
+            Effort { searches: repetitions, streams: repetitions, stream: Nanos::from_secs(20), ..Effort::QUICK };
+        document(measure(
+            &mut Simulated { spread: Nanos::from_micros(spread), ..Simulated::new(spread) },
+            &plan(&[Test::Latency], effort),
+        ))
+    };
+    // Four comparisons: 4 * 2 / "8 choose 4" is 0.11, and 4 * 2 / "10 choose 5" is 0.03.
+    let found = compare(("a", &of(4, 5)), ("b", &of(4, 50)));
+    assert_eq!(found.comparisons.len(), 4);
+    for one in &found.comparisons {
+        let why = one.significant.unknown_because.as_ref().unwrap();
+        assert!(why.starts_with("too few repetitions for 4 comparisons: each side needs at least 5 (--s"), "{why}");
+        assert!(one.p.value.unwrap() > 0.1);
+    }
+    let text = compare_table(&found).join("\n");
+    assert!(text.contains("(--searches)") && text.contains("(--streams)"), "{text}");
+    let found = compare(("a", &of(5, 5)), ("b", &of(5, 50)));
+    let latencies = &found.comparisons[1..];
+    assert!(latencies.iter().all(|one| one.significant.value == Some(true)), "{found:?}");
+    // The throughput, with too few repetitions for itself alone, takes nothing from the latencies.
+    let (mut a, mut b) = (of(5, 5), of(5, 50));
+    for document in [&mut a, &mut b] {
+        document.result.sizes[0].throughput_pps = crate::host::Reading::known(Repeated::of(&[1_000.0]).unwrap());
+    }
+    let found = compare(("a", &a), ("b", &b));
+    assert!(found.comparisons[0].significant.unknown_because.is_some());
+    assert!(found.comparisons[1..].iter().all(|one| one.significant.value == Some(true)), "{found:?}");
 }
