@@ -432,21 +432,23 @@ fn a_second_instance_is_told_who_is_first() {
 }
 
 #[test]
-fn a_port_is_promiscuous_as_long_as_it_is_open() {
+fn a_port_receives_more_frames_as_long_as_it_is_open() {
     if !is_root() {
         return;
     }
     let lab = Lab::new("");
     let seen = || {
         let output = Command::new("ip").args(["-n", &lab.b, "-d", "link", "show", "vb"]).output().unwrap();
-        String::from_utf8(output.stdout).unwrap().contains(" promiscuity 1 ")
+        let said = String::from_utf8(output.stdout).unwrap();
+        [" promiscuity 1 ", " allmulti 1 "].map(|word| said.contains(word))
     };
-    for promiscuous in [false, true] {
-        let config = InterfaceConfig { promiscuous, ..InterfaceConfig::new("vb") };
+    for wanted in [[false, false], [true, false], [false, true], [true, true]] {
+        let [promiscuous, all_multicast] = wanted;
+        let config = InterfaceConfig { promiscuous, all_multicast, ..InterfaceConfig::new("vb") };
         let interface = inside(&lab.b, || Interface::attach(&config)).unwrap();
-        assert_eq!(seen(), promiscuous);
+        assert_eq!((seen(), interface.available_queues()), (wanted, Some(1)));
         drop(interface);
-        assert!(!seen());
+        assert_eq!(seen(), [false, false]);
     }
 }
 

@@ -75,6 +75,7 @@ impl Bed {
             mode: typed.xdp,
             filter: typed.filter.clone().unwrap_or(usual),
             promiscuous: false,
+            all_multicast: false,
         })?;
         let facts = os::interface_facts(&typed.port)?;
         // The frames of a capture have different sizes.

@@ -286,6 +286,7 @@ fn port(typed: &PortText, number: usize, common: &Common, promiscuous: bool) -> 
             mode: common.xdp,
             filter: common.filter.clone(),
             promiscuous,
+            all_multicast: false,
         }),
         PortText::Memory { octets, frames } => {
             let mac = memory_mac(number);

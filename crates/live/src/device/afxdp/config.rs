@@ -15,6 +15,8 @@ pub struct InterfaceConfig {
     pub filter: Filter,
     /// Whether the interface receives frames to all MAC addresses, not only to its own address and those of its groups.
     pub promiscuous: bool,
+    /// Whether the interface receives the frames of all multicast groups, not only of those that the kernel has joined.
+    pub all_multicast: bool,
 }
 
 impl InterfaceConfig {
@@ -22,7 +24,7 @@ impl InterfaceConfig {
     /// as a fallback, generic XDP.
     pub fn new(name: impl Into<String>) -> Self {
         let (mode, filter) = (XdpMode::Auto, Filter::All);
-        Self { name: name.into(), queues: vec![0], mode, filter, promiscuous: false }
+        Self { name: name.into(), queues: vec![0], mode, filter, promiscuous: false, all_multicast: false }
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {

@@ -16,7 +16,7 @@ use crate::device::link::Link;
 
 use super::config::{Filter, InterfaceConfig, XdpMode};
 use super::explain::{self, errno_of};
-use super::sys;
+use super::sys::{self, Reception};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/xdp.bpf.o");
 
@@ -53,8 +53,8 @@ struct Shared {
     counts: PerCpuArray<MapData, u64>,
     // The kernel detaches the program when the last descriptor of this link is closed, so also when the process dies.
     _link: FdLink,
-    // The kernel ends the promiscuous mode when this socket is closed.
-    _promiscuous: Option<OwnedFd>,
+    // The kernel ends the promiscuous mode and the reception of all multicast groups when these sockets are closed.
+    _receptions: Vec<OwnedFd>,
     _program: Mutex<Ebpf>,
 }
 
@@ -82,7 +82,9 @@ impl Interface {
             return Err(Error::Invalid { what: format!("queue {queue} of {name}"), why });
         }
         let entries = available.unwrap_or(0).max(config.queues.iter().max().map_or(1, |q| q + 1));
-        let promiscuous = config.promiscuous.then(|| promiscuous(name, ifindex)).transpose()?;
+        let wanted = [(config.promiscuous, Reception::Promiscuous), (config.all_multicast, Reception::AllMulticast)];
+        let wanted = wanted.into_iter().filter(|(wanted, _)| *wanted);
+        let receptions = wanted.map(|(_, what)| receive(name, ifindex, what)).collect::<Result<_, Error>>()?;
         let mut program = load(&config.filter, entries).map_err(|e| explain::load(&*e))?;
         let (link, mode) = attach(&mut program, name, ifindex, config.mode)?;
         let map = |name: &str, found: Option<aya::maps::Map>| {
@@ -107,7 +109,7 @@ impl Interface {
             sockets: Mutex::new(sockets),
             counts,
             _link: link,
-            _promiscuous: promiscuous,
+            _receptions: receptions,
             _program: Mutex::new(program),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -239,12 +241,15 @@ fn attach(program: &mut Ebpf, name: &str, ifindex: u32, mode: XdpMode) -> Result
     Err(first_failure.unwrap_or_else(|| Error::system("attach XDP", Errno::INVAL)))
 }
 
-/// Makes an interface in this thread's namespace promiscuous as long as the returned socket is open. The socket has no
-/// protocol, so it receives no frames.
-fn promiscuous(name: &str, ifindex: u32) -> Result<OwnedFd, Error> {
-    let failed = |e: std::io::Error| Error::system(format!("make {name} promiscuous"), e);
+/// Makes an interface in this thread's namespace receive more frames as long as the returned socket is open. The socket
+/// has no protocol, so it receives no frames.
+fn receive(name: &str, ifindex: u32, what: Reception) -> Result<OwnedFd, Error> {
+    let failed = |e: std::io::Error| match what {
+        Reception::Promiscuous => Error::system(format!("make {name} promiscuous"), e),
+        Reception::AllMulticast => Error::system(format!("make {name} receive all multicast groups"), e),
+    };
     let socket = rustix::net::socket(AddressFamily::PACKET, SocketType::DGRAM, None).map_err(|e| failed(e.into()))?;
-    sys::promiscuous(socket.as_fd(), ifindex).map_err(failed)?;
+    sys::receive(socket.as_fd(), ifindex, what).map_err(failed)?;
     Ok(socket)
 }
 

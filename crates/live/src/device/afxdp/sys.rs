@@ -123,9 +123,16 @@ pub(super) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Resu
     if failed == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// `PACKET_ADD_MEMBERSHIP` and `PACKET_MR_PROMISC`, include/uapi/linux/if_packet.h.
+/// include/uapi/linux/if_packet.h.
 const PACKET_ADD_MEMBERSHIP: c_int = 1;
-const PACKET_MR_PROMISC: u16 = 1;
+
+/// Which frames an interface receives in addition to those for its own address and groups: `PACKET_MR_PROMISC` and
+/// `PACKET_MR_ALLMULTI` of include/uapi/linux/if_packet.h.
+#[derive(Clone, Copy)]
+pub(super) enum Reception {
+    Promiscuous = 1,
+    AllMulticast = 2,
+}
 
 /// `struct packet_mreq`, include/uapi/linux/if_packet.h.
 #[repr(C)]
@@ -136,9 +143,9 @@ struct Membership {
     address: [u8; 8],
 }
 
-/// Makes the interface number `ifindex` promiscuous while `socket`, an AF_PACKET socket, is open.
-pub(super) fn promiscuous(socket: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
-    let wanted = Membership { ifindex: ifindex as c_int, kind: PACKET_MR_PROMISC, address_len: 0, address: [0; 8] };
+/// Makes the interface number `ifindex` receive more frames while `socket`, an AF_PACKET socket, is open.
+pub(super) fn receive(socket: BorrowedFd<'_>, ifindex: u32, what: Reception) -> io::Result<()> {
+    let wanted = Membership { ifindex: ifindex as c_int, kind: what as u16, address_len: 0, address: [0; 8] };
     let (len, level) = (size_of::<Membership>() as libc::socklen_t, libc::SOL_PACKET);
     let value = (&raw const wanted).cast();
     // SAFETY: the kernel reads `len` bytes from a live local.
