@@ -138,8 +138,8 @@ pub struct Range {
     /// Lowest rate to try.
     #[arg(long, value_name = "RATE", value_parser = rate, default_value = "1kpps", help_heading = "Search")]
     pub min_rate: PacketRate,
-    /// Highest rate to try [default: the line rate, what the tester can send, or the highest rate that fits into memory,
-    /// whichever is the lowest]. A trial needs 12 bytes of memory per frame, and may take half of the available memory.
+    /// Highest rate to try [default: the line rate (5 Mpps if it is unknown), what the tester can send, or the highest
+    /// rate that fits into memory, whichever is the lowest]. A trial needs 12 bytes of memory per frame, and may take half of the available memory.
     #[arg(long, value_name = "RATE", value_parser = rate, help_heading = "Search")]
     pub max_rate: Option<PacketRate>,
     /// Speed of the line, such as 10Gbps [default: the speed that the driver of the slower port reports].
@@ -192,8 +192,8 @@ pub struct Ports {
     /// sending port].
     #[arg(long, value_name = "MAC", value_parser = mac, requires = "bidirectional", help_heading = "Frames")]
     pub back_mac: Option<MacAddress>,
-    /// Send UDP over IPv4 (198.18.0.0/15) or IPv6 (2001:2::/48), and answer ARP and neighbor discovery for these
-    /// addresses [default: frames of EtherType 0x88b5, without IP].
+    /// Send UDP over IPv4 (198.18.0.0/15) or IPv6 (2001:2::/48), and answer ARP and neighbor discovery for the addresses
+    /// of the flows. The ports must have one receive queue each [default: frames of EtherType 0x88b5, without IP].
     #[arg(long, value_parser = one_of::<Family>(), help_heading = "Frames")]
     pub ip: Option<Family>,
     /// Number of flows, up to 64000. Their UDP ports are pseudorandom (RFC 4814).

@@ -159,7 +159,8 @@ pub struct Observed {
     /// Latency of the first frame that was due at or after [`Offer::latency_from`]: the tagged frame of RFC 2544, 26.2.
     /// `None` if that frame was lost or not sent.
     pub tagged: Option<Nanos>,
-    /// When the last lost frame was due, measured from the start of the trial. `None` if no frame was lost.
+    /// When the last lost frame was due, measured from the start of the trial. `None` if no frame was lost. In a trial
+    /// with a reset, losses that began before the reset do not count, neither here nor as an `outage`.
     pub last_loss: Option<Nanos>,
     /// The longest outage, in which one direction forwarded no frame: when the last frame before it and the first frame
     /// after it were due, measured from the start of the trial. `None` if no outage ended within the trial.

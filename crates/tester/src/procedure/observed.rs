@@ -1,6 +1,6 @@
 //! Converts the trials of all ports to the summary that procedures need.
 
-use units::Nanos;
+use units::{Instant, Monotonic, Nanos};
 
 use super::{Anomalies, Observed, Offer, TesterSide};
 use crate::histogram::Histogram;
@@ -10,8 +10,8 @@ use crate::trial::Trial;
 
 impl Observed {
     /// Adds up the lanes (directions) of one trial. One loop runs all lanes, so the time and cost of the loop count
-    /// only once.
-    pub fn of(trials: &[Trial], offer: &Offer) -> Self {
+    /// only once. `reset` is when the reset of the device began: what was lost earlier is no outage of this reset.
+    pub fn of(trials: &[Trial], offer: &Offer, reset: Option<Instant<Monotonic>>) -> Self {
         let mut seen = Self {
             outcome: Outcome::default(),
             anomalies: Anomalies::default(),
@@ -24,12 +24,14 @@ impl Observed {
             interrupted: trials.iter().any(|trial| trial.interrupted),
         };
         for (lane, trial) in trials.iter().enumerate() {
-            seen.add(trial, offer, lane == 0);
+            let from = reset.map_or(Nanos::ZERO, |at| at.since(trial.start).unwrap_or(Nanos::ZERO));
+            seen.add(trial, offer, from, lane == 0);
         }
         seen
     }
 
-    fn add(&mut self, trial: &Trial, offer: &Offer, first: bool) {
+    /// Adds a lane. Losses that began before `from` are neither the last loss nor an outage.
+    fn add(&mut self, trial: &Trial, offer: &Offer, from: Nanos, first: bool) {
         let (counts, outcome) = (&trial.counts, trial.outcome());
         // A frame that arrived after a later one of its flow counts as lost, because it was not forwarded in order.
         self.outcome.sent += outcome.sent;
@@ -53,12 +55,14 @@ impl Observed {
             tester.link_down_seen += trial.link_down_seen;
         }
         let (mut last_forwarded, mut losing, mut tag_due) = (Nanos::ZERO, false, self.tagged.is_none() && first);
+        let mut lost_before = false; // whether the frames lost now are part of an outage that began before `from`
         for (due, fate) in trial.ledger.iter() {
             let latency = match fate {
                 Fate::Received(latency) => latency,
                 Fate::ReceivedTooLate => Nanos::from_nanos(u64::from(HIGHEST_LATENCY_NS) + 1),
                 Fate::Missing | Fate::Unsent => {
-                    if fate == Fate::Missing {
+                    lost_before |= fate == Fate::Missing && due < from;
+                    if fate == Fate::Missing && !lost_before {
                         self.last_loss = Some(self.last_loss.map_or(due, |known| known.max(due)));
                         losing = true;
                     }
@@ -72,7 +76,7 @@ impl Observed {
                     self.outage = Some((last_forwarded, due));
                 }
             }
-            last_forwarded = due;
+            (last_forwarded, lost_before) = (due, false);
             if due >= offer.latency_from {
                 self.latency.record(latency.as_nanos());
                 if std::mem::take(&mut tag_due) {
@@ -80,5 +84,61 @@ impl Observed {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use live::device::Statistics;
+
+    use super::*;
+    use crate::frame::FrameSize;
+    use crate::ledger::Ledger;
+    use crate::sizes::Sizes;
+    use crate::trial::{Counts, LoopCost};
+
+    /// A trial of 100 frames, one every millisecond, of which those in `lost` are lost.
+    fn trial(lost: &[std::ops::Range<u64>]) -> Trial {
+        let mut ledger = Ledger::with_room(100);
+        for number in 0..100 {
+            let sequence = ledger.intend(Nanos::from_millis(number));
+            if !lost.iter().any(|range| range.contains(&number)) {
+                ledger.received(sequence, Nanos::from_micros(5));
+            }
+        }
+        let received = 100 - lost.iter().map(|range| range.end - range.start).sum::<u64>();
+        Trial {
+            start: Instant::from_nanos(1_000_000_000),
+            warm_up: Nanos::ZERO,
+            planned: Nanos::from_millis(100),
+            sending: Nanos::from_millis(100),
+            ledger,
+            counts: Counts { intended: 100, sent: 100, received, ..Counts::default() },
+            gaps: Vec::new(),
+            lateness: Histogram::new(),
+            cost: LoopCost::default(),
+            device: Statistics::default(),
+            link_down_seen: 0,
+            interrupted: false,
+        }
+    }
+
+    /// The longest outage of the whole trial once counted as the reset.
+    #[test]
+    fn only_outages_that_begin_after_the_reset_are_of_the_reset() {
+        let seen = |lost: &[std::ops::Range<u64>], reset: Option<u64>| {
+            let offer = Offer::constant(&Sizes::one(FrameSize::SMALLEST), 1_000, Nanos::from_millis(100), Nanos::ZERO);
+            let reset = reset.map(|at| Instant::from_nanos(1_000_000_000) + Nanos::from_millis(at));
+            let seen = Observed::of(&[trial(lost)], &offer, reset);
+            let ms = |time: Nanos| time.as_nanos() / 1_000_000;
+            (seen.outage.map(|(from, to)| (ms(from), ms(to))), seen.last_loss.map(ms))
+        };
+        let lost = [5..15, 40..43];
+        assert_eq!(seen(&lost, None), (Some((4, 15)), Some(42)));
+        assert_eq!(seen(&lost, Some(25)), (Some((39, 43)), Some(42)));
+        assert_eq!(seen(&lost, Some(40)), (Some((39, 43)), Some(42)), "it begins at once");
+        assert_eq!(seen(&lost, Some(10)), (Some((39, 43)), Some(42)), "the first one had begun");
+        assert_eq!(seen(&lost, Some(41)), (None, None));
+        assert_eq!(seen(&[5..15, 90..100], Some(25)), (None, Some(99)), "it does not end");
     }
 }

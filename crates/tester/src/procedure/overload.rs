@@ -104,7 +104,7 @@ pub fn reset<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64) -> T
         (None, Some(_)) => Err(format!("the device did not forward again within {}", bench.effort.reset_trial)),
         (None, None) => {
             let note = seen.reset_note.map_or(String::new(), |note| format!("; {note}"));
-            Err(format!("no frame was lost: the device was not reset, or forwards during a reset{note}"))
+            Err(format!("the reset lost no frame: the device was not reset, or forwards during a reset{note}"))
         }
     })
 }

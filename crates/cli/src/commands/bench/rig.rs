@@ -9,8 +9,8 @@ use std::time::Duration;
 use live::device::afxdp::{AfXdpDevice, Filter, Interface, InterfaceConfig, RingSizes, SocketConfig, XskContext};
 use live::os::{self, InterfaceFacts, Scheduling, Signals};
 use live::pool::{Pool, PoolConfig, slot_for};
-use tester::clock::MonotonicClock;
-use tester::flows::Flows;
+use tester::clock::{MonotonicClock, TrialClock as _};
+use tester::flows::{Family, Flows};
 use tester::frame::{Encapsulation, LOCAL_EXPERIMENTAL, Layout};
 use tester::host::Reading;
 use tester::procedure::{Measurer, Observed, Offer, Phase, Setup};
@@ -18,7 +18,7 @@ use tester::schedule::Schedule;
 use tester::search::Climb;
 use tester::sizes::Sizes;
 use tester::trial::{Lane, Port, Trial, TrialConfig, run_lanes};
-use units::{BitRate, Nanos, PacketRate};
+use units::{BitRate, Instant, Monotonic, Nanos, PacketRate};
 
 use super::room;
 use crate::args::procedure::Ports as Typed;
@@ -32,9 +32,7 @@ const COMMAND: &str = "apus bench";
 const BESIDE: u32 = 14 + 4;
 /// Frames in a pool beyond those that the rings hold.
 const SPARE: u32 = 2048;
-/// The tester skips a frame that it would send more than this after its scheduled time.
-const LATEST: Nanos = Nanos::from_millis(20);
-/// Highest rate to try, even if the line is faster or its rate is unknown.
+/// Highest rate to try if the rate of the line is unknown, and the user names none.
 const FASTEST_PPS: u64 = 5_000_000;
 /// Maximum duration of one trial that measures how fast the tester can send.
 const CEILING_SPAN: Nanos = Nanos::from_millis(200);
@@ -54,7 +52,7 @@ struct Opened {
 /// Properties of the ports that the user stated.
 #[derive(Clone, Copy, Default)]
 pub struct Wanted<'a> {
-    /// Highest rate at which to send. `None`: limited only by the line rate, the tester and `FASTEST_PPS`.
+    /// Highest rate at which to send. `None`: the line rate or, if that is unknown, `FASTEST_PPS`.
     pub max: Option<PacketRate>,
     /// Line rate. `None`: the speed that the driver reports.
     pub line: Option<BitRate>,
@@ -87,14 +85,14 @@ impl<'a> Rig<'a> {
         for line in ports::take_back_left_behind(COMMAND)? {
             let _ = writeln!(terminal::err(), "{line}");
         }
-        let mut opened = vec![open_port(&typed.tx, typed.tx_netns.as_deref(), typed, sizes)?];
+        let mut opened = vec![open_port_in(typed.tx_netns.as_deref(), &typed.tx, typed, sizes)?];
         if let Some(rx) = &typed.rx {
             let netns = typed.rx_netns.as_deref().or(typed.tx_netns.as_deref());
             if *rx == typed.tx && (typed.rx_netns.is_none() || typed.rx_netns == typed.tx_netns) {
                 let why = "the sending and the receiving port are the same";
                 return Err(Failure::wrong(format!("--rx {rx}"), why, "omit --rx, or name another port").into());
             }
-            opened.push(open_port(rx, netns, typed, sizes)?);
+            opened.push(open_port_in(netns, rx, typed, sizes)?);
         }
         for port in &opened {
             fits(typed, sizes, port)?;
@@ -173,10 +171,8 @@ impl<'a> Rig<'a> {
         self.wished_pps(sizes).clamp(1, self.fits().max(1))
     }
 
-    /// Highest rate that the user and the line allow.
     fn wished_pps(&self, sizes: &Sizes) -> u64 {
-        let line = self.line_bits_per_s.map_or(FASTEST_PPS, |speed| sizes.line_rate_pps(speed) as u64);
-        self.wanted.max.map_or(line, |max| max.as_pps().min(line)).min(FASTEST_PPS)
+        wished_pps(self.line_bits_per_s, self.wanted.max, sizes)
     }
 
     /// Deviations from RFC 2544 that follow from the ports, the frames and the tester's memory.
@@ -198,20 +194,8 @@ impl<'a> Rig<'a> {
     }
 
     fn config(&self, layout: Layout, sizes: &Sizes, phases: &[Phase], residue: Nanos) -> TrialConfig {
-        let schedule = match phases {
-            [one] => Schedule::ConstantRate(PacketRate::new(one.rate_pps)),
-            many => Schedule::Phases(many.iter().map(|p| (PacketRate::new(p.rate_pps), p.duration)).collect()),
-        };
-        let duration = phases.iter().fold(Nanos::ZERO, |sum, phase| sum + phase.duration);
-        TrialConfig {
-            sizes: Some(sizes.clone()),
-            warm_up: Nanos::ZERO,
-            duration,
-            drain: residue.max(Nanos::from_millis(5)),
-            max_lateness: LATEST,
-            max_frames: self.most_frames / self.layouts.len() as u64,
-            ..TrialConfig::new(Layout { size: sizes.longest(), ..layout }, schedule)
-        }
+        let max_frames = self.most_frames / self.layouts.len() as u64;
+        config(layout, sizes, phases, residue, max_frames)
     }
 
     /// Runs a trial on the tester's CPU while this thread listens for signals. Resets the device under test at
@@ -247,13 +231,13 @@ impl<'a> Rig<'a> {
                     .collect();
                 run_lanes(lanes, &mut open, &MonotonicClock, stop)
             });
-            let mut reset = None;
+            let (mut reset, mut reset_at) = (None, None);
             while !thread.is_finished() {
                 if signals.wait(LISTEN).is_some() {
                     stop.store(true, Ordering::Relaxed);
                 }
                 if reset_due.is_some_and(|due| std::time::Instant::now() >= due) {
-                    reset_due = None;
+                    (reset_due, reset_at) = (None, Some(MonotonicClock.now()));
                     reset = wanted.reset_command.map(Reset::start);
                 }
             }
@@ -266,7 +250,7 @@ impl<'a> Rig<'a> {
                     return Err(live::Error::System { what, source }.into());
                 }
             };
-            Ok(Ran { trials: trials?, reset_note })
+            Ok(Ran { trials: trials?, reset_at, reset_note })
         })
     }
 }
@@ -277,7 +261,7 @@ impl Measurer for Rig<'_> {
         let configs = configs.map(|layout| self.config(*layout, &offer.sizes, &offer.phases, offer.residue)).collect();
         let reset_at = offer.reset.then(|| offer.span() / 4);
         let ran = self.run(configs, reset_at)?;
-        Ok(Observed { reset_note: ran.reset_note, ..Observed::of(&ran.trials, offer) })
+        Ok(Observed { reset_note: ran.reset_note, ..Observed::of(&ran.trials, offer, ran.reset_at) })
     }
 
     fn ceiling(&mut self, sizes: &Sizes, span: Nanos) -> Result<u64, tester::Error> {
@@ -287,11 +271,8 @@ impl Measurer for Rig<'_> {
             && !self.stopped()
         {
             let phases = [Phase { rate_pps, duration }];
-            let config = |layout: &Layout| {
-                let config = self.config(*layout, sizes, &phases, Nanos::ZERO);
-                TrialConfig { max_lateness: Nanos::from_millis(1), ..config }
-            };
-            let configs: Vec<TrialConfig> = self.layouts.iter().map(config).collect();
+            let configs = self.layouts.iter().map(|layout| self.config(*layout, sizes, &phases, Nanos::ZERO));
+            let configs: Vec<TrialConfig> = configs.collect();
             let trials = self.run(configs, None)?.trials;
             let sent = trials.iter().filter_map(Trial::offered_pps).fold(f64::INFINITY, f64::min);
             climb.record(if sent.is_finite() { sent } else { 0.0 });
@@ -321,6 +302,8 @@ impl Measurer for Rig<'_> {
 struct Ran {
     /// The result of each direction.
     trials: Vec<Trial>,
+    /// When the reset command was started.
+    reset_at: Option<Instant<Monotonic>>,
     /// What went wrong with the reset command.
     reset_note: Option<String>,
 }
@@ -349,11 +332,39 @@ impl Reset {
     }
 }
 
-/// Opens a port in its network namespace. This thread stays in the namespace until the next port is opened.
-fn open_port(name: &str, netns: Option<&str>, typed: &Typed, sizes: &[Sizes]) -> anyhow::Result<Opened> {
-    if let Some(netns) = netns {
-        tester::lab::enter(netns)?;
+/// Highest rate that the user and the line allow.
+fn wished_pps(line_bits_per_s: Option<u64>, max: Option<PacketRate>, sizes: &Sizes) -> u64 {
+    let line = line_bits_per_s.map(|speed| sizes.line_rate_pps(speed) as u64);
+    line.into_iter().chain(max.map(|max| max.as_pps())).min().unwrap_or(FASTEST_PPS)
+}
+
+/// The trial that sends these phases. As in `bench latency`, the tester skips frames that it would send more than 1 ms
+/// late: after a stall, it would send them in one burst, and the device would be blamed for what that burst loses.
+fn config(layout: Layout, sizes: &Sizes, phases: &[Phase], residue: Nanos, max_frames: u64) -> TrialConfig {
+    let schedule = match phases {
+        [one] => Schedule::ConstantRate(PacketRate::new(one.rate_pps)),
+        many => Schedule::Phases(many.iter().map(|p| (PacketRate::new(p.rate_pps), p.duration)).collect()),
+    };
+    let duration = phases.iter().fold(Nanos::ZERO, |sum, phase| sum + phase.duration);
+    TrialConfig {
+        sizes: Some(sizes.clone()),
+        warm_up: Nanos::ZERO,
+        duration,
+        drain: residue.max(Nanos::from_millis(5)),
+        max_frames,
+        ..TrialConfig::new(Layout { size: sizes.longest(), ..layout }, schedule)
     }
+}
+
+/// Opens a port in its network namespace, if it has one. This thread stays where it is: the reset command starts here.
+fn open_port_in(netns: Option<&str>, name: &str, typed: &Typed, sizes: &[Sizes]) -> anyhow::Result<Opened> {
+    match netns {
+        Some(netns) => tester::lab::in_namespace(netns, || open_port(name, typed, sizes))?,
+        None => open_port(name, typed, sizes),
+    }
+}
+
+fn open_port(name: &str, typed: &Typed, sizes: &[Sizes]) -> anyhow::Result<Opened> {
     let filter = if typed.ip.is_some() { Filter::All } else { Filter::EtherTypes(vec![LOCAL_EXPERIMENTAL]) };
     let interface = Interface::attach(&InterfaceConfig {
         name: name.to_owned(),
@@ -361,7 +372,12 @@ fn open_port(name: &str, netns: Option<&str>, typed: &Typed, sizes: &[Sizes]) ->
         mode: typed.xdp,
         filter,
         promiscuous: false,
+        // Neighbor solicitations go to a group for each address, which the kernel has not joined.
+        all_multicast: typed.ip == Some(Family::V6),
     })?;
+    if typed.ip.is_some() {
+        has_one_queue(name, interface.active_queues())?;
+    }
     let facts = os::interface_facts(name)?;
     let ring = typed.ring;
     let sockets = SocketConfig {
@@ -375,6 +391,14 @@ fn open_port(name: &str, netns: Option<&str>, typed: &Typed, sizes: &[Sizes]) ->
     let mut context = XskContext::new(&pool);
     let device = AfXdpDevice::open(&interface, &[typed.queue], &sockets, &mut context, &mut pool)?;
     Ok(Opened { device, pool, facts })
+}
+
+/// Fails if the NIC distributes the flows among several queues: the tester receives from one of them, and would count
+/// the frames of the others as lost by the device.
+fn has_one_queue(name: &str, active: Option<u32>) -> Result<(), Failure> {
+    let Some(active) = active.filter(|active| *active > 1) else { return Ok(()) };
+    let why = format!("{name} distributes flows among {active} receive queues, and the tester receives from one");
+    Err(Failure::lacking("cannot measure with --ip", why, format!("run: ethtool -L {name} combined 1")))
 }
 
 /// Fails if the frames exceed the MTU: the driver or the kernel would drop them all.
@@ -428,6 +452,59 @@ mod tests {
         let reset = Reset::start(command).unwrap();
         std::thread::sleep(after);
         reset.finish().unwrap()
+    }
+
+    /// After a stall, up to 20 ms of overdue frames were sent in one burst, and its losses were charged to the device.
+    #[test]
+    fn frames_are_skipped_when_they_are_as_late_as_in_bench_latency() {
+        let encapsulation = Encapsulation::Ethernet { ethertype: LOCAL_EXPERIMENTAL };
+        let size = tester::frame::FrameSize::SMALLEST;
+        let layout = Layout { destination: LAB_DUT, source: LAB_DUT, encapsulation, size };
+        let phases = [Phase { rate_pps: 1_000, duration: Nanos::from_secs(1) }];
+        let config = config(layout, &Sizes::one(size), &phases, Nanos::ZERO, 1_000);
+        let latency = TrialConfig::new(layout, config.schedule.clone());
+        assert_eq!((config.max_lateness, latency.max_lateness), (Nanos::from_millis(1), Nanos::from_millis(1)));
+    }
+
+    /// The search once stopped at 5 Mpps in silence, whatever the line and the user said.
+    #[test]
+    fn the_highest_rate_is_that_of_the_line_and_of_the_user() {
+        let sizes = Sizes::one(tester::frame::FrameSize::SMALLEST);
+        let of = |line: Option<u64>, max: Option<u64>| wished_pps(line, max.map(PacketRate::new), &sizes);
+        assert_eq!(of(Some(10_000_000_000), None), 14_880_952);
+        assert_eq!(of(Some(10_000_000_000), Some(20_000_000)), 14_880_952);
+        assert_eq!([of(None, Some(20_000_000)), of(Some(10_000_000_000), Some(9_000_000))], [20_000_000, 9_000_000]);
+        assert_eq!(of(None, None), FASTEST_PPS);
+    }
+
+    #[test]
+    fn a_nic_that_distributes_the_flows_is_refused() {
+        assert!(has_one_queue("eth0", Some(1)).is_ok() && has_one_queue("eth0", None).is_ok());
+        let error = has_one_queue("eth0", Some(8)).unwrap_err();
+        assert!(error.status == crate::Status::Lacking && error.to_string().contains("ethtool -L eth0 combined 1"));
+    }
+
+    /// The reset command once ran in the namespace of the port that was opened last, where it could not reach the device.
+    #[test]
+    fn this_thread_stays_in_its_namespace() {
+        if !rustix::process::geteuid().is_root() {
+            testkit::skip("making network namespaces needs root");
+            return;
+        }
+        let lab = tester::lab::Lab::wire(&format!("stay{}", std::process::id())).up().unwrap();
+        let typed = <Line as clap::Parser>::try_parse_from(["ports", "--tx", "left0"]).unwrap().ports;
+        let home = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+        let before = home();
+        let sizes = [Sizes::one(tester::frame::FrameSize::SMALLEST)];
+        let opened = open_port_in(Some(&lab.namespace("left")), "left0", &typed, &sizes).unwrap();
+        assert_eq!(home(), before);
+        drop(opened);
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        ports: Typed,
     }
 
     /// The status was not read, and a command that took longer than the trial stayed behind.
