@@ -32,6 +32,7 @@ pub mod ledger;
 pub mod procedure;
 pub mod quantile;
 mod random;
+pub mod replace;
 pub mod report;
 pub mod result;
 pub mod schedule;

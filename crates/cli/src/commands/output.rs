@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::Failure;
-use crate::terminal::Clean;
+use tester::replace::replace;
+
+use crate::{Failure, terminal};
 
 /// An open output file.
 #[derive(Debug)]
@@ -38,10 +39,9 @@ impl Output {
         path.map(Self::open).transpose()
     }
 
-    /// Writes text. The first call replaces the earlier contents of the file; each further call appends.
+    /// Writes text. The first call replaces the earlier contents of the file as a whole; each further call appends.
     pub(super) fn write(&mut self, text: &str) -> anyhow::Result<()> {
-        let written = self.begin().and_then(|()| Clean::new(&self.file, false).write_all(text.as_bytes()));
-        written.map_err(|error| self.failed(error))
+        self.try_write(&terminal::clean(text)).map_err(|error| self.failed(error))
     }
 
     /// Writes a document as one line of JSON. Replaces or appends as [`write`](Self::write) does.
@@ -59,11 +59,15 @@ impl Output {
         Err(Failure::wrong(what, "the two options name the same file", "name two different files"))
     }
 
-    fn begin(&mut self) -> io::Result<()> {
+    fn try_write(&mut self, text: &str) -> io::Result<()> {
         if !std::mem::replace(&mut self.begun, true) && self.file.metadata()?.is_file() {
+            if let Some(new) = replace(&self.path, text.as_bytes())? {
+                self.file = new;
+                return Ok(());
+            }
             self.file.set_len(0)?;
         }
-        Ok(())
+        self.file.write_all(text.as_bytes())
     }
 
     fn failed(&self, error: io::Error) -> anyhow::Error {
@@ -154,8 +158,11 @@ mod tests {
         assert!(!new.exists() && link.is_symlink(), "the file behind a link, without a result, stays");
         Output::open(&link).unwrap().write("through the link").unwrap();
         assert_eq!(fs::read_to_string(&new).unwrap(), "through the link");
+        // A kill while the new result was written once left neither.
+        let mut reader = File::open(&old).unwrap();
         let mut output = Output::open(&old).unwrap();
         output.write("one\n").unwrap();
+        assert_eq!(io::read_to_string(&mut reader).unwrap(), "a long earlier result");
         output.write_json(&2).unwrap();
         drop(output);
         assert_eq!(fs::read_to_string(&old).unwrap(), "one\n2\n");

@@ -10,7 +10,6 @@
 pub(crate) mod aside;
 
 use std::borrow::Cow;
-use std::fs;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::Path;
 
@@ -77,9 +76,10 @@ pub(crate) fn err_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Writes a text file with control characters made visible, because `cat` and `less -R` would pass them on.
+/// Writes a text file with control characters made visible, because `cat` and `less -R` would pass them on. An existing
+/// file is replaced as a whole.
 pub(crate) fn file(path: &Path, text: &str) -> io::Result<()> {
-    fs::write(path, clean(text).as_bytes())
+    tester::replace::write(path, clean(text).as_bytes())
 }
 
 /// Makes the control characters in a string visible.

@@ -100,7 +100,7 @@ pub fn without_histograms(mut results: serde_json::Value) -> serde_json::Value {
 
 /// Writes the report to `path`.
 pub fn write(report: &Report, path: &Path) -> Result<(), Error> {
-    std::fs::write(path, render(report)).map_err(|error| Error::Lacking {
+    crate::replace::write(path, render(report).as_bytes()).map_err(|error| Error::Lacking {
         what: format!("write the report to {}", path.display()),
         why: error.to_string(),
         fix: "choose another file with -o".into(),

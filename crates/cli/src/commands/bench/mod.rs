@@ -218,10 +218,18 @@ impl Outputs {
     }
 
     /// Prints a result and writes it to the output files. With --repeat, appends it to the earlier results. Prints it
-    /// even if a file cannot be written.
+    /// even if a file cannot be written. If nothing was measured before an interruption, the files keep their contents.
     fn keep(&mut self, typed: &BedArgs, document: &Document) -> anyhow::Result<()> {
         let json = self.json.as_mut().map_or(Ok(()), |output| output.write_json(document));
         let csv = match (&mut self.csv, &document.result) {
+        let measured = match &document.result {
+            Measured::Latency(result) => result.frames.sent > 0,
+            Measured::Load(result) => !result.trials.is_empty(),
+            Measured::Flood(result) => result.sent > 0,
+        };
+        if !measured {
+            return say(typed, document);
+        }
             (Some(output), Measured::Latency(result)) => output.write(&buckets(result)),
             _ => Ok(()),
         };

@@ -64,6 +64,7 @@ pub fn rfc2544(typed: &Rfc2544) -> anyhow::Result<Status> {
     let found_all = result.ended.complete && result.sizes.iter().all(|size| size.throughput_pps.value.is_some());
     let apus = env!("CARGO_PKG_VERSION").into();
     let document = Rfc2544Document { apus, schema: RFC2544_SCHEMA.into(), host: super::host(), setup, result };
+    let output = output.filter(|_| document.result.sizes.iter().any(|size| !size.trials.is_empty()));
     keep(&typed.ports, output, &document, || procedure::rfc2544_table(&document.result))?;
     Ok(if found_all { Status::Good } else { Status::Findings })
 }
@@ -101,6 +102,7 @@ pub fn mlr(typed: &Mlr) -> anyhow::Result<Status> {
     let found_all = result.ended.complete && result.sizes.iter().all(reached);
     let apus = env!("CARGO_PKG_VERSION").into();
     let document = MlrDocument { apus, schema: MLR_SCHEMA.into(), host: super::host(), setup, result };
+    let output = output.filter(|_| document.result.sizes.iter().any(|size| size.trials > 0));
     keep(&typed.ports, output, &document, || procedure::mlr_table(&document.result))?;
     Ok(if found_all { Status::Good } else { Status::Findings })
 }
@@ -131,6 +133,7 @@ pub fn soak(typed: &Soak) -> anyhow::Result<Status> {
     let good = result.ended.complete && result.sent > 0 && result.lost == 0;
     let apus = env!("CARGO_PKG_VERSION").into();
     let document = SoakDocument { apus, schema: SOAK_SCHEMA.into(), host: super::host(), setup, result };
+    let output = output.filter(|_| !document.result.windows.is_empty());
     keep(&typed.ports, output, &document, || procedure::soak_table(&document.result))?;
     Ok(if good { Status::Good } else { Status::Findings })
 }
@@ -290,7 +293,8 @@ fn progress(typed: &Ports) -> impl FnMut(&str) {
     }
 }
 
-/// Prints a result and writes it to its file. Prints it even if the file cannot be written.
+/// Prints a result and writes it to its file, if there is anything to keep: an interruption before the first trial must
+/// not replace an earlier result. Prints the result even if the file cannot be written.
 fn keep(
     typed: &Ports,
     output: Option<Output>,
