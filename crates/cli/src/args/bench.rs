@@ -185,9 +185,10 @@ pub struct Bed {
     #[arg(long, value_name = "SRC:PORT-DST:PORT", help_heading = "Frames")]
     pub udp: Option<UdpText>,
     /// Time to send frames before the measurement. In the summary and in the search, these frames do not count as sent,
-    /// lost or late; the frame counts in JSON include them.
-    #[arg(long, value_name = "DURATION", default_value = "100ms", help_heading = "Frames")]
-    pub warm_up: Nanos,
+    /// lost or late; the frame counts in JSON include them [default: 100ms; with a pcap schedule, none, because the
+    /// frames of the warm-up are the first ones of the capture].
+    #[arg(long, value_name = "DURATION", help_heading = "Frames")]
+    pub warm_up: Option<Nanos>,
 
     /// Name of the Apus instance under test (`apus run --name`). The tester reports the CPU time of this instance's
     /// workers. It reports separately the latencies of frames that were delayed by other work on the workers' CPUs.
@@ -213,6 +214,14 @@ pub struct Bed {
     /// The machine whose energy to model.
     #[command(flatten)]
     pub modelled: Modelled,
+}
+
+impl Bed {
+    /// The warm-up time of trials with the schedule.
+    pub fn warm_up(&self, schedule: &Schedule) -> Nanos {
+        let usual = if matches!(schedule, Schedule::Pcap(_)) { Nanos::ZERO } else { Nanos::from_millis(100) };
+        self.warm_up.unwrap_or(usual)
+    }
 }
 
 /// The six bytes of a MAC address. An alias, because clap reads a bare array differently.
@@ -262,5 +271,23 @@ mod tests {
         for text in ["", "10.77.0.1:5000", "10.77.0.1-10.77.0.2", "10.77.0.1:0-10.77.0.2:7", "[::1]:1-[::1]:2"] {
             assert!(text.parse::<UdpText>().is_err(), "{text:?} was taken");
         }
+    }
+
+    /// The first 100 ms of a capture were the warm-up, whose frames do not count.
+    #[test]
+    fn a_capture_has_no_warm_up_unless_it_is_given() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            latency: Latency,
+        }
+        let warm_up = |schedule: &str, more: &[&str]| {
+            let words = [&["latency", "--port", "a", "--schedule", schedule], more].concat();
+            let typed = <Line as clap::Parser>::try_parse_from(words).unwrap().latency;
+            typed.bed.warm_up(&typed.schedule)
+        };
+        assert_eq!(warm_up("poisson:1kpps", &[]), Nanos::from_millis(100));
+        assert_eq!(warm_up("pcap:a.pcap", &[]), Nanos::ZERO);
+        assert_eq!(warm_up("pcap:a.pcap", &["--warm-up", "5ms"]), Nanos::from_millis(5));
     }
 }

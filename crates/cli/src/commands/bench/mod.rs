@@ -51,7 +51,7 @@ fn latency(typed: &Latency) -> anyhow::Result<Status> {
     let mut status = Status::Good;
     for number in 0..typed.repeat {
         let mut config = TrialConfig::new(bed.layout, typed.schedule.clone());
-        (config.duration, config.warm_up) = (typed.duration, typed.bed.warm_up);
+        (config.duration, config.warm_up) = (typed.duration, typed.bed.warm_up(&typed.schedule));
         config.seed = typed.seed.wrapping_add(number.into());
         (config.stream, config.max_frames) = (number as u16 + 1, most_frames);
         let (result, clean) = measure(&mut bed, &typed.bed, &config)?;
@@ -103,7 +103,8 @@ fn search_config(typed: &Load, most_frames: u64) -> Result<SearchConfig, Failure
         confirm_trial: typed.duration.unwrap_or(preset.confirm_trial),
         ..preset
     };
-    let longest = typed.bed.warm_up + config.trial.max(config.confirm_trial);
+    let warm_up = typed.bed.warm_up(&Schedule::ConstantRate(typed.min_rate));
+    let longest = warm_up + config.trial.max(config.confirm_trial);
     let fits = room::highest_pps(most_frames, longest, 1);
     let max = typed.max_rate.unwrap_or_else(|| FASTEST.min(PacketRate::new(fits)));
     if max.as_pps() > fits {
@@ -134,7 +135,7 @@ fn load(typed: &Load) -> anyhow::Result<Status> {
     let layout = bed.layout;
     let trial = |load_pps: u64, duration: Nanos, stream: usize| {
         let mut config = TrialConfig::new(layout, Schedule::ConstantRate(PacketRate::new(load_pps)));
-        (config.duration, config.warm_up) = (duration, typed.bed.warm_up);
+        (config.duration, config.warm_up) = (duration, typed.bed.warm_up(&config.schedule));
         (config.stream, config.max_frames) = (stream as u16, most_frames);
         config
     };
@@ -174,7 +175,8 @@ fn flood(typed: &Load) -> anyhow::Result<Status> {
     let mut outputs = Outputs::open(&typed.bed, None)?;
     let mut bed = Bed::open(&typed.bed, false)?;
     let duration = typed.duration.unwrap_or(Nanos::from_secs(1));
-    let config = FloodConfig::new(bed.layout, typed.bed.warm_up, duration);
+    let warm_up = typed.bed.warm_up(&Schedule::ConstantRate(FASTEST));
+    let config = FloodConfig::new(bed.layout, warm_up, duration);
     bed.meter.start();
     let (flood, seen) =
         bed.watch(&typed.bed, |device, pool, stop| trial::flood(&config, device, 0, pool, &MonotonicClock, stop))?;
@@ -220,8 +222,6 @@ impl Outputs {
     /// Prints a result and writes it to the output files. With --repeat, appends it to the earlier results. Prints it
     /// even if a file cannot be written. If nothing was measured before an interruption, the files keep their contents.
     fn keep(&mut self, typed: &BedArgs, document: &Document) -> anyhow::Result<()> {
-        let json = self.json.as_mut().map_or(Ok(()), |output| output.write_json(document));
-        let csv = match (&mut self.csv, &document.result) {
         let measured = match &document.result {
             Measured::Latency(result) => result.frames.sent > 0,
             Measured::Load(result) => !result.trials.is_empty(),
@@ -230,6 +230,8 @@ impl Outputs {
         if !measured {
             return say(typed, document);
         }
+        let json = self.json.as_mut().map_or(Ok(()), |output| output.write_json(document));
+        let csv = match (&mut self.csv, &document.result) {
             (Some(output), Measured::Latency(result)) => output.write(&buckets(result)),
             _ => Ok(()),
         };

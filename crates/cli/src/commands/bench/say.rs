@@ -61,7 +61,10 @@ fn latency(result: &LatencyResult, out: &mut impl Write) -> io::Result<()> {
         frames.reordered,
         frames.corrupted
     )?;
-    if frames.sent > 0 && result.all.count == 0 {
+    if exclusion.intended == 0 && frames.sent > 0 {
+        let warm_up = Nanos::from_nanos(result.warm_up_ns);
+        writeln!(out, "          all frames were due during the warm-up of {warm_up}: shorten --warm-up")?;
+    } else if frames.sent > 0 && result.all.count == 0 {
         writeln!(
             out,
             "          no frame came back: does the other end return frames (apus run macswap), and do frames of {} bytes fit its MTU?",
@@ -180,4 +183,57 @@ fn reading<T: Copy>(reading: &Reading<T>, show: impl Fn(T) -> String) -> String 
 
 fn us(ns: u64) -> String {
     format!("{:.1}us", ns as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use live::device::Statistics;
+    use tester::gaps::Recovery;
+    use tester::histogram::Histogram;
+    use tester::ledger::Ledger;
+    use tester::trial::{Counts, LoopCost, Trial, TrialConfig};
+    use units::Instant;
+
+    use super::*;
+
+    /// A capture that was shorter than the warm-up once led to "no frame came back: does the other end return frames".
+    #[test]
+    fn frames_that_were_all_due_during_the_warm_up_are_not_missed() {
+        use tester::frame::{Encapsulation, FrameSize, LOCAL_EXPERIMENTAL, Layout};
+        let encapsulation = Encapsulation::Ethernet { ethertype: LOCAL_EXPERIMENTAL };
+        let layout = Layout { destination: [2; 6], source: [2; 6], encapsulation, size: FrameSize::SMALLEST };
+        let said = |warm_up: Nanos, back: bool| {
+            let mut ledger = Ledger::with_room(1);
+            let sequence = ledger.intend(Nanos::from_millis(1));
+            if back {
+                ledger.received(sequence, Nanos::from_micros(5));
+            }
+            let received = u64::from(back);
+            let trial = Trial {
+                start: Instant::from_nanos(0),
+                warm_up,
+                planned: Nanos::from_millis(2),
+                sending: Nanos::from_millis(2),
+                ledger,
+                counts: Counts { intended: 1, sent: 1, received, ..Counts::default() },
+                gaps: Vec::new(),
+                lateness: Histogram::new(),
+                cost: LoopCost::default(),
+                device: Statistics::default(),
+                link_down_seen: 0,
+                interrupted: false,
+            };
+            let config = TrialConfig { warm_up, ..TrialConfig::new(layout, "constant:1kpps".parse().unwrap()) };
+            let recovery = Recovery::default();
+            let result = LatencyResult::new(&config, &trial, Ok(&[]), recovery, Err("not measured".into()));
+            let mut text = Vec::new();
+            latency(&result, &mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        let early = said(Nanos::from_millis(100), true);
+        assert!(early.contains("all frames were due during the warm-up of 100ms: shorten --warm-up"), "{early}");
+        assert!(!early.contains("no frame came back"), "{early}");
+        assert!(said(Nanos::ZERO, false).contains("no frame came back"));
+        assert!(!said(Nanos::ZERO, true).contains("warm-up"));
+    }
 }
