@@ -189,8 +189,9 @@ impl FloodResult {
 /// Why the energy of a result is unknown until it is added.
 const UNMEASURED: &str = "energy was not measured";
 
-/// If a larger share of the frames than this is excluded, it is unknown whether a goal was met.
-const MOST_EXCLUDED: f64 = 0.1;
+/// If a larger share of the frames than this is excluded, the other frames do not stand for all: it is unknown whether
+/// a goal was met.
+pub const MOST_EXCLUDED: f64 = 0.1;
 
 /// Number of frames by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]

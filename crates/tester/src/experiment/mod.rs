@@ -112,6 +112,8 @@ pub enum Ended {
     Replicates,
     /// Too many runs in a row failed.
     Failed,
+    /// A run measured 0 or less. Effects are ratios, and repeating this run would leave out the best or worst values.
+    Zero,
 }
 
 impl Experiment {
@@ -173,12 +175,17 @@ impl Experiment {
         Some(Step { on: self.layout.combinations[combination], replicate })
     }
 
-    /// Records the result of the run that [`Experiment::next`] returned: a value above 0, or why the run failed. A
-    /// failed run is repeated. `now` is the time since the start of the experiment.
+    /// Records the result of the run that [`Experiment::next`] returned: a value, or why the run failed. A failed run is
+    /// repeated; a value that is not above 0 ends the experiment. `now` is the time since the start of the experiment.
     pub fn record(&mut self, value: Result<f64, String>, now: Nanos) {
         let on = self.order.get(self.given.len()).map_or(0, |place| self.layout.combinations[*place]);
-        let value = value.and_then(|value| {
-            if value > 0.0 && value.is_finite() { Ok(value) } else { Err(format!("{value} is not above 0")) }
+        let value = value.and_then(|value| match value {
+            _ if !value.is_finite() => Err(format!("{value} is not a finite number")),
+            _ if value <= 0.0 => {
+                self.ended = Some(Ended::Zero);
+                Err(format!("it measured {value}, but effects are ratios of values above 0: choose another metric"))
+            }
+            _ => Ok(value),
         });
         self.runs.push(RunRecord { on, at: self.now, value: value.as_ref().ok().copied() });
         match value {

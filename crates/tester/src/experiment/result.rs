@@ -64,6 +64,8 @@ units::named! {
         Replicates = "replicates",
         /// Too many runs in a row failed.
         Failed = "failed",
+        /// A run measured 0 or less. Effects are ratios, so such values cannot be compared.
+        Zero = "zero",
         /// The experiment was stopped before its end.
         Interrupted = "interrupted",
     }
@@ -157,6 +159,7 @@ impl ExperimentResult {
             Some(Ended::Decided) => Ending::Decided,
             Some(Ended::Replicates) => Ending::Replicates,
             Some(Ended::Failed) => Ending::Failed,
+            Some(Ended::Zero) => Ending::Zero,
             Some(Ended::Budget) | None => Ending::Budget,
         };
         Self {

@@ -167,8 +167,19 @@ fn failed_runs_are_tried_again() {
     let (experiment, _) = conduct(Experiment::new(settings.clone()).unwrap(), fail_some, RUN);
     assert!(experiment.outcome().replicates >= 4 && !experiment.failures.is_empty());
     assert_eq!(experiment.outcome().entries[0].verdict, Verdict::Helps);
-    let (experiment, _) = conduct(Experiment::new(settings).unwrap(), |_| Ok(0.0), RUN);
+    let (experiment, _) = conduct(Experiment::new(settings).unwrap(), |_| Err("no frame came back".into()), RUN);
     assert_eq!((experiment.ended(), experiment.outcome().entries[0].verdict), (Some(Ended::Failed), Verdict::Unknown));
+}
+
+/// Such runs were repeated, so only those with a value above 0 were compared.
+#[test]
+fn a_value_of_zero_ends_it() {
+    for value in [0.0, -1.0] {
+        let experiment = Experiment::new(settings(Design::OneAtATime, &["good"], 1)).unwrap();
+        let (experiment, _) = conduct(experiment, |_| Ok(value), RUN);
+        assert_eq!((experiment.ended(), experiment.runs().len()), (Some(Ended::Zero), 1));
+        assert!(experiment.failures[0].contains("choose another metric"), "{:?}", experiment.failures);
+    }
 }
 
 #[test]

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use live::os::Signals;
 use serde_json::Value;
 use tester::document::Work;
+use tester::result::MOST_EXCLUDED;
+use units::Quantile;
 
 use crate::commands::group::Group;
 
@@ -215,11 +217,20 @@ fn read(
     span: Duration,
     softirqs: Option<(u64, u64)>,
 ) -> Result<Measured, String> {
-    if !output.status.success() {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let document: Option<Value> = match measure {
+        Measure::Bench(_) => serde_json::from_str(&text).ok(),
+        Measure::Command(_) => None,
+    };
+    let result = document.as_ref().and_then(|document| document["result"].as_object()?.values().next());
+    // `apus bench` also ends with status 1 if a goal was missed or no frame came back. Repeating such runs would leave
+    // out the worst values.
+    let complete = |result: &Value| result["interrupted"] != true && result["end"] != "interrupted";
+    let measured = output.status.code() == Some(1) && result.is_some_and(complete);
+    if !output.status.success() && !measured {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{}: {}", output.status, said.trim().replace('\n', "; ")));
     }
-    let text = String::from_utf8_lossy(&output.stdout);
     let value = match &metric.source {
         Source::LastLine => {
             let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
@@ -232,9 +243,6 @@ fn read(
         }
         source => of_document(&text, source),
     }?;
-    let result: Option<Value> =
-        serde_json::from_str::<Value>(&text).ok().filter(|_| matches!(measure, Measure::Bench(_)));
-    let result = result.as_ref().and_then(|document| document["result"].as_object()?.values().next());
     let (frames, work) = result.map_or((None, Err("the command is not apus bench".to_owned())), work);
     Ok(Measured { value, frames, work })
 }
@@ -264,6 +272,7 @@ fn of_document(text: &str, source: &Source) -> Result<f64, String> {
             let all = result["clean"]["quantiles"]
                 .as_array()
                 .ok_or("apus bench measures latency only as `apus bench latency`")?;
+            stands_for_all(result, quantile)?;
             let found = all.iter().find(|one| one["quantile"] == quantile.as_str());
             let found = found.ok_or_else(|| format!("apus bench does not report {quantile}"))?;
             found["latency_ns"].as_f64().ok_or_else(|| {
@@ -277,11 +286,35 @@ fn of_document(text: &str, source: &Source) -> Result<f64, String> {
         }
         Source::Place(path) => {
             let number = path.iter().fold(result, |value, key| &value[key]);
-            number
-                .as_f64()
-                .ok_or_else(|| format!("apus bench does not report {}: add --instance, --pid or --tid", path[0]))
+            let why = || match &result[path[0]]["unknown_because"] {
+                Value::String(why) => why.clone(),
+                _ => "add --instance, --pid or --tid".to_owned(),
+            };
+            number.as_f64().ok_or_else(|| format!("apus bench does not report {}: {}", path[0], why()))
         }
         Source::Softirqs | Source::LastLine => Err("the JSON has no such number".into()),
+    }
+}
+
+/// Fails if the latencies outside gaps do not show the quantile of all frames, by the limits of `apus bench latency
+/// --goal`: a lost frame counts as later than all others, and most frames must have met no gap. Otherwise a setting that
+/// loses the late frames would seem to help.
+fn stands_for_all(result: &Value, quantile: &str) -> Result<(), String> {
+    let exclusion = &result["exclusion"];
+    let count = |name: &str| exclusion[name].as_u64().ok_or_else(|| format!("apus bench does not report {name}"));
+    let (lost, intended) = (count("lost_outside_gaps")?, count("intended")?);
+    let above_ppm = quantile.parse::<Quantile>().map_err(|e| e.to_string())?.above_ppm();
+    if u128::from(lost) * 1_000_000 > u128::from(intended) * u128::from(above_ppm) {
+        return Err(format!(
+            "{lost} of {intended} frames were lost outside gaps, so {quantile} is a lost frame: lower the rate"
+        ));
+    }
+    match exclusion["share_excluded"]["value"].as_f64() {
+        Some(share) if share > MOST_EXCLUDED => Err(format!(
+            "{:.1} % of the frames were under way during a gap: give the tester an isolated CPU (--cpu, --fifo)",
+            share * 100.0
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -336,13 +369,52 @@ mod tests {
 
     #[test]
     fn documents_of_bench_are_read() {
-        let text = r#"{"result":{"latency":{"received_pps":{"value":5.5},"tested_cpu":{"value":null},
-            "frames":{"sent":571,"received":9,"lost":562},"clean":{"quantiles":[{"quantile":"p50","latency_ns":900},
-            {"quantile":"p99","latency_ns":null,"refused_because":"9 samples; p99 needs 368"}]}}}}"#;
-        let read = |name: &str| of_document(text, &Metric::of_bench(name).unwrap().source);
+        let text = document(0, 0.05, false);
+        let read = |name: &str| of_document(&text, &Metric::of_bench(name).unwrap().source);
         assert_eq!((read("latency_p50"), read("received")), (Ok(900.0), Ok(5.5)));
         let refused = read("latency_p99").unwrap_err();
         assert_eq!(refused, "9 samples; p99 needs 368; frames sent: 571, received: 9, lost: 562");
         assert!(read("tested_cpu").unwrap_err().contains("--instance"));
+    }
+
+    fn document(lost: u64, excluded: f64, interrupted: bool) -> String {
+        format!(
+            r#"{{"result":{{"latency":{{"received_pps":{{"value":5.5}},"tested_cpu":{{"value":null}},
+            "exclusion":{{"intended":571,"lost_outside_gaps":{lost},"share_excluded":{{"value":{excluded}}}}},
+            "interrupted":{interrupted},"frames":{{"sent":571,"received":9,"lost":562}},"clean":{{"quantiles":[
+            {{"quantile":"p50","latency_ns":900}},{{"quantile":"p99.9","latency_ns":5000}},
+            {{"quantile":"p99","latency_ns":null,"refused_because":"9 samples; p99 needs 368"}}]}}}}}}}}"#
+        )
+    }
+
+    /// Only the frames that came back were judged: a setting that lost the late frames seemed to help.
+    #[test]
+    fn latencies_that_do_not_stand_for_all_frames_are_no_result() {
+        let read = |lost, excluded, name: &str| {
+            of_document(&document(lost, excluded, false), &Metric::of_bench(name).unwrap().source)
+        };
+        assert_eq!(read(285, 0.1, "latency_p50"), Ok(900.0));
+        assert!(read(286, 0.1, "latency_p50").unwrap_err().contains("286 of 571 frames were lost"));
+        assert!(read(1, 0.0, "latency_p99.9").unwrap_err().contains("p99.9 is a lost frame"));
+        assert!(read(0, 0.11, "latency_p50").unwrap_err().contains("11.0 % of the frames"));
+        assert_eq!(read(286, 0.11, "received"), Ok(5.5), "a rate does not depend on it");
+    }
+
+    /// Runs that missed the goal of the plan's `--goal` were repeated until one met it.
+    #[test]
+    fn a_run_that_missed_its_goal_is_a_result() {
+        let ended = |measure: &Measure, status: i32, stdout: String| {
+            use std::os::unix::process::ExitStatusExt as _;
+            let status = std::process::ExitStatus::from_raw(status << 8);
+            let output = Output { status, stdout: stdout.into_bytes(), stderr: b"said".to_vec() };
+            let metric = Metric::of_bench("latency_p50").unwrap();
+            read(measure, &metric, &output, Duration::from_secs(1), None).map(|run| run.value)
+        };
+        let bench = Measure::Bench(Vec::new());
+        assert_eq!(ended(&bench, 1, document(0, 0.0, false)), Ok(900.0));
+        for (status, text) in [(1, document(0, 0.0, true)), (1, String::new()), (3, document(0, 0.0, false))] {
+            assert!(ended(&bench, status, text).unwrap_err().contains("said"), "{status}");
+        }
+        assert!(ended(&Measure::Command(Vec::new()), 1, document(0, 0.0, false)).is_err());
     }
 }

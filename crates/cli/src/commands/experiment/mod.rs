@@ -77,7 +77,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         out.flush()?;
     }
     kept?;
-    let ended = [Ending::Failed, Ending::Interrupted].iter().all(|other| result.ended != Name::of(other));
+    let ended = [Ending::Failed, Ending::Zero, Ending::Interrupted].iter().all(|other| result.ended != Name::of(other));
     Ok(if ended && result.noise_floor_is_sound && result.replicates > 0 { Status::Good } else { Status::Findings })
 }
 
