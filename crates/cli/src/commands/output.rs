@@ -7,7 +7,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-
 use tester::replace::replace;
 
 use crate::{Failure, terminal};
