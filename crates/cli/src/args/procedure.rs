@@ -139,7 +139,8 @@ pub struct Range {
     #[arg(long, value_name = "RATE", value_parser = rate, default_value = "1kpps", help_heading = "Search")]
     pub min_rate: PacketRate,
     /// Highest rate to try [default: the line rate (5 Mpps if it is unknown), what the tester can send, or the highest
-    /// rate that fits into memory, whichever is the lowest]. A trial needs 12 bytes of memory per frame, and may take half of the available memory.
+    /// rate that fits into memory, whichever is the lowest]. A trial needs 12 bytes of memory per frame, and may take
+    /// half of the available memory.
     #[arg(long, value_name = "RATE", value_parser = rate, help_heading = "Search")]
     pub max_rate: Option<PacketRate>,
     /// Speed of the line, such as 10Gbps [default: the speed that the driver of the slower port reports].
