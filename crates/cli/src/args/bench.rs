@@ -34,16 +34,19 @@ pub enum Bench {
     ///
     /// With the durations and repetitions that the RFC requires, each frame size takes hours. With --quick it takes
     /// seconds, and the result is marked as not conforming to RFC 2544. The result lists every deviation from the RFC.
+    /// A trial is repeated, at most twice, if bursts of overdue frames after stalls of the tester explain its losses.
     /// After Ctrl-C, the measurements made so far are kept and marked as incomplete. Exit status 1 if the result is
     /// incomplete, or if no throughput was found for a frame size.
     Rfc2544(Box<Rfc2544>),
     /// Searches for the throughput at several loss goals at once, with MLRsearch (RFC 9971).
     ///
+    /// A trial is repeated, at most twice, if bursts of overdue frames after stalls of the tester explain its losses.
     /// Exit status 1 if no throughput was found for a goal, or if the result is incomplete.
     Mlr(Box<Mlr>),
     /// Sends at one rate for a long time, and gives an upper bound on the loss ratio.
     ///
-    /// Exit status 1 if a frame was lost or the soak is incomplete.
+    /// A warning says in how many windows bursts of overdue frames after stalls of the tester explain the losses. Exit
+    /// status 1 if a frame was lost or the soak is incomplete.
     Soak(Box<Soak>),
     /// Compares two results of `apus bench rfc2544`, and tells significant differences from noise.
     Compare(Compare),

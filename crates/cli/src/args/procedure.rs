@@ -73,7 +73,7 @@ pub struct Mlr {
     /// Duration of the warm-up trial, which sends at the highest rate before each search. Its result does not count.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1s")]
     pub warm_up: Nanos,
-    /// End each search when its trials have taken this long in total.
+    /// End each search when its trials, without repetitions, have taken this long in total.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "3600s")]
     pub longest: Nanos,
     /// Pause between trials.

@@ -4,7 +4,7 @@ use units::Nanos;
 
 use super::effort::{Effort, Test};
 use super::result::{TesterQuality, TrialRow};
-use super::{Anomalies, Measurer, Observed, Offer, TesterSide};
+use super::{Anomalies, LATE, Measurer, Observed, Offer, TesterSide};
 use crate::Error;
 use crate::document::Name;
 use crate::host::Reading;
@@ -16,6 +16,8 @@ const LEARNING_PPS: u64 = 100;
 pub const LEARNING: Nanos = Nanos::from_millis(100);
 /// Share of unsent frames, in ppm, above which a warning says that the tester is overloaded.
 const OVERLOADED_PPM: u64 = 1_000;
+/// Number of times that a trial is run until the tester does not disturb it.
+const ATTEMPTS: u32 = 3;
 
 /// Why a procedure stopped before its end.
 #[derive(Debug)]
@@ -47,12 +49,16 @@ pub struct Bench<'m, M: Measurer + ?Sized> {
     pub notes: Vec<String>,
     sent: u64,
     unsent: u64,
+    disturbed: u64,
+    repeated: u64,
 }
 
 impl<'m, M: Measurer + ?Sized> Bench<'m, M> {
     pub fn new(measurer: &'m mut M, effort: Effort, sizes: Sizes) -> Self {
         let (anomalies, tester) = (Anomalies::default(), TesterSide::default());
-        Self { measurer, effort, sizes, anomalies, tester, trials: Vec::new(), notes: Vec::new(), sent: 0, unsent: 0 }
+        let (trials, notes) = (Vec::new(), Vec::new());
+        let [sent, unsent, disturbed, repeated] = [0; 4];
+        Self { measurer, effort, sizes, anomalies, tester, trials, notes, sent, unsent, disturbed, repeated }
     }
 
     /// Builds a trial at a constant rate, with the frame sizes of this bench and its wait for the last frames.
@@ -68,8 +74,23 @@ impl<'m, M: Measurer + ?Sized> Bench<'m, M> {
         Ok(ceiling)
     }
 
-    /// Runs a trial with the pauses of RFC 2544, 23: learning frames, pause, trial and wait for its last frames, pause.
+    /// Runs a trial, and repeats it if it says nothing about the device: if it was disturbed, or if it is a burst that
+    /// the tester did not send completely. The last attempt counts, even if it is one of these.
     pub fn run(&mut self, test: Test, offer: &Offer) -> Result<Observed, Halt> {
+        for _ in 1..ATTEMPTS {
+            let seen = self.once(test, offer)?;
+            let disturbed = seen.is_disturbed();
+            let incomplete = test == Test::BackToBack && seen.outcome.unsent > 0;
+            if !disturbed && !incomplete {
+                return Ok(seen);
+            }
+            self.repeated += u64::from(disturbed);
+        }
+        self.once(test, offer)
+    }
+
+    /// Runs a trial with the pauses of RFC 2544, 23: learning frames, pause, trial and wait for its last frames, pause.
+    pub fn once(&mut self, test: Test, offer: &Offer) -> Result<Observed, Halt> {
         self.learn()?;
         let seen = self.go_on(test, offer)?;
         if seen.interrupted {
@@ -113,6 +134,8 @@ impl<'m, M: Measurer + ?Sized> Bench<'m, M> {
         sum.link_down_seen += tester.link_down_seen;
         self.sent += seen.outcome.sent;
         self.unsent += seen.outcome.unsent;
+        let disturbed = seen.is_disturbed();
+        self.disturbed += u64::from(disturbed);
         self.notes.extend(seen.reset_note.clone());
         self.trials.push(TrialRow {
             test: Name::of(&test),
@@ -122,37 +145,47 @@ impl<'m, M: Measurer + ?Sized> Bench<'m, M> {
             lost: seen.outcome.lost,
             unsent: seen.outcome.unsent,
             anomalies: seen.anomalies.into(),
+            disturbed,
         });
     }
 
     /// Quality of the tester's own work, such as its pacing error.
     pub fn quality(&self) -> TesterQuality {
-        quality(&self.tester)
+        let tester = &self.tester;
+        let per = |time: Nanos, count: u64| (count > 0).then(|| time.as_nanos() as f64 / count as f64);
+        TesterQuality {
+            pacing: (&tester.pacing).into(),
+            stamp_error_ns: Reading::or_unknown(per(tester.idle, tester.idle_rounds), "the loop was never idle"),
+            cost_per_frame_ns: Reading::or_unknown(per(tester.busy, tester.sent), "no frame was sent"),
+            own_losses: tester.own_losses,
+            link_down_seen: tester.link_down_seen,
+            disturbed_trials: self.disturbed,
+            repeated_trials: self.repeated,
+            stamps: "software".into(),
+        }
     }
 
-    /// Problems of the trials so far, each with its remedy.
-    pub fn warnings(&self) -> Vec<String> {
+    /// Problems of the trials so far, each with its remedy. `trials` is what the procedure calls them.
+    pub fn warnings(&self, trials: &str) -> Vec<String> {
         let mut found = warnings(&self.anomalies, &self.tester, self.sent, self.unsent);
+        let why = format!(
+            "lost frames while the tester sent overdue frames in a burst, more than {LATE} late; give the tester \
+             an isolated CPU (--cpu, --fifo)"
+        );
+        let (repeated, left) = (self.repeated, self.disturbed - self.repeated);
+        if repeated > 0 {
+            found.push(format!("{repeated} {trials} were repeated, because the device {why}"));
+        }
+        if left > 0 {
+            found.push(format!("{left} {trials} say nothing about the device, which {why}"));
+        }
         found.extend(self.notes.iter().cloned());
         found
     }
 }
 
-/// Quality of the tester's own work, such as its pacing error.
-pub fn quality(tester: &TesterSide) -> TesterQuality {
-    let per = |time: Nanos, count: u64| (count > 0).then(|| time.as_nanos() as f64 / count as f64);
-    TesterQuality {
-        pacing: (&tester.pacing).into(),
-        stamp_error_ns: Reading::or_unknown(per(tester.idle, tester.idle_rounds), "the loop was never idle"),
-        cost_per_frame_ns: Reading::or_unknown(per(tester.busy, tester.sent), "no frame was sent"),
-        own_losses: tester.own_losses,
-        link_down_seen: tester.link_down_seen,
-        stamps: "software".into(),
-    }
-}
-
 /// One warning for each kind of anomaly in the received frames, and for each failure of the tester itself.
-pub fn warnings(anomalies: &Anomalies, tester: &TesterSide, sent: u64, unsent: u64) -> Vec<String> {
+fn warnings(anomalies: &Anomalies, tester: &TesterSide, sent: u64, unsent: u64) -> Vec<String> {
     let mut found = Vec::new();
     let mut say = |count: u64, text: &str| {
         if count > 0 {

@@ -60,7 +60,7 @@ pub struct MlrSize {
     pub max_pps: Reading<u64>,
     /// One entry for each goal, in the order in which the user gave them.
     pub goals: Vec<MlrGoal>,
-    /// Number of trials, including the warm-up.
+    /// Number of trials, including the warm-up and those that were repeated.
     pub trials: u64,
     /// Total time of all trials, without pauses.
     pub trials_ns: u64,
@@ -138,7 +138,7 @@ pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &MlrPlan, progress: &mu
         result.trials_ns = bench.trials.iter().map(|trial| trial.duration_ns).sum();
         result.anomalies = bench.anomalies.into();
         result.tester = bench.quality();
-        result.warnings.extend(bench.warnings());
+        result.warnings.extend(bench.warnings("trials"));
         sizes.push(result);
         halted = halt;
         if halted.is_some() {
@@ -197,7 +197,9 @@ fn one_size<M: Measurer + ?Sized>(
     while let Some(step) = search.next_step() {
         progress(&format!("{}: {} for {}", bench.sizes, PacketRate::new(step.load_pps), step.duration));
         let offer = bench.constant(step.load_pps, step.duration);
-        match bench.run(Test::Throughput, &offer) {
+        let warms_up = bench.trials.is_empty(); // its outcome does not count
+        let ran = if warms_up { bench.once(Test::Throughput, &offer) } else { bench.run(Test::Throughput, &offer) };
+        match ran {
             Ok(seen) => drop(search.record(step, seen.outcome)),
             Err(why) => {
                 halt = Some(why);

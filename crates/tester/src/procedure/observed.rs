@@ -2,7 +2,7 @@
 
 use units::{Instant, Monotonic, Nanos};
 
-use super::{Anomalies, Observed, Offer, TesterSide};
+use super::{Anomalies, LATE, Observed, Offer, TesterSide};
 use crate::histogram::Histogram;
 use crate::ledger::{Fate, HIGHEST_LATENCY_NS};
 use crate::search::Outcome;
@@ -28,6 +28,25 @@ impl Observed {
             seen.add(trial, offer, from, lane == 0);
         }
         seen
+    }
+
+    /// Whether the losses may be the tester's fault, so that the trial says nothing about the device: the tester sent
+    /// frames more than [`LATE`] behind their schedule, and the device lost no more than bursts of late frames explain.
+    ///
+    /// After a stall, the tester sends the overdue frames in one burst. A device that sustains the rate loses no more
+    /// frames than such bursts contain; twice as many are allowed. If it lost more, the rate was too high for it, whatever
+    /// the tester did.
+    pub fn is_disturbed(&self) -> bool {
+        let later_than = |limit: Nanos| self.tester.pacing.count_above(limit.as_nanos());
+        // The last frames of a burst are hardly late. Those that are late by a tenth of LATE are at least 90 % of it.
+        self.outcome.lost > 0 && later_than(LATE) > 0 && self.outcome.lost <= 2 * later_than(LATE / 10)
+    }
+
+    /// The outcome by which a search judges the device. A disturbed trial counts as one in which the tester sent
+    /// nothing: it limits the search, but does not blame the device.
+    pub fn judged(&self) -> Outcome {
+        let Outcome { sent, unsent, .. } = self.outcome;
+        if self.is_disturbed() { Outcome { sent: 0, lost: 0, unsent: sent + unsent } } else { self.outcome }
     }
 
     /// Adds a lane. Losses that began before `from` are neither the last loss nor an outage.

@@ -6,15 +6,13 @@ use super::effort::Test;
 use super::measure::{Bench, Halt};
 use super::result::{BackToBack, Repeated};
 use super::{Measurer, Offer, Phase};
-use crate::search::{BurstSearch, Outcome};
+use crate::search::BurstSearch;
 
 /// Load of an overload, in percent of the throughput. RFC 2544, 26.5.
 const OVERLOAD_PERCENT: u64 = 110;
 /// If the throughput is at least this percentage of the maximum rate, the test is omitted, because a burst would never
 /// fill a buffer.
 const NEARLY_MAXIMUM_PERCENT: f64 = 99.0;
-/// Number of times that a burst is sent until the tester sends all of its frames.
-const BURST_TRIES: u32 = 3;
 
 type Tested<T> = Result<Result<T, String>, Halt>;
 
@@ -37,13 +35,7 @@ pub fn back_to_back<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u6
             // Duration of a burst of `frames` frames.
             let duration = Nanos::from_secs(1).scale(frames, max_pps);
             let offer = bench.constant(max_pps, duration);
-            let mut outcome = Outcome { unsent: frames, ..Outcome::default() };
-            for _ in 0..BURST_TRIES {
-                outcome = bench.run(Test::BackToBack, &offer)?.outcome;
-                if outcome.unsent == 0 {
-                    break;
-                }
-            }
+            let outcome = bench.run(Test::BackToBack, &offer)?.judged();
             // The device is not to blame for a burst that it did not get. Shorter bursts may still find its limit.
             if outcome.unsent > 0 {
                 incomplete = Some(frames);
@@ -98,7 +90,7 @@ pub fn recovery<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64, m
 /// first frame forwarded after it, in ns.
 pub fn reset<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64) -> Tested<u64> {
     let offer = Offer { reset: true, ..bench.constant(rate_pps, bench.effort.reset_trial) };
-    let seen = bench.run(Test::Reset, &offer)?;
+    let seen = bench.once(Test::Reset, &offer)?; // losses are intended, and a reset is not repeated
     Ok(match (seen.outage, seen.last_loss) {
         (Some((before, after)), _) => Ok(after.as_nanos().saturating_sub(before.as_nanos())),
         (None, Some(_)) => Err(format!("the device did not forward again within {}", bench.effort.reset_trial)),

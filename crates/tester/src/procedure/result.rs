@@ -141,7 +141,8 @@ pub struct SizeResult {
     pub max_pps: Reading<u64>,
     /// Throughput in frames per second and direction.
     pub throughput_pps: Reading<Repeated>,
-    /// Whether the throughput is only a lower bound, because no frame was lost even at the highest rate.
+    /// Whether the throughput is only a lower bound, because no frame was lost even at the highest rate, or because the
+    /// tester limited the search.
     pub at_least: bool,
     /// Latency at the throughput.
     pub latency: Reading<Box<LatencyAtThroughput>>,
@@ -159,7 +160,7 @@ pub struct SizeResult {
     pub tester: TesterQuality,
     /// Problems of this result, each with its remedy.
     pub warnings: Vec<String>,
-    /// All trials, in order. Learning frames are not listed.
+    /// All trials, in order, with those that were repeated. Learning frames are not listed.
     pub trials: Vec<TrialRow>,
 }
 
@@ -220,8 +221,8 @@ pub struct BackToBack {
     /// Number of searches in which no burst lost a frame, not even the longest one to try. If this number is above 0,
     /// `frames` is only a lower bound.
     pub at_limit: u32,
-    /// Number of searches that the tester limited: it did not send every frame of the shortest burst that failed, even
-    /// when it repeated the burst. If this number is above 0, `frames` is only a lower bound.
+    /// Number of searches that the tester limited: it did not send every frame of the shortest burst that failed in time,
+    /// even when it repeated the burst. If this number is above 0, `frames` is only a lower bound.
     #[serde(default)]
     pub tester_limited: u32,
 }
@@ -266,6 +267,14 @@ pub struct TesterQuality {
     pub own_losses: u64,
     /// Number of times that the tester found a link down.
     pub link_down_seen: u64,
+    /// Number of disturbed trials (in a soak: windows): the tester sent frames more than 1 ms late, and the device lost
+    /// frames, but at most twice as many as were more than 0.1 ms late. Such losses say nothing about the device.
+    #[serde(default)]
+    pub disturbed_trials: u64,
+    /// Number of disturbed trials that were repeated. After three disturbed attempts, a search counts the trial as limited
+    /// by the tester; the other tests use the last attempt.
+    #[serde(default)]
+    pub repeated_trials: u64,
     /// `software`: time stamps are readings of the host's clock. Hardware time stamps and launch times are not used.
     pub stamps: String,
 }
@@ -288,4 +297,7 @@ pub struct TrialRow {
     pub unsent: u64,
     /// Anomalous frames, by kind: duplicate, corrupted, reordered and so on.
     pub anomalies: AnomalyCounts,
+    /// Whether the trial was disturbed (see `disturbed_trials`).
+    #[serde(default)]
+    pub disturbed: bool,
 }

@@ -102,7 +102,7 @@ fn one_size<M: Measurer + ?Sized>(
     let halt = measure(&mut bench, plan, progress, &mut result).err();
     result.anomalies = bench.anomalies.into();
     result.tester = bench.quality();
-    result.warnings = bench.warnings();
+    result.warnings = bench.warnings("trials");
     let alone = result.tester_alone_pps.value;
     if let (Some(alone), Some(found)) = (alone, &result.throughput_pps.value)
         && found.median > 0.95 * alone
@@ -142,7 +142,7 @@ fn measure<M: Measurer + ?Sized>(
     let repeated = Repeated::of(&rates).filter(|repeated| repeated.max > 0.0);
     let rate = repeated.as_ref().map_or(0, |repeated| repeated.median as u64);
     let why = match (rates.is_empty(), &repeated) {
-        (true, _) => "the tester could not send even at the lowest rate: see the warnings, or lower --min-rate",
+        (true, _) => "the tester could not send in time even at the lowest rate: see the warnings, or lower --min-rate",
         (_, None) => {
             "no rate passed: does the device forward frames of this size (MTU, buffers) to the receiving port?"
         }
@@ -174,7 +174,7 @@ fn measure<M: Measurer + ?Sized>(
 }
 
 /// Runs `effort.searches` throughput searches. Returns each rate found, and whether it is only a lower bound because
-/// the highest rate passed. A search in which the device failed even at the lowest rate found 0. A search without a
+/// the highest rate passed or the tester was the limit. A search in which the device failed even at the lowest rate found 0. A search without a
 /// rate for any other reason says nothing about the device, and is left out.
 fn throughput<M: Measurer + ?Sized>(
     bench: &mut Bench<'_, M>,
@@ -190,7 +190,7 @@ fn throughput<M: Measurer + ?Sized>(
         while let Some(step) = search.next_step() {
             let offer = bench.constant(step.load_pps, step.duration);
             let seen = bench.run(Test::Throughput, &offer)?;
-            search.record(step, seen.outcome);
+            search.record(step, seen.judged());
         }
         let Some(end) = search.found() else { continue };
         let of_device = |trial: &SearchTrial| trial.step.load_pps <= min_pps && trial.verdict == Verdict::Loss;
@@ -213,7 +213,7 @@ fn throughput<M: Measurer + ?Sized>(
     if left_out > 0 {
         bench.notes.push(format!(
             "{left_out} of the {all} throughput searches are left out, because the tester could not send even \
-             {lowest}: give it an isolated CPU (--cpu, --fifo)"
+             {lowest} in time: give it an isolated CPU (--cpu, --fifo)"
         ));
     }
     Ok(found)

@@ -29,6 +29,8 @@ pub struct Simulated {
     /// One frame in `each` is changed as `tamper` says.
     pub each: u64,
     pub tamper: Tamper,
+    /// Period and length of the tester's stalls. After a stall, it sends the overdue frames.
+    pub stalls: Option<(Nanos, Nanos)>,
     /// Number of the trial in which a port disappears (`vanishes_at`), or in which the user stops the procedure
     /// (`stops_at`).
     pub vanishes_at: Option<u32>,
@@ -63,12 +65,20 @@ impl Simulated {
             ceiling_pps: 2_000,
             each: u64::MAX,
             tamper: Tamper::No,
+            stalls: None,
             vanishes_at: None,
             stops_at: None,
             random: Random::new(seed),
             trials: 0,
             now: Nanos::ZERO,
         }
+    }
+
+    /// When a frame is sent that is due at `due` in the trial that begins now.
+    fn sent_at(&self, due: u64) -> u64 {
+        let Some((every, length)) = self.stalls else { return due };
+        let into = (self.now.as_nanos() + due) % every.as_nanos();
+        due + length.as_nanos().saturating_sub(into)
     }
 
     /// The quantile `q` of the device's latency without queueing, in ns.
@@ -119,8 +129,9 @@ impl Measurer for Simulated {
                 }
                 seen.outcome.sent += 1;
                 seen.tester.sent += 1;
-                seen.tester.pacing.record(100);
-                let queued = free_at.saturating_sub(due).div_ceil(service);
+                let at = self.sent_at(due);
+                seen.tester.pacing.record(at - due + 100);
+                let queued = free_at.saturating_sub(at).div_ceil(service);
                 let resetting = reset.is_some_and(|(from, to)| (from..to).contains(&due));
                 let gone = special && matches!(self.tamper, Tamper::Corrupt | Tamper::Loop | Tamper::Reorder);
                 if queued > self.buffer || due < dead_until || resetting || gone {
@@ -145,8 +156,8 @@ impl Measurer for Simulated {
                     }
                 }
                 last_forwarded = due;
-                let waits = free_at.saturating_sub(due);
-                free_at = free_at.max(due) + service;
+                let waits = free_at.max(at) - due;
+                free_at = free_at.max(at) + service;
                 if due >= offer.latency_from.as_nanos() {
                     let own = self.random.exponential(self.spread.as_nanos() as f64) as u64;
                     let latency = waits + self.base.as_nanos() + own;

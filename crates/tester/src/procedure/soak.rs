@@ -128,7 +128,7 @@ pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &SoakPlan, progress: &m
         latency: (&latency).into(),
         anomalies: bench.anomalies.into(),
         tester: bench.quality(),
-        warnings: bench.warnings(),
+        warnings: bench.warnings("windows"),
         windows,
     }
 }

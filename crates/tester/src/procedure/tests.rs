@@ -250,6 +250,91 @@ fn bursts_that_the_tester_did_not_send_are_not_blamed_on_the_device() {
     assert_eq!(burst(Tamper::SkipSometimes, 20), (vec![25.0; 3], 0, false, false));
 }
 
+/// The tester of each test below stalls for 15 ms, and then sends the overdue frames in one burst.
+fn stalling(every_s: u64, device: &Simulated) -> Simulated {
+    Simulated { stalls: Some((Nanos::from_secs(every_s), Nanos::from_millis(15))), ..device.clone() }
+}
+
+/// A burst of overdue frames overflowed a small ring, and the search went on below a rate that the device forwards.
+#[test]
+fn losses_in_bursts_of_overdue_frames_are_not_blamed_on_the_device() {
+    let plan = plan(&[Test::Loss, Test::Latency], Effort { searches: 3, streams: 3, ..Effort::FULL });
+    let of = |device: &Simulated| run(&mut device.clone(), &plan, &mut |_| {}).sizes.swap_remove(0);
+    let rates = |size: &SizeResult| size.throughput_pps.value.clone().unwrap().values;
+    let told = |size: &SizeResult, word: &str| size.warnings.iter().any(|warning| warning.contains(word));
+    let losing =
+        |size: &SizeResult| size.loss.value.clone().unwrap().iter().map(|row| row.lost > 0).collect::<Vec<_>>();
+
+    // A stall every 251 s meets some trials and streams, but never two in a row.
+    let small = Simulated::new(9);
+    let (calm, stalled) = (of(&small), of(&stalling(251, &small)));
+    close("throughput", rates(&calm)[0], 1_000.0);
+    assert_eq!((rates(&stalled), stalled.at_least, losing(&stalled)), (rates(&calm), false, losing(&calm)));
+    let disturbed = stalled.trials.iter().filter(|trial| trial.disturbed).count() as u64;
+    let tester = &stalled.tester;
+    assert!(disturbed > 0 && [tester.disturbed_trials, tester.repeated_trials] == [disturbed; 2], "{tester:?}");
+    assert!(told(&stalled, "trials were repeated") && !told(&stalled, "say nothing"), "{:?}", stalled.warnings);
+    assert!((calm.tester.disturbed_trials, calm.warnings.len()) == (0, 0), "{:?}", calm.warnings);
+    assert_eq!(stalled.latency.value.unwrap().lost, 0);
+
+    // A device that forwards the bursts has passed a harder test.
+    let large = stalling(61, &Simulated { buffer: 20, ..Simulated::new(9) });
+    close("throughput of a large ring", rates(&of(&large))[0], 1_000.0);
+    assert_eq!(of(&large).tester.disturbed_trials, 0);
+
+    // If each attempt is disturbed, the tester is the limit.
+    let always = of(&stalling(5, &small));
+    assert!(rates(&always)[0] < 900.0 && always.at_least && told(&always, "trials say nothing"), "{always:?}");
+}
+
+/// Too high a rate is too high, whatever the tester does.
+#[test]
+fn a_device_that_loses_frames_is_found_out_although_the_tester_stalls() {
+    let plan = plan(&[Test::Throughput], Effort::FULL);
+    // The second device loses one frame in 3,000 at each rate, so only trials with fewer frames pass: 49 pps.
+    let lossy = Simulated { each: 3_000, tamper: Tamper::Corrupt, ..Simulated::new(10) };
+    for (device, expected) in [(Simulated::new(10), 1_000.0), (lossy, 49.0)] {
+        for every_s in [251, 31] {
+            let of = |device: &Simulated| measure(&mut device.clone(), &plan).sizes.swap_remove(0);
+            let (calm, stalled) = (of(&device), of(&stalling(every_s, &device)));
+            let rate = |size: &SizeResult| size.throughput_pps.value.as_ref().unwrap().median;
+            close("throughput", rate(&calm), expected);
+            assert!(rate(&stalled) <= rate(&calm), "{every_s}: {stalled:?}");
+            assert!(every_s == 31 || (rate(&stalled), stalled.at_least) == (rate(&calm), false), "{stalled:?}");
+        }
+    }
+    // A stall in each trial does not hide that the device loses half of the frames.
+    let full = measure(&mut stalling(5, &Simulated::new(10)), &plan).sizes.swap_remove(0);
+    assert!(!full.trials[0].disturbed && full.trials[0].load_pps == 2_000, "{full:?}");
+    assert_ne!(full.trials[1].load_pps, 2_000, "it was repeated");
+}
+
+#[test]
+fn mlrsearch_and_soak_tell_of_disturbed_trials() {
+    let small = Simulated::new(11);
+    let plan = MlrPlan {
+        sizes: vec![Sizes::one(FrameSize::SMALLEST)],
+        goals: Preset::Rfc2544.goals(),
+        min_pps: 10,
+        max_pps: None,
+        line_bits_per_s: None,
+        warm_up: Nanos::from_secs(1),
+        longest: Nanos::from_secs(10_000),
+        effort: Effort::FULL,
+    };
+    let of = |device: &Simulated| run_mlr(&mut device.clone(), &plan, &mut |_| {}).sizes.swap_remove(0);
+    let (calm, stalled) = (of(&small), of(&stalling(97, &small)));
+    let bounds = |size: &MlrSize| (size.goals[0].lower_pps.value, size.goals[0].upper_pps.value);
+    assert_eq!(bounds(&stalled), bounds(&calm));
+    assert!(stalled.tester.repeated_trials > 0 && stalled.warnings[0].contains("trials were repeated"), "{stalled:?}");
+
+    let sizes = Sizes::one(FrameSize::SMALLEST);
+    let plan = SoakPlan { sizes, load_pps: 900, duration: Nanos::from_secs(200), window: Nanos::from_secs(10) };
+    let soak = run_soak(&mut stalling(97, &small), &plan, &mut |_| {});
+    assert_eq!((soak.windows.len(), soak.tester.disturbed_trials, soak.tester.repeated_trials), (20, 2, 0));
+    assert!(soak.warnings[0].starts_with("2 windows say nothing about the device, which lost frames"), "{soak:?}");
+}
+
 /// A device that forwards nothing until a search has ended at the lowest rate.
 struct Asleep(Simulated, u32);
 

@@ -6,7 +6,7 @@ use units::{Nanos, Quantile};
 use super::effort::Test;
 use super::measure::{Bench, Halt};
 use super::result::{LatencyAtThroughput, Repeated};
-use super::{Measurer, Offer};
+use super::{LATE, Measurer, Offer};
 use crate::histogram::Histogram;
 use crate::host::Reading;
 use crate::quantile::estimate;
@@ -22,13 +22,14 @@ pub fn latency<M: Measurer + ?Sized>(
     let mut all = Histogram::new();
     let [mut tagged, mut mean, mut typical, mut worst, mut pdv] = [const { Vec::new() }; 5];
     let (mut lost, mut unsent, mut due) = (0, 0, 0);
-    let [mut losing, mut unfinished] = [0; 2];
+    let [mut losing, mut disturbed, mut unfinished] = [0; 3];
     for _ in 0..effort.streams {
         let seen = bench.run(Test::Latency, &offer)?;
         lost += seen.outcome.lost;
         unsent += seen.outcome.unsent;
         due += seen.outcome.sent + seen.outcome.unsent;
         losing += u32::from(seen.outcome.lost > 0);
+        disturbed += u32::from(seen.is_disturbed());
         unfinished += u32::from(seen.outcome.unsent > 0);
         all.add(&seen.latency);
         tagged.extend(seen.tagged.map(|latency: Nanos| latency.as_nanos() as f64));
@@ -41,10 +42,13 @@ pub fn latency<M: Measurer + ?Sized>(
     }
     let streams = effort.streams;
     if losing > 0 {
+        let why = match losing > disturbed {
+            true => format!("the throughput was not sustained for {}", effort.stream),
+            false => format!("each time, the tester sent frames more than {LATE} late"),
+        };
         bench.notes.push(format!(
-            "{losing} of the {streams} latency streams lost frames, {lost} of {due} in all: the throughput was \
-             not sustained for {}; the latencies are those of the frames that came back",
-            effort.stream
+            "{losing} of the {streams} latency streams lost frames, {lost} of {due} in all: {why}; the latencies are \
+             those of the frames that came back"
         ));
     }
     if unfinished > 0 {
