@@ -376,7 +376,7 @@ fn open_port(name: &str, typed: &Typed, sizes: &[Sizes]) -> anyhow::Result<Opene
         all_multicast: typed.ip == Some(Family::V6),
     })?;
     if typed.ip.is_some() {
-        has_one_queue(name, interface.active_queues())?;
+        has_one_queue(name, interface.available_queues())?;
     }
     let facts = os::interface_facts(name)?;
     let ring = typed.ring;
