@@ -23,6 +23,8 @@ pub mod guests;
 mod machine;
 pub mod moderation;
 mod seam;
+#[cfg(test)]
+mod testing;
 
 pub use machine::{Machine, Poll, Step, run};
 pub use seam::{Acted, Actuator, Away, Blind, Controller, Decision, Lost, Reading, Sensor, Standing};

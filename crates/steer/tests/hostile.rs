@@ -34,6 +34,9 @@ impl Outside for Machine {
         self.fixed.insert(policy, khz);
         Applied::InForce
     }
+    fn settled(&mut self, _: u32, _: bool) -> Applied {
+        Applied::InForce
+    }
     fn limit_idle(&mut self, cpu: u32, limit: Option<Nanos>) -> Applied {
         assert!(limit.is_none() || !cpu.is_multiple_of(2), "guests with even CPUs may not limit idle states");
         Applied::InForce

@@ -135,6 +135,8 @@ pub struct Cpu {
     /// What the machine did instead of using the requested frequency (the value that it uses, or why it refused), or
     /// why the CPU's load cannot be read. `null` if neither is the case.
     pub trouble: Option<String>,
+    /// Whether the machine refuses the requested frequency; `trouble` says why.
+    pub refused: bool,
     /// Why Apus stopped controlling the CPU early; `null` if it controlled the CPU until the command ended.
     pub lost: Option<String>,
     /// Longest exit latency, in ns, of the idle states that the command allows the CPU; 0 if it allows none. `null` if
@@ -227,11 +229,15 @@ pub struct Instance {
 }
 
 impl Document {
-    /// Whether a CPU missed the goal, or a setting does not have the value that Apus wants.
+    /// Whether a CPU missed the goal, or a setting does not have the value that Apus wants, because it was refused or
+    /// changed by somebody else.
     pub fn has_findings(&self) -> bool {
         let missed = Name::of(&Verdict::Missed);
         let is_one = |cpu: &Cpu| {
-            cpu.lost.is_some() || cpu.idle_trouble.is_some() || self.goal.is_some() && cpu.verdict == missed
+            cpu.lost.is_some()
+                || cpu.refused
+                || cpu.idle_trouble.is_some()
+                || self.goal.is_some() && cpu.verdict == missed
         };
         self.cpus.iter().any(is_one) || self.shared.iter().any(|shared| shared.trouble.is_some())
     }

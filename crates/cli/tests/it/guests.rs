@@ -1,6 +1,6 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -387,7 +387,8 @@ fn the_service_needs_no_more_than_its_unit_grants() {
         return;
     }
     let unit = unit();
-    let granted = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=CAP_")).unwrap();
+    let granted = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    let granted = granted.replace("CAP_", "+").replace(' ', ",").to_lowercase();
     let host = Host::new("guests-service");
     let serve = |capabilities: &str| {
         let plain = host.command();
@@ -401,11 +402,18 @@ fn the_service_needs_no_more_than_its_unit_grants() {
     std::os::unix::fs::chown(&path, Some(65_534), Some(65_534)).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     host.manifest("vm1", &format!("connect = [\"{path}\"]\npinning = \"manifest\""), "0 = 0");
-    let running = serve(&format!(",+{}", granted.to_lowercase()));
+    let shared = "listen_mode = \"0660\"\nlisten_group = \"65534\"\npinning = \"manifest\"";
+    host.manifest("vm2", shared, "0 = 2");
+    let running = serve(&format!(",{granted}"));
     let (mut qemu, _) = listener.accept().unwrap();
+    wait("the socket of the group", || {
+        let own = fs::symlink_metadata(host.path("vm2.0"));
+        own.is_ok_and(|own| (own.gid(), own.mode() & 0o777) == (65_534, 0o660))
+    });
     assert!(send(&mut qemu, 0, Scale::Min) && host.is_fixed(0, "800000"));
     assert_eq!(host.end(running)["restored"], true);
     assert!(host.is_free(0));
+    fs::remove_file(host.path("guests/vm2.toml")).unwrap();
     let running = serve("");
     assert!(send(&mut host.connect("vm1.0"), 0, Scale::Min) && host.is_fixed(0, "800000"));
     let refused =

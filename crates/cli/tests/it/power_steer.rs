@@ -273,6 +273,39 @@ fn a_reader_that_stops_does_not_stop_the_control() {
 }
 
 #[test]
+fn a_refused_frequency_is_a_finding() {
+    let (machine, root) = (machine("steer-refused"), Root::new());
+    // The governor `userspace` can be set, but not its speed.
+    std::fs::remove_file(machine.0.join(format!("{POLICY}0/scaling_setspeed"))).unwrap();
+    let words = ["--cpus", "0", "--policy", "fixed:2.6GHz", "--duration", "1s"];
+    let output = command(&machine, &root, &words).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("CPU 0: refused: "), "{told}");
+    assert_eq!(machine.read(&format!("{POLICY}0/scaling_governor")), "performance\n");
+}
+
+/// Another tool switches turbo off, and on again.
+#[test]
+fn a_range_that_shrinks_is_told_and_obeyed() {
+    let (machine, root) = (machine("steer-range"), Root::new());
+    let speed = format!("{POLICY}0/scaling_setspeed");
+    let most = format!("{POLICY}0/cpuinfo_max_freq");
+    let before = machine.read(&most);
+    let mut child = command(&machine, &root, &["--cpus", "0", "--policy", "fixed:2.6GHz"]).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut child = Running(child);
+    wait_for(&machine, &speed, "2600000");
+    machine.put(&most, "2200000\n");
+    wait_for(&machine, &speed, "2200000");
+    machine.put(&most, &before);
+    wait_for(&machine, &speed, "2600000");
+    assert_eq!(child.end(Signal::INT), Some(0));
+    let told: Vec<String> = lines.map_while(Result::ok).collect();
+    assert!(told.iter().any(|line| line.contains("the driver limits the frequency to 2.2GHz")), "{told:?}");
+}
+
+#[test]
 fn a_firmware_limit_is_told_and_obeyed() {
     let (machine, root) = (machine("steer-limit"), Root::new());
     let speed = format!("{POLICY}0/scaling_setspeed");

@@ -291,7 +291,7 @@ impl Gate for KillAt {
 pub(crate) fn killed_before(step: &OsStr) -> ExitCode {
     let left = AtomicU32::new(step.to_str().unwrap().parse().unwrap());
     let access = Access::live().unwrap().with_gate(Arc::new(KillAt(left)));
-    let place = |cpu, way| Place::new(Domain::read(&access, cpu).unwrap(), way).unwrap();
+    let place = |cpu, way| Place::new(Domain::read(&access, cpu).unwrap(), way, &access).unwrap();
     let places = [place(0, Way::Limits), place(1, Way::Setspeed)];
     let settings = places.iter().map(|place| Target::from(place.settings()[0].clone()));
     let settings: Vec<Target> = settings.chain([CpuLatency::new(1).into()]).collect();

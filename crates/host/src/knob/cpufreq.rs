@@ -90,12 +90,6 @@ pub fn current_speed(access: &Access, policy: u32) -> Result<Option<u64>, Error>
     access.number(&file(policy, "scaling_cur_freq"))
 }
 
-/// The firmware's frequency limit for a policy, in kHz (`bios_limit`, from ACPI's _PPC). `None` if the driver reports
-/// none.
-pub fn firmware_limit(access: &Access, policy: u32) -> Result<Option<u64>, Error> {
-    access.number(&file(policy, "bios_limit"))
-}
-
 /// A frequency policy: its CPUs, its driver, and its frequencies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Domain {
@@ -116,6 +110,8 @@ pub struct Domain {
     pub has_userspace: bool,
     /// Whether the policy has an energy-performance preference.
     pub has_epp: bool,
+    /// The energy-performance preferences that the driver lists, if it takes no numbers. Empty if it takes numbers.
+    pub epp_words: Vec<String>,
     /// The time that a frequency change takes, according to the driver. `None` if the driver does not report it.
     pub transition: Option<units::Nanos>,
 }
@@ -139,10 +135,16 @@ impl Domain {
         // (include/linux/cpufreq.h).
         let transition = access.number(&file(policy, "cpuinfo_transition_latency"))?;
         let transition = transition.filter(|ns| (1..u64::from(u32::MAX)).contains(ns));
+        let driver = access.line(&file(policy, "scaling_driver"))?;
+        // drivers/cpufreq/amd-pstate.c, `store_energy_performance_preference`, takes only the words that it lists.
+        let epp_words = match driver.as_deref() {
+            Some("amd-pstate-epp") => access.line(&file(policy, "energy_performance_available_preferences"))?,
+            _ => None,
+        };
         Ok(Self {
             policy,
             cpus: policy_cpus(access, policy)?,
-            driver: access.line(&file(policy, "scaling_driver"))?,
+            driver,
             nominal: below_boost
                 .or(speeds(access, policy)?.and_then(|speeds| speeds.nominal))
                 .map(|khz| Hertz::new(khz * 1_000)),
@@ -152,18 +154,14 @@ impl Domain {
                 .map(|(min, max)| (Hertz::new(min * 1_000), Hertz::new(max * 1_000))),
             has_userspace: governors.split_whitespace().any(|word| word == "userspace"),
             has_epp: access.exists(&file(policy, "energy_performance_preference")),
+            epp_words: epp_words.unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
             transition: transition.map(units::Nanos::from_nanos),
         })
     }
 
-    /// The highest frequency that the firmware allows now, or else the hardware's highest frequency. `None` if neither
-    /// is known.
-    pub fn ceiling(&self, access: &Access) -> Result<Option<Hertz>, Error> {
-        let limit = access.number(&file(self.policy, "bios_limit"))?.map(|khz| Hertz::new(khz * 1_000));
-        Ok(match (limit, self.hardware) {
-            (Some(limit), Some((_, highest))) => Some(limit.min(highest)),
-            (limit, hardware) => limit.or(hardware.map(|(_, highest)| highest)),
-        })
+    /// The highest frequency that the domain allows now, and what limits it, in words. `None` if it is not known.
+    pub fn ceiling(&self, access: &Access) -> Result<Option<(Hertz, &'static str)>, Error> {
+        Ok(most_now(access, self.policy)?.map(|(khz, by)| (Hertz::new(khz * 1_000), by)))
     }
 
     /// The current frequency according to the kernel (`scaling_cur_freq`). `None` if the kernel does not report it.
@@ -266,16 +264,13 @@ impl Setting for Governor {
         Ok(asked.filter(|asked| *asked > limit).and_then(|_| limited(access, self.policy)))
     }
 
-    /// Whether the policy's upper limit is below the fixed speed of the governor `userspace`. If so, `scaling_setspeed`
-    /// shows the limit. The governor returns to the fixed speed by itself when the limit rises
-    /// (drivers/cpufreq/cpufreq_userspace.c, `cpufreq_userspace_policy_limits`).
-    fn held_back(&self, access: &Access, ours: &Value, now: &Value) -> Result<bool, Error> {
-        let speed = |value: &Value| value.as_text()?.strip_prefix("userspace ")?.parse::<u64>().ok();
-        let Some((ours, now)) = speed(ours).zip(speed(now)) else { return Ok(false) };
-        if now >= ours {
-            return Ok(false);
-        }
-        Ok(highest(access, self.policy)?.is_some_and(|most| most < ours && now <= most))
+    /// Under the governor `userspace`, the kernel changes the speed by itself: `scaling_setspeed` shows a lower one while
+    /// a limit is lower, and the present one after a suspend or after all CPUs of the policy were offline
+    /// (drivers/cpufreq/cpufreq_userspace.c, `cpufreq_userspace_policy_limits` and `cpufreq_userspace_policy_start`).
+    /// So the governor alone tells whether somebody else has changed the setting.
+    fn shown(&self, ours: &Value, now: &Value) -> Value {
+        let is_userspace = |value: &Value| value.as_text().is_some_and(|text| text.starts_with("userspace"));
+        if is_userspace(ours) && is_userspace(now) { now.clone() } else { ours.clone() }
     }
 
     fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
@@ -352,25 +347,25 @@ impl Setting for Limits {
         Ok(least.filter(|least| *least > limit).and_then(|_| limited(access, self.policy)))
     }
 
-    fn explain(&self, access: &Access, _: &Value, _: &Value) -> Option<String> {
-        limited(access, self.policy)
+    fn explain(&self, access: &Access, wanted: &Value, now: &Value) -> Option<String> {
+        let most = now.field("max").filter(|_| now.fields_of(wanted) == self.shown(wanted, now));
+        let held = |most| format!("a cooling device, the firmware or the driver allows at most {most} kHz now");
+        limited(access, self.policy).or_else(|| most.map(held))
     }
 
-    /// Whether the limits are lower only because of the firmware's limit. The kernel never shows limits above it
-    /// (drivers/cpufreq/cpufreq.c, `cpufreq_set_policy`).
-    fn held_back(&self, access: &Access, ours: &Value, now: &Value) -> Result<bool, Error> {
-        let Some(limit) = access.number(&file(self.policy, "bios_limit"))? else { return Ok(false) };
-        let (Some(ours), Some(now)) = (ours.as_fields(), now.as_fields()) else { return Ok(false) };
-        let number = |text: &String| text.parse::<u64>().ok();
-        let mut lower = false;
-        for (field, ours) in ours {
-            let (Some(ours), Some(now)) = (number(ours), now.get(field).and_then(number)) else { return Ok(false) };
-            if now != ours && now != ours.min(limit) {
-                return Ok(false);
-            }
-            lower |= now < ours;
+    /// The kernel keeps the requested limits, and shows them lowered to the lowest upper limit that anybody requests: a
+    /// cooling device, the firmware (_PPC), or a driver whose turbo is off (drivers/cpufreq/cpufreq.c,
+    /// `cpufreq_set_policy`). Somebody else's lower upper limit looks the same.
+    fn shown(&self, ours: &Value, now: &Value) -> Value {
+        let number = |value: &Value, field: &str| value.field(field).and_then(|text| text.parse::<u64>().ok());
+        let most = number(now, "max").filter(|most| number(ours, "max").is_none_or(|ours| *most <= ours));
+        match (ours.as_fields(), most) {
+            (Some(fields), Some(most)) => Value::fields(fields.iter().map(|(field, text)| {
+                let is_above = text.parse::<u64>().is_ok_and(|ours| ours > most);
+                (field.clone(), if is_above { most.to_string() } else { text.clone() })
+            })),
+            _ => ours.clone(),
         }
-        Ok(lower)
     }
 
     fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
@@ -378,12 +373,13 @@ impl Setting for Limits {
     }
 }
 
-/// The maximum frequency that a policy allows now, in kHz: the lower of `scaling_max_freq` and the firmware's limit.
-/// `None` if neither is known.
-fn highest(access: &Access, policy: u32) -> Result<Option<u64>, Error> {
-    let most = access.number(&file(policy, "scaling_max_freq"))?;
-    let limit = access.number(&file(policy, "bios_limit"))?;
-    Ok(most.into_iter().chain(limit).min())
+/// The maximum frequency that a policy allows now, in kHz, and what limits it, in words. It changes at run time: the
+/// driver lowers it while turbo is off (`cpuinfo_max_freq`), and the firmware at any time (`bios_limit`). `None` if
+/// neither is known.
+pub fn most_now(access: &Access, policy: u32) -> Result<Option<(u64, &'static str)>, Error> {
+    let most = access.number(&file(policy, "cpuinfo_max_freq"))?.map(|khz| (khz, "the driver"));
+    let limit = access.number(&file(policy, "bios_limit"))?.map(|khz| (khz, "the firmware"));
+    Ok(most.into_iter().chain(limit).min_by_key(|(khz, _)| *khz))
 }
 
 /// A sentence about the firmware's limit (`bios_limit`, from ACPI's _PPC), if it is below the hardware's maximum.
@@ -516,7 +512,10 @@ mod tests {
         put("scaling_cur_freq", "1200000\n");
         put("bios_limit", "2200000\n");
         assert_eq!(current_speed(&access, 2).unwrap(), Some(1_200_000));
-        assert_eq!((firmware_limit(&access, 2).unwrap(), firmware_limit(&access, 3).unwrap()), (Some(2_200_000), None));
+        assert_eq!(most_now(&access, 3).unwrap(), None);
+        assert_eq!(most_now(&access, 2).unwrap(), Some((2_200_000, "the firmware")));
+        put("cpuinfo_max_freq", "2100000\n");
+        assert_eq!(most_now(&access, 2).unwrap(), Some((2_100_000, "the driver")), "turbo is off");
     }
 
     #[test]
@@ -580,30 +579,82 @@ mod tests {
         assert!(set(2_500, 2_500).is_good());
     }
 
-    /// A value that Apus set still counts as set by Apus after the firmware limited it.
+    /// A suspend, or an offline and online of all CPUs, leaves another speed under the governor `userspace`; a limit
+    /// lowers it. Nobody but Apus has set the governor.
     #[test]
-    fn what_the_firmware_holds_back_is_still_ours() {
+    fn a_governor_is_ours_at_any_speed() {
         let folder = policy("userspace");
         let access = folder.access();
         let file = |name: &str| format!("sys/devices/system/cpu/cpufreq/policy2/{name}");
-        let before = Value::text("performance");
         let ours = Governor::set_speed(Hertz::new(2_000_000_000));
-        let restore = |speed: &str, limit: &str| {
-            folder.put(&file("scaling_governor"), "userspace\n");
+        let restore = |before: &str, governor: &str, speed: &str| {
+            folder.put(&file("scaling_governor"), governor);
             folder.put(&file("scaling_setspeed"), speed);
-            folder.put(&file("bios_limit"), limit);
-            Knob(Governor::new(2)).restore(&access, &before, Some(&ours), Theirs::Keep).unwrap()
+            Knob(Governor::new(2)).restore(&access, &Value::text(before), Some(&ours), Theirs::Keep).unwrap()
         };
-        assert_eq!(restore("1800000\n", "1800000\n"), Restored::Restored);
-        assert!(matches!(restore("1800000\n", "3500000\n"), Restored::Theirs { .. }), "nothing held it back");
-        assert!(matches!(restore("2000000\n", "1800000\n"), Restored::Restored));
-        folder.put(&file("bios_limit"), "1800000\n");
-        folder.put(&file("scaling_max_freq"), "1800000\n");
-        let limits = Knob(Limits::new(2));
-        let now = limits.read(&access).unwrap().unwrap();
-        let held = |min: u64, max: u64| limits.is_ours(&access, &now, &Value::fields([("min", min), ("max", max)]));
-        assert!(held(800_000, 2_500_000).unwrap());
-        assert!(!held(800_000, 1_500_000).unwrap() && !held(900_000, 2_500_000).unwrap());
+        for speed in ["1800000\n", "2000000\n", "3100000\n"] {
+            assert_eq!(restore("performance", "userspace\n", speed), Restored::Restored);
+            assert_eq!(folder.read(&file("scaling_governor")), "performance\n");
+        }
+        assert!(matches!(restore("performance", "powersave\n", "<unsupported>\n"), Restored::Theirs { .. }));
+        assert_eq!(restore("userspace 1800000", "userspace\n", "1800000\n"), Restored::Restored);
+    }
+
+    /// A cooling device, the firmware or a driver whose turbo is off lowers both limits. They are still ours, and what
+    /// Apus requested must not return when that ends.
+    #[test]
+    fn limits_that_the_kernel_lowers_are_still_ours() {
+        let folder = policy("performance");
+        let access = folder.access();
+        let file = |name: &str| format!("sys/devices/system/cpu/cpufreq/policy2/{name}");
+        let knob = Knob(Limits::new(2));
+        let value = |min: u64, max: u64| Value::fields([("min", min), ("max", max)]);
+        let put = |min: u64, max: u64| {
+            folder.put(&file("scaling_min_freq"), &format!("{min}\n"));
+            folder.put(&file("scaling_max_freq"), &format!("{max}\n"));
+        };
+        let restore = |before: &Value, ours: &Value| {
+            let restored = knob.restore(&access, before, Some(ours), Theirs::Keep).unwrap();
+            let now = |name: &str| folder.read(&file(name)).trim().parse::<u64>().unwrap();
+            (restored, now("scaling_min_freq"), now("scaling_max_freq"))
+        };
+        let before = value(800_000, 3_500_000);
+        for min in [800_000, 3_000_000] {
+            put(min.min(2_400_000), 2_400_000);
+            let restored = restore(&before, &value(min, 3_000_000));
+            assert_eq!(restored, (Restored::Restored, 800_000, 3_500_000), "{min}");
+        }
+        // The lowered limit happens to be the original one.
+        put(2_400_000, 2_400_000);
+        let writes = Arc::new(Writes::default());
+        let restored = Knob(Limits::new(2)).restore(
+            &folder.access().with_gate(writes.clone()),
+            &value(800_000, 2_400_000),
+            Some(&value(3_000_000, 3_000_000)),
+            Theirs::Keep,
+        );
+        assert_eq!(restored.unwrap(), Restored::Restored);
+        assert_eq!(*writes.0.lock().unwrap(), ["scaling_min_freq", "scaling_max_freq"]);
+        // Somebody else's limits: a higher one, and a lower limit that is neither ours nor the upper one.
+        put(3_100_000, 3_100_000);
+        assert!(matches!(
+            restore(&before, &value(3_000_000, 3_000_000)),
+            (Restored::Theirs { .. }, 3_100_000, 3_100_000)
+        ));
+        put(1_000_000, 2_400_000);
+        let restored = restore(&before, &value(3_000_000, 3_000_000));
+        assert!(matches!(restored, (Restored::Theirs { .. }, 1_000_000, 3_500_000)), "{restored:?}");
+    }
+
+    /// The kernel may carry out a change of the limits after the process was killed.
+    #[test]
+    fn limits_in_doubt_are_written_even_if_they_look_unchanged() {
+        let folder = policy("performance");
+        let writes = Arc::new(Writes::default());
+        let access = folder.access().with_gate(writes.clone());
+        let before = Value::fields([("min", 800_000), ("max", 2_000_000)]);
+        assert_eq!(Knob(Limits::new(2)).put_back(&access, &before).unwrap(), Restored::Restored);
+        assert_eq!(*writes.0.lock().unwrap(), ["scaling_min_freq", "scaling_max_freq"]);
     }
 
     #[test]

@@ -27,6 +27,19 @@ impl Epp {
         Self { policy }
     }
 
+    /// The number for a preference: 0 (performance) to 255 (power). The kernel shows some numbers as words, and amd_pstate
+    /// takes only words (drivers/cpufreq/intel_pstate.c and amd-pstate.c, `epp_values`). `None` for the word `default`,
+    /// whose number is that of the firmware, and for other words.
+    pub fn number(preference: &str) -> Option<u8> {
+        match preference {
+            "performance" => Some(0),
+            "balance_performance" => Some(128),
+            "balance_power" => Some(192),
+            "power" => Some(255),
+            number => number.parse().ok(),
+        }
+    }
+
     fn path(&self) -> String {
         file(self.policy, "energy_performance_preference")
     }
@@ -41,13 +54,20 @@ impl Setting for Epp {
         Some(self.path())
     }
 
+    fn same(&self, _: Option<&str>, a: &str, b: &str) -> bool {
+        let (a, b) = (a.trim(), b.trim());
+        a == b || Self::number(a).is_some_and(|a| Self::number(b) == Some(a))
+    }
+
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        access.write(&self.path(), text(&self.label(), value)?).map_err(|error| match error {
-            Error::Refused { what, why, .. } => Error::Refused {
-                what,
-                why,
-                fix: "the governor performance overrides the preference: set the governor powersave first".into(),
-            },
+        let wanted = text(&self.label(), value)?;
+        access.write(&self.path(), wanted).map_err(|error| match error {
+            Error::Refused { what, why, .. } => {
+                let number =
+                    if wanted.parse::<u8>().is_ok() { ", or the driver takes only words: use one" } else { "" };
+                let fix = "the governor performance overrides the preference: set the governor powersave first";
+                Error::Refused { what, why, fix: format!("{fix}{number}") }
+            }
             other => other,
         })
     }
@@ -71,6 +91,17 @@ mod tests {
     use super::*;
     use crate::knob::Knob;
     use crate::testing::Folder;
+
+    /// The kernel shows some numbers as words.
+    #[test]
+    fn a_word_is_the_same_as_its_number() {
+        let epp = Epp::new(0);
+        for (number, word) in [("0", "performance"), ("128", "balance_performance"), ("192", "balance_power")] {
+            assert!(epp.same(None, number, word) && epp.same(None, word, number), "{word}");
+        }
+        assert!(epp.same(None, "255", "power") && epp.same(None, "default", "default"));
+        assert!(!epp.same(None, "127", "balance_performance") && !epp.same(None, "0", "default"));
+    }
 
     #[test]
     fn words_and_numbers_are_taken() {

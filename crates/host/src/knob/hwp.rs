@@ -14,6 +14,9 @@ const PM_ENABLE: u32 = 0x770;
 const CAPABILITIES: u32 = 0x771;
 const REQUEST: u32 = 0x774;
 
+/// Frequency of one performance level (see [`ratio`]).
+const STEP: Hertz = Hertz::new(100_000_000);
+
 /// Fields of IA32_HWP_REQUEST, with their lowest and highest bit.
 const FIELDS: [(&str, u32, u32); 4] = [("min", 0, 7), ("max", 8, 15), ("desired", 16, 23), ("epp", 24, 31)];
 
@@ -33,15 +36,35 @@ pub struct HwpRequest {
 /// P-state guide; client processors with two kinds of cores differ). `None` if the frequency is not a multiple of 100
 /// MHz, or if the level would be above 255.
 pub fn ratio(frequency: Hertz) -> Option<u8> {
-    const STEP: u64 = 100_000_000;
-    let hertz = frequency.as_hertz();
-    (hertz.is_multiple_of(STEP) && hertz > 0).then(|| u8::try_from(hertz / STEP).ok()).flatten()
+    let (hertz, step) = (frequency.as_hertz(), STEP.as_hertz());
+    (hertz.is_multiple_of(step) && hertz > 0).then(|| u8::try_from(hertz / step).ok()).flatten()
 }
 
 impl HwpRequest {
     /// Makes the setting for CPU `cpu`.
     pub const fn new(cpu: u32) -> Self {
         Self { cpu }
+    }
+
+    /// Returns an error if a performance level of this CPU is not 100 MHz, as on the fast cores of processors with two
+    /// kinds of cores: then [`ratio`] does not apply. The kernel computes `base_frequency` from the guaranteed level, and
+    /// `cpuinfo_max_freq` from the highest one (drivers/cpufreq/intel_pstate.c, `show_base_frequency`).
+    pub fn check_levels(&self, access: &Access) -> Result<(), Error> {
+        let file = |name: &str| access.number(&format!("/sys/devices/system/cpu/cpu{}/cpufreq/{name}", self.cpu));
+        let (Some(base), Some(capabilities)) = (file("base_frequency")?, msr::read(access, self.cpu, CAPABILITIES)?)
+        else {
+            return Ok(());
+        };
+        let (highest, guaranteed) = (msr::bits(capabilities, 0, 7), msr::bits(capabilities, 8, 15));
+        let of = |level: u64| level * STEP.as_hertz() / 1_000;
+        if base == of(guaranteed) || file("cpuinfo_max_freq")? == Some(of(highest)) {
+            return Ok(());
+        }
+        Err(Error::Refused {
+            what: self.label(),
+            why: format!("level {guaranteed} is {base} kHz, so that a performance level is not 100 MHz on this CPU"),
+            fix: "set the frequency through cpufreq (power steer: --via limits; power set: --via cpufreq)".into(),
+        })
     }
 
     /// The value that fixes one performance level: `min` (bits 7:0) and `max` (bits 15:8) both equal `level`.
@@ -99,7 +122,8 @@ impl Setting for HwpRequest {
                 }
             }
         }
-        Ok(())
+        let has_levels = ["min", "max", "desired"].iter().any(|name| fields.contains_key(*name));
+        if has_levels { self.check_levels(access) } else { Ok(()) }
     }
 
     fn capability(&self) -> CapabilitySet {
@@ -147,6 +171,26 @@ mod tests {
         assert!(error.to_string().contains("0x770"), "{error}");
         assert!(Knob(HwpRequest::new(23)).set(&folder.access(), &HwpRequest::fixed(8)).unwrap_err().is_absent());
         assert_eq!(folder.read("msr/0x774"), recorded().read("msr/0x774"));
+    }
+
+    /// Alder Lake: a level of a fast core is 78.7 MHz, and the kernel rounds the base frequency down to 100 MHz.
+    #[test]
+    fn cores_whose_levels_are_not_100_mhz_are_refused() {
+        let folder = recorded();
+        let file = |cpu: u32, name: &str, text: &str| {
+            folder.put(&format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/{name}"), text);
+        };
+        let set = |cpu| Knob(HwpRequest::new(cpu)).set(&folder.access(), &HwpRequest::fixed(8));
+        file(20, "base_frequency", "2100000\n");
+        file(20, "cpuinfo_max_freq", "2100000\n");
+        assert!(set(20).unwrap().verdict.is_good(), "turbo is off, and level 21 is 2.1 GHz");
+        file(21, "base_frequency", "1600000\n");
+        file(21, "cpuinfo_max_freq", "2700000\n");
+        let error = set(21).unwrap_err().to_string();
+        assert!(error.contains("level 21 is 1600000 kHz") && error.contains("--via limits"), "{error}");
+        assert_eq!(folder.read("msr/0x774").lines().nth(1), Some("21 0x3ff80002308"));
+        file(21, "cpuinfo_max_freq", "3500000\n");
+        assert!(set(21).is_ok(), "level 35 is 3.5 GHz");
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub use access::{Access, Act, Gate, Open};
 pub use any::AnySetting;
 pub use boot::BootFragment;
 pub use cgroup::{CgroupController, CgroupFile, CgroupFolder, CpusetMount, cpuset_mount};
-pub use cpufreq::{Domain, Governor, Limits, Speeds, current_speed, firmware_limit, policies, policy_cpus, speeds};
+pub use cpufreq::{Domain, Governor, Limits, Speeds, current_speed, most_now, policies, policy_cpus, speeds};
 pub use cpuidle::{IdleState, State, states};
 pub use epp::Epp;
 pub use error::Error;
@@ -222,10 +222,11 @@ pub trait Setting {
         Ok(None)
     }
 
-    /// Whether the machine shows `now` only because it limits `ours`, the value that Apus requested, for example after
-    /// the firmware lowered its limit. If so, nobody else set the value.
-    fn held_back(&self, _access: &Access, _ours: &Value, _now: &Value) -> Result<bool, Error> {
-        Ok(false)
+    /// What the machine shows while `ours` is requested, if it shows `now` at present. This differs from `ours` if the
+    /// machine limits a requested value by itself, for example after the firmware lowered its limit. A setting that
+    /// shows this was not changed by anybody else.
+    fn shown(&self, ours: &Value, _now: &Value) -> Value {
+        ours.clone()
     }
 
     /// The files that another program would write to set `wanted`, with their contents, in the order in which to write
@@ -310,8 +311,8 @@ impl<P: Deref<Target: Setting>> Setting for P {
     fn overruled(&self, access: &Access, wanted: &Value, now: &Value) -> Result<Option<String>, Error> {
         (**self).overruled(access, wanted, now)
     }
-    fn held_back(&self, access: &Access, ours: &Value, now: &Value) -> Result<bool, Error> {
-        (**self).held_back(access, ours, now)
+    fn shown(&self, ours: &Value, now: &Value) -> Value {
+        (**self).shown(ours, now)
     }
     fn files(&self, access: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
         (**self).files(access, wanted)
@@ -384,7 +385,7 @@ impl Verdict {
 /// The result of restoring a setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Restored {
-    /// The previous value was written and is in force.
+    /// The previous value was written. It is in force, or will be when the machine no longer limits it.
     Restored,
     /// The setting already had its previous value.
     Already,
@@ -423,25 +424,24 @@ impl<S: Setting> Knob<S> {
     /// The caller must be able to roll the change back; outside this crate, the journal does so.
     pub(crate) fn change(&self, access: &Access, wanted: &Value, before: &Value) -> Result<Verdict, Error> {
         self.0.write(access, wanted)?;
-        self.written(access, wanted, before)
-    }
-
-    /// Reads the setting back after a write that changed it from `before` to `wanted`.
-    pub(crate) fn written(&self, access: &Access, wanted: &Value, before: &Value) -> Result<Verdict, Error> {
-        self.read_written(access, wanted)?;
+        self.read_written(access, wanted, self.0.shows_within())?;
         self.verify(access, wanted, Some(before))
     }
 
-    /// Reads a setting that was just written until the machine shows the wanted value, or until
-    /// [`Setting::shows_within`] has passed.
-    fn read_written(&self, access: &Access, wanted: &Value) -> Result<Option<Value>, Error> {
-        let until = Instant::now() + self.0.shows_within();
+    /// Reads a setting that was just written until the machine shows the wanted value, or until `within` has passed.
+    pub(crate) fn read_written(
+        &self,
+        access: &Access,
+        wanted: &Value,
+        within: Duration,
+    ) -> Result<Option<Value>, Error> {
+        let until = Instant::now() + within;
         loop {
             let now = self.read(access)?;
             if now.as_ref().is_none_or(|now| self.holds(now, wanted)) || Instant::now() >= until {
                 return Ok(now);
             }
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -475,8 +475,15 @@ impl<S: Setting> Knob<S> {
     }
 
     /// Whether `now` is `ours`, the value that Apus set, or the result of limits that the machine applied to `ours`.
-    pub fn is_ours(&self, access: &Access, now: &Value, ours: &Value) -> Result<bool, Error> {
-        Ok(self.holds(now, ours) || self.0.held_back(access, ours, now)?)
+    pub fn is_ours(&self, now: &Value, ours: &Value) -> bool {
+        self.holds(now, &self.0.shown(ours, now))
+    }
+
+    /// The value that belongs to Apus after it wrote `wanted` and the machine showed `now`. What the machine only limits
+    /// is what returns when the limit ends.
+    pub(crate) fn ours(&self, now: &Value, wanted: &Value) -> Value {
+        let is_limited = !self.holds(now, wanted) && self.is_ours(now, wanted);
+        if is_limited { now.clone().overlaid(wanted) } else { now.clone() }
     }
 
     /// The error for a setting that has the wanted value but no effect. `None` if the setting has an effect.
@@ -491,9 +498,10 @@ impl<S: Setting> Knob<S> {
 
     /// Restores `before`, unless someone else has changed the setting since it had the value `ours`.
     ///
-    /// `ours` is the value that was read after Apus's change. It is `None` if the process was killed before it could
-    /// read the value; then every value other than `before` counts as set by Apus. A field that is missing in `before`
-    /// is restored to the value that it has while the driver does not show it ([`Setting::unshown`]).
+    /// `ours` is the value that was read after Apus's change, or the requested value if the machine only limits it. It
+    /// is `None` if the process was killed before it could read the value; then every value other than `before` counts as
+    /// set by Apus. A field that is missing in `before` is restored to the value that it has while the driver does not
+    /// show it ([`Setting::unshown`]).
     pub fn restore(
         &self,
         access: &Access,
@@ -530,23 +538,36 @@ impl<S: Setting> Knob<S> {
         }
         let Some(now) = self.read(access)? else { return Ok(Restored::Gone) };
         let ours = if theirs == Theirs::Overwrite { None } else { ours };
-        let ours = match ours {
-            Some(ours) if self.0.held_back(access, ours, &now)? => Some(&now),
-            ours => ours,
-        };
-        let way_back = self.way_back(before, ours, &known(&now));
-        if let Some(write) = &way_back.write {
-            self.0.write(access, write)?;
-            let Some(now) = self.read_written(access, write)? else { return Ok(Restored::Gone) };
-            if !self.holds(&now, &self.0.steady(write.clone())) {
-                return Ok(Restored::Failed { now });
-            }
-        }
-        Ok(match way_back {
-            WayBack { theirs: true, .. } => Restored::Theirs { now },
-            WayBack { write: Some(_), .. } => Restored::Restored,
-            WayBack { write: None, .. } => Restored::Already,
+        let ours = ours.map(|ours| Ours { asked: ours, shown: self.0.shown(ours, &now) });
+        let way_back = self.way_back(before, ours.as_ref(), &known(&now));
+        let failed = way_back.write.as_ref().map_or(Ok(None), |write| self.write_back(access, write))?;
+        Ok(match (failed, way_back) {
+            (Some(failed), _) => failed,
+            (None, WayBack { theirs: true, .. }) => Restored::Theirs { now },
+            (None, WayBack { write: Some(_), .. }) => Restored::Restored,
+            (None, WayBack { write: None, .. }) => Restored::Already,
         })
+    }
+
+    /// Writes `before` even if the setting shows it: the kernel may still carry out a change that was interrupted.
+    pub(crate) fn put_back(&self, access: &Access, before: &Value) -> Result<Restored, Error> {
+        self.0.admit()?;
+        self.0.check_back(access, before)?;
+        self.0.settle(access)?;
+        if self.read(access)?.is_none() {
+            return Ok(Restored::Gone);
+        }
+        Ok(self.write_back(access, before)?.unwrap_or(Restored::Restored))
+    }
+
+    /// Writes a previous value. `None` if it is in force then, or only limited by the machine.
+    fn write_back(&self, access: &Access, write: &Value) -> Result<Option<Restored>, Error> {
+        self.0.write(access, write)?;
+        let Some(now) = self.read_written(access, write, self.0.shows_within())? else {
+            return Ok(Some(Restored::Gone));
+        };
+        let is_restored = self.is_ours(&now, &self.0.steady(write.clone()));
+        Ok((!is_restored).then_some(Restored::Failed { now }))
     }
 
     /// The error for a setting that does not exist.
@@ -555,8 +576,9 @@ impl<S: Setting> Knob<S> {
     }
 
     /// Determines what a rollback writes, from three values of the setting: before the change, after the change, and
-    /// now.
-    pub(in crate::knob) fn way_back(&self, before: &Value, ours: Option<&Value>, now: &Value) -> WayBack {
+    /// now. A value that the machine limits is written even if the setting shows the previous value because of the
+    /// limit: otherwise the requested value would return when the limit ends.
+    pub(in crate::knob) fn way_back(&self, before: &Value, ours: Option<&Ours<'_>>, now: &Value) -> WayBack {
         match (before, now) {
             (Value::Fields(before), Value::Fields(now)) => {
                 let mut write = std::collections::BTreeMap::new();
@@ -567,25 +589,35 @@ impl<S: Setting> Knob<S> {
                     let Some(before) = before.get(field).map(String::as_str).or_else(|| self.0.unshown(field)) else {
                         continue;
                     };
-                    let is_ours = ours.is_none_or(|ours| ours.field(field).is_none_or(|ours| same(ours, now)));
-                    if same(before, now) {
+                    let is_ours = ours.is_none_or(|ours| ours.shown.field(field).is_none_or(|ours| same(ours, now)));
+                    let asked = ours.and_then(|ours| ours.asked.field(field)).filter(|_| is_ours).unwrap_or(now);
+                    if same(before, asked) {
                     } else if is_ours {
                         write.insert(field.clone(), before.to_owned());
                     } else {
-                        theirs = true;
-                        their_groups.extend(self.0.group(field));
+                        theirs |= !same(before, now);
+                        their_groups.extend(self.0.group(field).filter(|_| !same(before, now)));
                     }
                 }
                 write.retain(|field, _| self.0.group(field).is_none_or(|group| !their_groups.contains(&group)));
                 WayBack { write: (!write.is_empty()).then_some(Value::Fields(write)), theirs }
             }
-            _ if self.holds(now, before) => WayBack { write: None, theirs: false },
-            _ if ours.is_none_or(|ours| self.holds(now, ours)) => {
-                WayBack { write: Some(before.clone()), theirs: false }
+            _ => {
+                let is_ours = ours.is_none_or(|ours| self.holds(now, &ours.shown));
+                let asked = ours.filter(|_| is_ours).map_or(now, |ours| ours.asked);
+                match self.holds(asked, before) {
+                    true => WayBack { write: None, theirs: false },
+                    false => WayBack { write: is_ours.then(|| before.clone()), theirs: !is_ours },
+                }
             }
-            _ => WayBack { write: None, theirs: true },
         }
     }
+}
+
+/// The value that Apus requested, and what the machine shows of it now.
+pub(in crate::knob) struct Ours<'a> {
+    pub(in crate::knob) asked: &'a Value,
+    pub(in crate::knob) shown: Value,
 }
 
 /// The result of a change: the previous value, and the outcome.

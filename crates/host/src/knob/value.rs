@@ -55,6 +55,18 @@ impl Value {
         }
     }
 
+    /// This value with the fields of `other` in place of its own.
+    #[must_use]
+    pub fn overlaid(self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Fields(mut fields), Self::Fields(other)) => {
+                fields.extend(other.clone());
+                Self::Fields(fields)
+            }
+            (_, other) => other.clone(),
+        }
+    }
+
     /// The string in the field `name`. `None` if there is no such field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.as_fields()?.get(name).map(String::as_str)

@@ -42,7 +42,7 @@ use units::{Nanojoules, Nanos};
 pub use account::{Account, Share};
 pub use tally::{Quantity, Tally, Unit};
 
-use crate::facts::{Root, Why};
+use crate::facts::{Kind, Root, Why};
 
 units::named! {
     /// Interfaces through which meters are read, the preferred ones first.
@@ -215,6 +215,22 @@ impl From {
     }
 }
 
+/// For how long the machine has been suspended since its boot: the difference of two clocks, of which only one runs on
+/// during a suspend (clock_gettime(2)).
+fn slept() -> Nanos {
+    use rustix::time::{ClockId, clock_gettime};
+    let read = |clock| {
+        let time = clock_gettime(clock);
+        Nanos::from_secs(time.tv_sec.unsigned_abs()) + Nanos::from_nanos(time.tv_nsec.unsigned_abs())
+    };
+    // Other threads may run between two readings. The smallest of several differences has the smallest error.
+    let difference = |_| {
+        let awake = read(ClockId::Monotonic);
+        read(ClockId::Boottime).saturating_sub(awake)
+    };
+    (0..5).map(difference).min().unwrap_or(Nanos::ZERO)
+}
+
 /// Converts a system error into a reason.
 fn why(error: &std::io::Error) -> Why {
     match error.kind() {
@@ -238,7 +254,14 @@ pub struct Meters {
     tallies: Vec<Tally>,
     counted: Vec<usize>,
     lacks: Vec<Lack>,
+    /// Whether the machine is the running one, which may be suspended.
+    is_live: bool,
+    /// For how long the machine has been suspended since its boot, at the last poll.
+    slept: Nanos,
 }
+
+/// Suspends that are shorter are not noticed: the two clocks that show them are not read at the same time.
+const SHORTEST_SUSPEND: Nanos = Nanos::from_millis(10);
 
 /// Maximum time between two readings of a meter that shows power. Changes of power between two readings are missed.
 const POWER_POLL: Nanos = Nanos::from_secs(1);
@@ -256,14 +279,15 @@ impl Meters {
         msr::find(root, &mut found, &mut lacks);
         hwmon::acpi(root, &mut found, &mut lacks);
         hwmon::find(root, &mut found, &mut lacks);
-        Self::of(found, lacks)
+        Self::of(found, lacks, root.kind() == Kind::Live)
     }
 
-    fn of(found: Vec<Found>, lacks: Vec<Lack>) -> Self {
+    fn of(found: Vec<Found>, lacks: Vec<Lack>, is_live: bool) -> Self {
         let parts: Vec<&Part> = found.iter().map(|found| &found.meter.part).collect();
         let counted = choose::counted(&parts);
         let tallies = found.iter().map(|found| Tally::new(found.meter.quantity.clone())).collect();
-        Self { found, tallies, counted, lacks }
+        let slept = if is_live { slept() } else { Nanos::ZERO };
+        Self { found, tallies, counted, lacks, is_live, slept }
     }
 
     /// The meters, in the same order as [`Account::shares`].
@@ -302,14 +326,40 @@ impl Meters {
         Some(text)
     }
 
-    /// Reads every meter. `now` is the current time, measured from an arbitrary fixed moment.
+    /// Reads every meter. `now` is the current time, measured from an arbitrary fixed moment without the time for which
+    /// the machine was suspended.
     pub fn poll(&mut self, now: Nanos) {
+        let slept = if self.is_live { slept() } else { Nanos::ZERO };
+        self.poll_after(now, slept);
+    }
+
+    fn poll_after(&mut self, now: Nanos, slept: Nanos) {
+        if slept.saturating_sub(self.slept) >= SHORTEST_SUSPEND {
+            self.tallies.iter_mut().for_each(Tally::suspended);
+        }
+        self.slept = slept;
         for (found, tally) in self.found.iter().zip(&mut self.tallies) {
             match found.from.read() {
                 Ok(value) => tally.feed(now, value),
                 Err(why) => tally.fail(format!("{}: {why}", found.meter.place)),
             }
         }
+    }
+
+    /// Opens the files of the meters again whose last reading failed: a driver that was loaded again has new files. Errors
+    /// are reported by the next [`Meters::poll`].
+    pub fn reopen(&mut self, root: &Root) {
+        for (found, _) in self.found.iter_mut().zip(&self.tallies).filter(|(_, tally)| !tally.is_read()) {
+            if let (From::File(file), Ok(new)) = (&mut found.from, root.reopened(&found.meter.place)) {
+                *file = new;
+            }
+        }
+    }
+
+    /// For each meter in [`Meters::list`]: the energy since the first [`Meters::poll`] without that in gaps, and the
+    /// number of gaps. A gap lasts from a reading that failed or is in doubt until the next reading.
+    pub fn known(&self) -> impl ExactSizeIterator<Item = (Nanojoules, u64)> {
+        self.tallies.iter().map(Tally::known)
     }
 
     /// Maximum time until the next [`Meters::poll`], so that no counter wraps around unnoticed, and power is sampled

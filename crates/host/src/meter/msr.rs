@@ -110,9 +110,10 @@ fn one_per_package(root: &Root) -> Vec<(u32, Place)> {
     const CPUS: &str = "sys/devices/system/cpu";
     let online = root.cpu_list(&format!("{CPUS}/online")).into_value().unwrap_or_else(|| CpuSet::from([0]));
     let isolated = root.cpu_list(&format!("{CPUS}/isolated")).into_value().unwrap_or_default();
+    let has_dies = !counts_packages(root);
     let die = |cpu: u32| -> (u32, Option<u32>) {
         let topology = |name: &str| root.number(&format!("{CPUS}/cpu{cpu}/topology/{name}")).get();
-        (topology("physical_package_id").unwrap_or(0), topology("die_id"))
+        (topology("physical_package_id").unwrap_or(0), topology("die_id").filter(|_| has_dies))
     };
     let mut chosen: Vec<(u32, (u32, Option<u32>))> = Vec::new();
     for cpu in online.difference(&isolated).iter().chain(online.intersection(&isolated).iter()) {
@@ -144,6 +145,11 @@ pub(super) fn line(text: &str, cpu: u32) -> Result<u64, Why> {
     let (_, value) = line.ok_or(Why::NotRecorded)?;
     let number = value.trim().strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
     number.ok_or_else(|| Why::Malformed(format!("{value:?} is not a register value").into()))
+}
+
+/// Whether each counter counts a whole package, even if its CPUs have several die numbers.
+pub(super) fn counts_packages(root: &Root) -> bool {
+    matches!(vendor(root), Some(Vendor::Amd | Vendor::Hygon))
 }
 
 /// The vendor of the processor.

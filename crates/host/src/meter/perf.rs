@@ -92,12 +92,15 @@ pub(super) fn config(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("event=0x")?, 16).ok().filter(|config| *config <= 0xff)
 }
 
-/// The package of a CPU, and its die if `all` has several CPUs of this package.
+/// The package of a CPU, and its die if `all` has several CPUs of this package. AMD's counters count the whole package,
+/// although the kernel calls each group of cores (CCD) a die (arch/x86/events/rapl.c, `rapl_is_pkg_scope`).
 pub(super) fn place(root: &Root, cpu: u32, all: &CpuSet) -> Place {
     let topology =
         |cpu: u32, name: &str| root.number(&format!("sys/devices/system/cpu/cpu{cpu}/topology/{name}")).get();
     let package = topology(cpu, "physical_package_id").unwrap_or(0);
-    let shared = all.iter().filter(|other| topology(*other, "physical_package_id").unwrap_or(0) == package).count() > 1;
+    let has_dies = !super::msr::counts_packages(root);
+    let shared = has_dies
+        && all.iter().filter(|other| topology(*other, "physical_package_id").unwrap_or(0) == package).count() > 1;
     Place { package, die: shared.then(|| topology(cpu, "die_id")).flatten() }
 }
 
@@ -136,6 +139,25 @@ mod tests {
         assert_eq!(seen, expected.map(|(name, config, cpu)| (name.to_owned(), config, cpu)));
         assert_eq!(events[0].unit, Unit::of_exponent(32));
         assert_eq!(events[2].unit, Unit::of_exponent(0));
+    }
+
+    #[test]
+    fn dies_of_amd_are_one_package() {
+        for (vendor, expected) in [
+            ("AuthenticAMD", &["package-0", "platform"][..]),
+            ("HygonGenuine", &["package-0", "platform"]),
+            ("GenuineIntel", &["package-0-die-0", "package-0-die-1", "platform"]),
+        ] {
+            let mut files = files("2.3283064365386962890625e-10\n");
+            for (cpu, die) in [(0, 0), (4, 1)] {
+                let file = |name: &str| format!("sys/devices/system/cpu/cpu{cpu}/topology/{name}");
+                files.retain(|(path, _)| *path != file("physical_package_id"));
+                files.extend([(file("physical_package_id"), "0\n".into()), (file("die_id"), format!("{die}\n"))]);
+            }
+            files.push(("proc/cpuinfo".into(), format!("vendor_id\t: {vendor}\n")));
+            let events = events(&Root::given(files)).unwrap();
+            assert_eq!(events.iter().map(|event| event.part.name()).collect::<Vec<_>>(), expected, "{vendor}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use units::{Nanojoules, Nanos};
 
 use super::tally::{Quantity, Unit};
 use super::{Found, From, Interface, Lack, Meter, Part, Place};
-use crate::facts::{Root, Vendor, Why};
+use crate::facts::{Root, Why};
 
 const FOLDER: &str = "sys/class/powercap";
 
@@ -33,7 +33,7 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
     // where the other one is missing.
     zones.sort_by_key(|zone: &Zone| (zone.id.starts_with("intel-rapl-mmio"), numbers(&zone.id)));
     zones.dedup_by(|a, b| a.id == b.id);
-    let amd = matches!(super::msr::vendor(root), Some(Vendor::Amd | Vendor::Hygon));
+    let amd = super::msr::counts_packages(root);
     let before = (found.len(), lacks.len());
     for zone in &zones {
         let part = part(zone, &zones, amd);
@@ -104,6 +104,8 @@ fn part(zone: &Zone, zones: &[Zone], amd: bool) -> Part {
     if zone.name == "psys" {
         return Part::Platform;
     }
+    // AMD's zones of several dies all count the same package (see `perf::place`).
+    let package = |name: &str| package(name).map(|place| Place { die: place.die.filter(|_| !amd), ..place });
     if let Some(place) = package(&zone.name) {
         return Part::Package(place);
     }

@@ -3,7 +3,7 @@
 use units::{Microwatts, Nanojoules, Nanos};
 
 /// Maximum power that one meter is assumed to measure: twice the power of the largest packages with their memory (500 W
-/// in 2025). It is only used to compute how soon a counter may wrap around.
+/// in 2025). It tells how soon a counter may wrap around, and whether it did or was reset.
 pub(super) const LARGEST_POWER: Microwatts = Microwatts::new(1_000_000_000);
 
 /// The energy of one count, stored exactly in units of 2^-32 nJ. RAPL counts in powers of two of a joule, sysfs in
@@ -80,11 +80,15 @@ impl Quantity {
     }
 }
 
+/// Maximum delay of a counter's update: RAPL's counters change about once a millisecond.
+const UPDATE: Nanos = Nanos::from_millis(10);
+
 /// The energy that one meter has counted since its first reading.
 ///
 /// ```text
 ///  New ──feed──► Counting ──feed──► Counting
-///                   └── backwards, too long unread, unreadable ──► in doubt: the sum is unknown from then on
+///                   └── reset, too long unread, unreadable, suspended ──► a gap: nothing is counted in it, and sums
+///                                                                        over it are unknown
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tally {
@@ -112,15 +116,19 @@ impl Tally {
         let elapsed = now.checked_sub(then).unwrap_or(Nanos::ZERO);
         self.span += elapsed;
         match &self.quantity {
-            Quantity::Energy { unit, modulus, .. } => {
-                let (unit, modulus) = (*unit, *modulus);
-                match difference(before, value, modulus) {
-                    Ok(counts) => self.sum += u128::from(counts),
-                    Err(reason) => return self.fail(reason),
-                }
+            Quantity::Energy { unit, modulus, step } => {
                 let turn = modulus.map(|modulus| unit.energy(modulus.into()));
-                if turn.is_some_and(|turn| LARGEST_POWER * elapsed >= turn) {
-                    self.fail(format!("it was not read for {elapsed}, and may have wrapped around more than once"));
+                let counts = difference(before, value, *modulus);
+                let most = LARGEST_POWER * (elapsed + UPDATE) + *step;
+                match counts {
+                    Err(reason) => self.gap(reason),
+                    Ok(_) if turn.is_some_and(|turn| LARGEST_POWER * elapsed >= turn) => {
+                        self.gap(format!("it was not read for {elapsed}, and may have wrapped around more than once"));
+                    }
+                    Ok(counts) if value < before && unit.energy(counts.into()) > most => {
+                        self.gap(format!("it went back from {before} to {value} within {elapsed}, as after a reset"));
+                    }
+                    Ok(counts) => self.sum += u128::from(counts),
                 }
             }
             Quantity::Average { .. } => self.sum += u128::from(value) * u128::from(elapsed.as_nanos()),
@@ -130,12 +138,44 @@ impl Tally {
         }
     }
 
-    /// Records that the meter could not be read or interpreted. The meter's total is unknown from then on, even if a
-    /// later reading succeeds, because the energy in between was not counted.
+    /// Records that the meter could not be read or interpreted. The energy until the next reading is not counted.
     pub fn fail(&mut self, reason: String) {
+        self.gap(reason);
+        self.last = None;
+    }
+
+    /// Records that the machine was suspended, which may have reset the counter. Power is only summed up while the
+    /// machine runs.
+    pub(super) fn suspended(&mut self) {
+        if let (Quantity::Energy { .. }, Some(_)) = (&self.quantity, self.last) {
+            self.fail("the machine was suspended, which may reset the counter".to_owned());
+        }
+    }
+
+    /// Whether the last reading succeeded. False before the first one.
+    pub(super) fn is_read(&self) -> bool {
+        self.last.is_some()
+    }
+
+    fn gap(&mut self, reason: String) {
         match &mut self.doubt {
             Some((number, _)) => *number += 1,
             None => self.doubt = Some((1, reason)),
+        }
+    }
+
+    /// The energy since the first reading without that in gaps, and the number of gaps.
+    pub(super) fn known(&self) -> (Nanojoules, u64) {
+        (self.energy(self.sum), self.doubt.as_ref().map_or(0, |(number, _)| *number))
+    }
+
+    fn energy(&self, sum: u128) -> Nanojoules {
+        match &self.quantity {
+            Quantity::Energy { unit, .. } => unit.energy(sum),
+            // 1 uW for 1 ms is 1 nJ.
+            Quantity::Average { .. } | Quantity::Power => {
+                Nanojoules::new(u64::try_from(sum / 1_000_000).unwrap_or(u64::MAX))
+            }
         }
     }
 
@@ -148,14 +188,7 @@ impl Tally {
         if earlier.last.is_none() || self.last.is_none() {
             return Err("it was not read at the beginning and at the end".to_owned());
         }
-        let sum = self.sum - earlier.sum;
-        let energy = match &self.quantity {
-            Quantity::Energy { unit, .. } => unit.energy(sum),
-            // 1 uW for 1 ms is 1 nJ.
-            Quantity::Average { .. } | Quantity::Power => {
-                Nanojoules::new(u64::try_from(sum / 1_000_000).unwrap_or(u64::MAX))
-            }
-        };
+        let energy = self.energy(self.sum - earlier.sum);
         Ok((energy, self.span.checked_sub(earlier.span).unwrap_or(Nanos::ZERO)))
     }
 }
@@ -270,21 +303,59 @@ mod tests {
         assert_eq!(Quantity::Average { interval: None }.poll_within(at(1_000)), Some(at(1_000)));
     }
 
+    /// A suspend resets RAPL's counters. Without a reset, 262 kJ would have been used in a second.
+    #[test]
+    fn a_reset_is_no_wrap_around() {
+        let mut tally = microjoules(Some(262_143_328_912));
+        tally.feed(at(0), 100_000_000_000);
+        let start = tally.clone();
+        tally.feed(at(1_000), 5_000_000);
+        assert!(energy(&tally, &start).unwrap_err().contains("as after a reset"));
+        let again = tally.clone();
+        tally.feed(at(2_000), 15_000_000);
+        assert_eq!(energy(&tally, &again), Ok(10_000_000_000));
+        assert_eq!(tally.known(), (Nanojoules::new(10_000_000_000), 1));
+    }
+
+    #[test]
+    fn gaps_are_left_out_and_counted() {
+        let mut tally = microjoules(None);
+        tally.feed(at(0), 5_000);
+        tally.feed(at(1), 6_000);
+        tally.fail("no permission".into());
+        tally.feed(at(3), 9_000);
+        let after = tally.clone();
+        tally.feed(at(4), 9_500);
+        assert_eq!((tally.known(), energy(&tally, &after)), ((Nanojoules::new(1_500_000), 1), Ok(500_000)));
+        tally.suspended();
+        assert_eq!(tally.known().1, 2);
+        tally.feed(at(5), 200);
+        assert!(energy(&tally, &after).unwrap_err().contains("no permission"), "the first reason");
+        tally.feed(at(6), 300);
+        assert_eq!(tally.known(), (Nanojoules::new(1_600_000), 2));
+        let mut power = Tally::new(Quantity::Power);
+        power.feed(at(0), 1_000_000);
+        power.suspended();
+        power.feed(at(1_000), 1_000_000);
+        assert_eq!(power.known(), (Nanojoules::new(1_000_000_000), 0));
+    }
+
     proptest! {
         /// If each step is shorter than the counter's range, the tally is the sum of all steps.
         #[test]
-        fn the_sum_of_the_steps_comes_out(modulus in 2u64.., start: u64, steps in prop::collection::vec(0u64.., 1..20)) {
+        fn the_sum_of_the_steps_comes_out(modulus in 2u64..1 << 50, start: u64, steps in prop::collection::vec(0u64.., 1..20)) {
             let mut tally = microjoules(Some(modulus));
             let mut value = start % modulus;
             tally.feed(Nanos::ZERO, value);
             let first = tally.clone();
-            let mut sum = 0u128;
+            let (mut sum, mut now) = (0u128, Nanos::ZERO);
             for step in steps {
                 let step = step % modulus;
                 sum += u128::from(step);
                 value = ((u128::from(value) + u128::from(step)) % u128::from(modulus)) as u64;
-                // No time passes, so the counter cannot have wrapped around twice.
-                tally.feed(Nanos::ZERO, value);
+                // At 1 kW, a microjoule takes a nanosecond: long enough for any step, and too short for a whole turn.
+                now += Nanos::from_nanos(modulus - 1);
+                tally.feed(now, value);
             }
             prop_assert_eq!(energy(&tally, &first), Ok(Unit::MICROJOULE.energy(sum).as_nanojoules()));
         }

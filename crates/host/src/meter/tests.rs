@@ -63,7 +63,7 @@ fn packages_are_summed_over_a_wrap_around_and_nothing_is_counted_twice() {
 
 #[test]
 fn zones_may_be_nested_and_dies_apart() {
-    let folder = Folder::new(&[("proc/cpuinfo", "vendor_id\t: AuthenticAMD\n")]);
+    let folder = Folder::new(&[("proc/cpuinfo", "vendor_id\t: GenuineIntel\n")]);
     for (zone, name) in [
         ("intel-rapl/intel-rapl:0", "package-0-die-0"),
         ("intel-rapl/intel-rapl:0/intel-rapl:0:0", "core"),
@@ -76,7 +76,54 @@ fn zones_may_be_nested_and_dies_apart() {
     let meters = find(&folder);
     // The control type `intel-rapl` is in the same folder as its zones, whose names begin with its name.
     assert_eq!(meters.counted_name(), "package-0-die-0 + package-0-die-1");
-    assert!(matches!(named(&meters, "package-0-die-0 one core").part, Part::Core(_)), "AMD counts one core there");
+    // Each of AMD's zones counts the whole package.
+    folder.put("proc/cpuinfo", "vendor_id\t: AuthenticAMD\n");
+    let meters = find(&folder);
+    assert_eq!(meters.counted_name(), "package-0");
+    assert!(matches!(named(&meters, "package-0 one core").part, Part::Core(_)), "AMD counts one core there");
+}
+
+/// The registers of AMD's cores are in dies (CCDs), but count the package.
+#[test]
+fn a_register_of_amd_counts_its_package_once() {
+    let folder = Folder::new(&[
+        ("proc/cpuinfo", "vendor_id\t: AuthenticAMD\n"),
+        ("sys/devices/system/cpu/online", "0-1\n"),
+        ("msr/0xc0010299", "0 0xa1003\n1 0xa1003\n"),
+        ("msr/0xc001029b", "0 0x10\n1 0x10\n"),
+    ]);
+    for cpu in 0..2 {
+        let file = |name: &str| format!("sys/devices/system/cpu/cpu{cpu}/topology/{name}");
+        folder.put(&file("physical_package_id"), "0\n");
+        folder.put(&file("die_id"), &format!("{cpu}\n"));
+    }
+    assert_eq!(find(&folder).counted_name(), "package-0");
+}
+
+/// The energy of the gap is not counted; that before and after it is.
+#[test]
+fn a_meter_that_fails_is_opened_again_and_counts_on() {
+    let folder = powercap();
+    let root = Root::open(folder.path("")).unwrap();
+    let mut meters = Meters::find(&root);
+    let known = |meters: &Meters| meters.known().next().unwrap();
+    let at = Nanos::from_secs;
+    meters.poll(at(0));
+    put(&folder, "intel-rapl:0", "energy_uj", "1001000");
+    meters.poll(at(1));
+    put(&folder, "intel-rapl:0", "energy_uj", "");
+    meters.poll(at(2));
+    assert_eq!(known(&meters), (Nanojoules::new(1_000_000_000), 1));
+    // The driver is loaded again.
+    std::fs::remove_file(folder.path("sys/class/powercap/intel-rapl:0/energy_uj")).unwrap();
+    put(&folder, "intel-rapl:0", "energy_uj", "5000000");
+    meters.reopen(&root);
+    meters.poll(at(3));
+    put(&folder, "intel-rapl:0", "energy_uj", "7000000");
+    meters.poll(at(4));
+    assert_eq!(known(&meters), (Nanojoules::new(3_000_000_000), 1));
+    meters.poll_after(at(5), at(3_600));
+    assert_eq!(known(&meters), (Nanojoules::new(3_000_000_000), 2), "suspended for an hour");
 }
 
 #[test]

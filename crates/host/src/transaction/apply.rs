@@ -340,7 +340,7 @@ impl Work<'_> {
                 return Ok(Became::Changed { before, now });
             }
             Ok(Verdict::Otherwise { now, why }) if self.goes_on(item) => {
-                self.done(plan, number, Some(&now))?;
+                self.done(plan, number, Some(&knob.ours(&now, &item.wanted)))?;
                 self.look_along(plan, setting, along)?;
                 return Ok(Became::Otherwise { before, now, why });
             }

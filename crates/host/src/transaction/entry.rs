@@ -250,7 +250,7 @@ impl Entry {
             };
             Ok(if knob.holds(&now, before) {
                 Stands::Before { now }
-            } else if knob.is_ours(access, &now, ours)? {
+            } else if knob.is_ours(&now, ours) {
                 Stands::Ours { now }
             } else {
                 Stands::Theirs { now }

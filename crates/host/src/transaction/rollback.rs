@@ -634,7 +634,9 @@ pub(super) fn take_back(access: &Access, entry: &Entry, theirs: Theirs) -> Outco
             return Ok(Outcome::Another);
         };
         let (knob, before) = (Knob(&setting), &entry.intent.before);
+        let is_interrupted = entry.state == State::InDoubt && entry.intent.along.is_none();
         let restored = match entry.steered {
+            _ if is_interrupted && !setting.shows_within().is_zero() => knob.put_back(access, before)?,
             true => knob.restore_fields(access, before, ours, theirs)?,
             false => knob.restore(access, before, ours, theirs)?,
         };

@@ -10,11 +10,13 @@
 //!   release, drop, or after a kill the next apus: what is still ours gets its original value
 //! ```
 //!
+//! The kernel may carry out a write later: [`Steered::steer`] waits for it, [`Steered::steer_within`] only for a time.
+//!
 //! A move needs no fsync: the value that Apus set last is in a file that survives the process
 //! (`/var/lib/apus/tune/NNNNNN.moves`). After a reboot the file is not needed, because settings that survive a reboot
 //! are not accepted.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::apply::Announced;
 use super::rollback::RolledBack;
@@ -98,6 +100,16 @@ struct Slot {
     /// The instance of the setting that has the value `ours` ([`crate::knob::Setting::read_instance`]).
     instance: Option<u64>,
     hold: Hold,
+    /// The write that the machine has not shown yet. Until it is settled, any value counts as ours.
+    written: Option<Written>,
+}
+
+/// A write, and the value before it.
+#[derive(Clone, Debug)]
+struct Written {
+    setting: AnySetting,
+    wanted: Value,
+    before: Value,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -199,7 +211,7 @@ impl Steered {
     pub fn new(access: &Access, name: &str, targets: &[Target], command: &str, version: &str) -> Result<Self, Error> {
         /// The wait is short, because a running controller also has to serve its other settings.
         const PATIENCE: Duration = Duration::from_secs(2);
-        Self::begin(access, name, targets, command, version, PATIENCE)
+        Self::open(access, name, targets, command, version, PATIENCE)
     }
 
     /// Same as [`Self::new`], but waits at most `patience` for another transaction to end, instead of 2 s. The same holds
@@ -212,12 +224,12 @@ impl Steered {
         version: &str,
         patience: Duration,
     ) -> Result<Self, Error> {
-        let mut steered = Self::begin(access, name, targets, command, version, patience)?;
+        let mut steered = Self::open(access, name, targets, command, version, patience)?;
         steered.held.drop_within(patience);
         Ok(steered)
     }
 
-    fn begin(
+    fn open(
         access: &Access,
         name: &str,
         targets: &[Target],
@@ -274,7 +286,8 @@ impl Steered {
         })
     }
 
-    /// Sets the setting with index `place` to `wanted`, unless somebody else has changed it since the last move.
+    /// Sets the setting with index `place` to `wanted`, unless somebody else has changed it since the last move. Waits
+    /// until the machine shows the value, at most as long as it may take.
     ///
     /// `wanted` may only contain fields of its target. After an error, the setting can be moved again.
     pub fn steer(&mut self, place: usize, wanted: &Value) -> Result<Moved, KnobError> {
@@ -284,6 +297,23 @@ impl Steered {
                 self.end(moving, written)
             }
             Err(moved) => Ok(moved),
+        }
+    }
+
+    /// Does the same as [`Self::steer`], but waits for at most `patience`, which it reduces by the time that it waited.
+    /// `None` if the machine does not show the value by then: [`Self::settle`] has the outcome later.
+    pub fn steer_within(
+        &mut self,
+        place: usize,
+        wanted: &Value,
+        patience: &mut Duration,
+    ) -> Result<Option<Moved>, KnobError> {
+        match self.begin(place, wanted)? {
+            Ok(moving) => {
+                let written = moving.write(&self.access);
+                self.end_within(moving, written, patience)
+            }
+            Err(moved) => Ok(Some(moved)),
         }
     }
 
@@ -306,52 +336,103 @@ impl Steered {
         // If a limit holds our own value back, the setting may show the wanted value only because of the limit. Then
         // the value is written, because the limit may end.
         let is_held_back = slot.is_moved && !knob.holds(&before, &slot.ours);
-        if knob.holds(&before, wanted) && !is_held_back {
-            let (number, ours) = (slot.number, slot.target.part(before.clone()));
+        if knob.holds(&before, wanted) && !is_held_back && slot.written.is_none() {
             slot.is_moved = true;
+            let ours = slot.target.part(before.clone());
             if slot.ours != ours {
-                slot.ours = ours.clone();
-                self.moves.end(&self.vault, place, number, &ours)?;
+                self.keep(place, ours)?;
             }
             return Ok(Err(Moved::AsWanted { now: before }));
         }
         setting.admit()?;
-        setting.check(&access, wanted)?;
+        // What this machine accepted once is always restored, even if its range has shrunk since.
+        if knob.holds(&slot.original, wanted) {
+            setting.check_back(&access, wanted)?;
+        } else {
+            setting.check(&access, wanted)?;
+        }
         let number = slot.number;
         self.moves.begin(&self.vault, place, number)?;
         Ok(Ok(Moving { place, setting, before, wanted: wanted.clone() }))
     }
 
-    /// Ends a move: reads the setting back, and records its value as set by Apus. `written` is the result of
-    /// [`Moving::write`].
+    /// Ends a move: waits until the machine shows the value, at most as long as it may take, and records it as set by
+    /// Apus. `written` is the result of [`Moving::write`].
     pub fn end(&mut self, moving: Moving, written: Result<(), KnobError>) -> Result<Moved, KnobError> {
+        let (place, mut patience) = (moving.place, moving.setting.shows_within());
+        match self.end_within(moving, written, &mut patience)? {
+            Some(moved) => Ok(moved),
+            None => Ok(self.settle(place, true)?.unwrap_or(Moved::Gone)),
+        }
+    }
+
+    /// Ends a move as [`Self::steer_within`] does.
+    fn end_within(
+        &mut self,
+        moving: Moving,
+        written: Result<(), KnobError>,
+        patience: &mut Duration,
+    ) -> Result<Option<Moved>, KnobError> {
         let access = self.access.clone();
         let Moving { place, setting, before, wanted } = moving;
-        let knob = Knob(&setting);
-        let changed = written.and_then(|()| knob.written(&access, &wanted, &before));
-        // A refused write may have taken effect in part.
-        let now = match &changed {
-            Ok(verdict) => verdict.now().cloned(),
-            Err(_) => knob.read(&access)?,
-        };
         let slot = self.slot(place)?;
-        let number = slot.number;
         slot.is_moved = true;
-        let Some(now) = now else { return Ok(Moved::Away) };
-        if changed.is_ok() && setting.is_taken(&wanted, &now) {
+        if let Err(error) = written {
+            // A refused write may have taken effect in part.
+            slot.written = None;
+            let Some(now) = setting.read(&access)? else { return Ok(Some(Moved::Away)) };
+            let ours = slot.target.part(now);
+            self.keep(place, ours)?;
+            return Err(error);
+        }
+        slot.written = Some(Written { setting: setting.clone(), wanted: wanted.clone(), before });
+        if let Some(moved) = self.settle(place, false)? {
+            return Ok(Some(moved));
+        }
+        let began = Instant::now();
+        let read = Knob(&setting).read_written(&access, &wanted, *patience);
+        *patience = patience.saturating_sub(began.elapsed());
+        read?;
+        self.settle(place, false)
+    }
+
+    /// The outcome of the last [`Self::steer_within`]. `None` if the machine does not show the value yet, unless `is_over`
+    /// says that it has had enough time (`Setting::shows_within`). Also `None` if no move is pending.
+    pub fn settle(&mut self, place: usize, is_over: bool) -> Result<Option<Moved>, KnobError> {
+        let access = self.access.clone();
+        let Some(Written { setting, wanted, before }) = self.slot(place)?.written.clone() else { return Ok(None) };
+        let knob = Knob(&setting);
+        let verdict = knob.verify(&access, &wanted, Some(&before))?;
+        let is_shown = verdict.now().is_none_or(|now| knob.holds(now, &wanted));
+        if !is_shown && !is_over && !setting.shows_within().is_zero() {
+            return Ok(None);
+        }
+        let slot = self.slot(place)?;
+        slot.written = None;
+        let number = slot.number;
+        let Some(now) = verdict.now() else { return Ok(Some(Moved::Away)) };
+        if setting.is_taken(&wanted, now) {
+            let now = now.clone();
             slot.hold = Hold::Theirs(now.clone());
             self.moves.let_go(&self.vault, place, number)?;
-            return Ok(Moved::LetGo { now });
+            return Ok(Some(Moved::LetGo { now }));
         }
-        slot.ours = slot.target.part(now.clone());
-        let ours = slot.ours.clone();
-        self.moves.end(&self.vault, place, number, &ours)?;
-        Ok(match changed? {
+        let ours = slot.target.part(knob.ours(now, &wanted));
+        self.keep(place, ours)?;
+        Ok(Some(match verdict {
             Verdict::AsWanted { now } => Moved::AsWanted { now },
             Verdict::Otherwise { now, why } => Moved::Otherwise { now, why },
             Verdict::Unmoved { now, why } => Moved::Unmoved { now, why },
             Verdict::Gone => Moved::Away,
-        })
+        }))
+    }
+
+    /// Records that `ours` is the value that belongs to Apus.
+    fn keep(&mut self, place: usize, ours: Value) -> Result<(), KnobError> {
+        let slot = self.slot(place)?;
+        slot.ours = ours.clone();
+        let number = slot.number;
+        self.moves.end(&self.vault, place, number, &ours)
     }
 
     /// Restores the original values of all settings that Apus still controls. `None` if that has already been done.
@@ -408,12 +489,13 @@ impl Slot {
         };
         if instance != self.instance {
             self.instance = instance;
+            self.written = None;
             // These count as the kernel's own values. A value that somebody set between the return of the setting and
             // this look cannot be distinguished from them.
             self.ours = self.target.part(now.clone());
             return Ok(Ok((setting, now, std::mem::take(&mut self.is_moved))));
         }
-        if self.is_moved && !Knob(&setting).is_ours(access, &now, &self.ours)? {
+        if self.is_moved && self.written.is_none() && !Knob(&setting).is_ours(&now, &self.ours) {
             self.hold = Hold::Theirs(now.clone());
             return Ok(Err(Moved::LetGo { now }));
         }
@@ -427,7 +509,8 @@ fn slots(access: &Access, targets: &[Target], announced: Announced) -> Result<Ve
         let identity = setting.identity(access)?;
         let instance = setting.read_instance(access)?.and_then(|(_, instance)| instance);
         let (target, ours) = (target.clone(), original.clone());
-        Ok(Slot { target, setting, identity, number, original, ours, is_moved: false, instance, hold: Hold::Ours })
+        let (is_moved, hold, written) = (false, Hold::Ours, None);
+        Ok(Slot { target, setting, identity, number, original, ours, is_moved, instance, hold, written })
     };
     targets.iter().zip(announced).map(slot).collect()
 }
@@ -611,7 +694,7 @@ mod tests {
         it.steer(0, &Value::fields([("max", 2_000_000)])).unwrap();
         folder.put(&format!("{LIMITS}/scaling_min_freq"), "900000\n");
         assert_eq!(it.look(0).unwrap(), Look::Ours);
-        folder.put(&format!("{LIMITS}/scaling_max_freq"), "1900000\n");
+        folder.put(&format!("{LIMITS}/scaling_max_freq"), "2100000\n");
         assert!(matches!(it.look(0).unwrap(), Look::LetGo { .. }));
     }
 
@@ -685,6 +768,97 @@ mod tests {
         assert_eq!(written(), 2, "it is ours now");
         assert!(steered.release().unwrap().unwrap().closed);
         assert_eq!(folder.read(&file("scaling_governor")), "performance\n");
+    }
+
+    /// A cooling device lowers the kernel's limits below the fixed frequency, and later no longer does.
+    #[test]
+    fn limits_that_the_kernel_lowers_and_raises_again_are_kept_and_restored() {
+        let folder = folder();
+        let mut it = steered(&folder, &[Limits::new(0).into()]);
+        assert!(it.steer(0, &fixed(3_000_000)).unwrap().is_good());
+        for khz in ["2400000\n", "1200000\n", "3000000\n", "2400000\n"] {
+            put_limits(&folder, khz, khz);
+            assert_eq!(it.look(0).unwrap(), Look::Ours, "{khz}");
+        }
+        assert!(it.release().unwrap().unwrap().closed);
+        assert_eq!(limits_now(&folder), ["800000\n", "3500000\n"]);
+    }
+
+    /// The cooling device is already active when Apus fixes the frequency: the kernel shows the limit, and the fixed
+    /// frequency only when the limit ends.
+    #[test]
+    fn what_the_kernel_limits_at_once_is_ours_when_the_limit_ends() {
+        let folder = folder();
+        let (mut it, _) = clamped(&folder);
+        assert_eq!(
+            it.steer_within(0, &fixed(3_000_000), &mut Duration::default()).unwrap(),
+            None,
+            "the kernel may still carry it out"
+        );
+        assert_eq!(it.look(0).unwrap(), Look::Ours);
+        assert_eq!(it.settle(0, false).unwrap(), None);
+        let Some(Moved::Otherwise { why: Some(why), .. }) = it.settle(0, true).unwrap() else {
+            panic!("no limit told")
+        };
+        assert!(why.contains("at most 2400000 kHz"), "{why}");
+        assert_eq!(it.settle(0, true).unwrap(), None, "nothing is pending");
+        put_limits(&folder, "3000000\n", "3000000\n");
+        assert_eq!(it.look(0).unwrap(), Look::Ours);
+        put_limits(&folder, "3100000\n", "3100000\n");
+        assert!(matches!(it.look(0).unwrap(), Look::LetGo { .. }));
+    }
+
+    #[test]
+    fn a_pending_move_is_settled_when_the_machine_shows_it_and_rolled_back_before_that() {
+        let folder = folder();
+        let (mut it, hot) = clamped(&folder);
+        assert_eq!(it.steer_within(0, &fixed(3_000_000), &mut Duration::default()).unwrap(), None);
+        put_limits(&folder, "3000000\n", "3000000\n");
+        assert!(it.settle(0, false).unwrap().unwrap().is_good());
+        assert_eq!(it.steer_within(0, &fixed(2_900_000), &mut Duration::default()).unwrap(), None);
+        let states = transactions(&folder.access()).unwrap()[0].entries[0].state.clone();
+        assert_eq!(states, State::InDoubt);
+        // Even if the kernel shows the original limits now, it may carry out the move later.
+        put_limits(&folder, "800000\n", "3500000\n");
+        hot.is_active.store(false, std::sync::atomic::Ordering::Relaxed);
+        let back = it.release().unwrap().unwrap();
+        assert_eq!((back.closed, &back.entries[0].1), (true, &Outcome::Restored));
+    }
+
+    /// What the hardware had at the start is restored, even if its range is smaller now because turbo is off.
+    #[test]
+    fn the_original_limits_are_set_although_the_hardware_has_less_now() {
+        let folder = folder();
+        let range = |most: &str| {
+            folder.put(&format!("{LIMITS}/cpuinfo_min_freq"), "800000\n");
+            folder.put(&format!("{LIMITS}/cpuinfo_max_freq"), most);
+        };
+        range("3500000\n");
+        let mut it = steered(&folder, &[Limits::new(0).into()]);
+        it.steer(0, &fixed(800_000)).unwrap();
+        range("2100000\n");
+        assert!(it.steer(0, &fixed(3_000_000)).unwrap_err().to_string().contains("800000 to 2100000"));
+        let original = it.original(0).unwrap().clone();
+        assert!(it.steer(0, &original).unwrap().is_good());
+        assert_eq!(limits_now(&folder), ["800000\n", "3500000\n"]);
+    }
+
+    fn fixed(khz: u64) -> Value {
+        Value::fields([("min", khz), ("max", khz)])
+    }
+
+    fn put_limits(folder: &Folder, min: &str, max: &str) {
+        folder.put(&format!("{LIMITS}/scaling_min_freq"), min);
+        folder.put(&format!("{LIMITS}/scaling_max_freq"), max);
+    }
+
+    fn limits_now(folder: &Folder) -> [String; 2] {
+        ["min", "max"].map(|end| folder.read(&format!("{LIMITS}/scaling_{end}_freq")))
+    }
+
+    fn clamped(folder: &Folder) -> (Steered, std::sync::Arc<crate::testing::Hot>) {
+        let (access, hot) = folder.hot();
+        (Steered::new(&access, "steering", &[Limits::new(0).into()], "a test", "0").unwrap(), hot)
     }
 
     /// Somebody else sets another governor between our write and our reading. It counts as theirs, not as the result of

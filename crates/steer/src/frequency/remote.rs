@@ -302,6 +302,9 @@ mod tests {
             self.0.insert(policy, khz);
             Applied::InForce
         }
+        fn settled(&mut self, _: u32, _: bool) -> Applied {
+            Applied::InForce
+        }
         fn limit_idle(&mut self, _: u32, limit: Option<Nanos>) -> Applied {
             self.1 = limit;
             Applied::InForce

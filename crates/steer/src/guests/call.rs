@@ -11,6 +11,7 @@ use super::server::Server;
 use policy::Goal;
 
 /// The outcome of a guest's message.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Done {
     pub(super) asked: String,
     pub(super) vcpu: Option<u16>,
@@ -283,7 +284,7 @@ impl<O: Outside> Call<'_, O> {
             if let Some(index) = index {
                 self.server.settle_domain(self.now, index, false, self.outside);
             }
-            self.server.settle_idle(self.now, *cpu, self.outside);
+            self.server.settle_idle(self.now, *cpu, false, self.outside);
         }
         self.done(asked, number, change, &cpu, index, limited)
     }

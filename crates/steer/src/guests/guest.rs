@@ -7,6 +7,7 @@ use policy::Goal;
 use units::{Instant, Monotonic, Nanos};
 
 use super::bucket::Bucket;
+use super::call::Done;
 use super::dpdk;
 use super::machine::{Domain, Manifest, Place};
 use super::parser::Parser;
@@ -54,6 +55,8 @@ pub(super) struct Vcpu {
     pub(super) cpus: CpuSet,
     pub(super) place: Place,
     pub(super) wish: Wish,
+    /// The last request of the vCPU that was logged, with its outcome, so that a repetition is not logged again.
+    pub(super) logged: Option<Done>,
 }
 
 impl Vcpu {
@@ -105,7 +108,7 @@ impl Guest {
     pub(super) fn new(manifest: Manifest, now: Instant<Monotonic>) -> Self {
         let channel = |_| Channel { parser: Parser::default(), out: Vec::with_capacity(OUTBOX) };
         let unknown = || Place::Unknown("it has not been looked up yet".into());
-        let vcpu = |cpus: &CpuSet| Vcpu { cpus: cpus.clone(), place: unknown(), wish: Wish::default() };
+        let vcpu = |cpus: &CpuSet| Vcpu { cpus: cpus.clone(), place: unknown(), wish: Wish::default(), logged: None };
         let rate = manifest.requests_per_second;
         Self {
             channels: (0..manifest.channels).map(channel).collect(),

@@ -13,6 +13,8 @@ pub enum Applied {
     Otherwise(String),
     /// The setting could not be applied. The string says why. The server tries again later.
     Failed(String),
+    /// The value was written, and the kernel has not carried it out yet. [`Outside::settled`] has the outcome.
+    Settling,
     /// Apus no longer controls the setting, because it is gone or was changed by something else. The string says which.
     Lost(String),
 }
@@ -21,6 +23,7 @@ impl Applied {
     pub(super) fn why(&self) -> Option<&str> {
         match self {
             Self::InForce => None,
+            Self::Settling => Some("the kernel has not confirmed it yet"),
             Self::Otherwise(why) | Self::Failed(why) | Self::Lost(why) => Some(why),
         }
     }
@@ -30,6 +33,10 @@ impl Applied {
 pub trait Outside {
     /// Fixes the frequency of a domain, in kHz. `None` restores the host's own limits.
     fn fix_frequency(&mut self, policy: u32, khz: Option<u32>) -> Applied;
+
+    /// The outcome of a frequency for which [`Outside::fix_frequency`] returned [`Applied::Settling`]. `is_over` says
+    /// that the kernel has had enough time; the result is then final.
+    fn settled(&mut self, policy: u32, is_over: bool) -> Applied;
 
     /// Limits the exit latency of a CPU's idle states, unless the host's own limit is lower. `None` restores the host's
     /// own limit.

@@ -34,17 +34,39 @@ const AT_ONCE: usize = 4096;
 const MOST_VCPUS: usize = 4096;
 /// Time from a failure of a setting to the next attempt.
 const RETRY: Nanos = Nanos::from_secs(5);
+/// Time after which a written frequency that the kernel does not show counts as limited. The kernel carries it out in a
+/// work item (`host::knob::Limits`, `shows_within`).
+const SETTLES_WITHIN: Nanos = Nanos::from_millis(500);
 
 /// The setting that was last applied to a domain or a CPU, and its outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Force<T> {
     pub(super) wanted: Option<T>,
     pub(super) applied: Applied,
+    /// Whether the outcome of the last attempt is not known yet. A further attempt keeps the outcome of the previous
+    /// one in `applied` until then.
+    is_settling: bool,
     tried: Instant<Monotonic>,
 }
 
 impl<T> Force<T> {
-    const NONE: Self = Self { wanted: None, applied: Applied::InForce, tried: Instant::ORIGIN };
+    const NONE: Self = Self { wanted: None, applied: Applied::InForce, is_settling: false, tried: Instant::ORIGIN };
+
+    /// Notes the outcome of an attempt. `again` says whether it repeats the previous one.
+    fn tried(&mut self, now: Instant<Monotonic>, wanted: Option<T>, applied: Applied, again: bool) {
+        self.is_settling = applied == Applied::Settling;
+        if !(self.is_settling && again) {
+            self.applied = applied;
+        }
+        (self.wanted, self.tried) = (wanted, now);
+    }
+
+    /// Whether it is time to repeat a failed attempt.
+    fn is_due(&self, now: Instant<Monotonic>) -> bool {
+        matches!(self.applied, Applied::Failed(_) | Applied::Otherwise(_))
+            && !self.is_settling
+            && now.since(self.tried).is_some_and(|since| since >= RETRY)
+    }
 }
 
 /// The state of a vCPU, for display and for JSON documents.
@@ -77,6 +99,8 @@ pub struct Server {
     pub(super) guests: Vec<Guest>,
     pub(super) frequencies: Vec<Force<u32>>,
     pub(super) idle: BTreeMap<u32, Force<Nanos>>,
+    /// The host's CPUs that are online. `None` if that was not told yet: then all count as online.
+    online: Option<CpuSet>,
 }
 
 impl Server {
@@ -92,6 +116,7 @@ impl Server {
             idle: all.iter().map(|cpu| (cpu, Force::NONE)).collect(),
             guests: manifests.into_iter().map(|manifest| Guest::new(manifest, now)).collect(),
             domains,
+            online: None,
         }
     }
 
@@ -162,7 +187,8 @@ impl Server {
     pub fn pause(&mut self, outside: &mut impl Outside) {
         for (domain, force) in self.domains.iter().zip(&mut self.frequencies) {
             if force.wanted.take().is_some() && !matches!(force.applied, Applied::Lost(_)) {
-                force.applied = outside.fix_frequency(domain.policy, None);
+                let applied = outside.fix_frequency(domain.policy, None);
+                force.tried(force.tried, None, applied, false);
             }
         }
         for (cpu, force) in &mut self.idle {
@@ -249,12 +275,33 @@ impl Server {
             }
         }
         for index in 0..self.domains.len() {
-            if matches!(self.frequencies[index].applied, Applied::Failed(_) | Applied::Otherwise(_))
-                && now.since(self.frequencies[index].tried).is_some_and(|since| since >= RETRY)
-            {
-                self.frequencies[index].wanted = None;
+            if self.frequencies[index].is_due(now) {
                 self.settle_domain(now, index, true, outside);
             }
+        }
+        let due = self.idle.iter().filter(|(_, force)| force.is_due(now)).map(|(cpu, _)| *cpu);
+        for cpu in due.collect::<Vec<_>>() {
+            self.settle_idle(now, cpu, true, outside);
+        }
+    }
+
+    /// Looks up the outcome of frequencies that the kernel had not carried out yet. Call it often.
+    pub fn settle(&mut self, now: Instant<Monotonic>, outside: &mut impl Outside) {
+        for (domain, force) in self.domains.iter().zip(&mut self.frequencies).filter(|(_, force)| force.is_settling) {
+            let is_over = now.since(force.tried).is_some_and(|since| since >= SETTLES_WITHIN);
+            let applied = outside.settled(domain.policy, is_over);
+            if applied != Applied::Settling {
+                (force.applied, force.is_settling) = (applied, false);
+            }
+        }
+    }
+
+    /// Tells which of the host's CPUs are online. A CPU that is offline does not keep the others of its domain from
+    /// being fixed at a frequency. Call it about once a second.
+    pub fn set_online(&mut self, now: Instant<Monotonic>, online: CpuSet, outside: &mut impl Outside) {
+        if self.online.as_ref() != Some(&online) {
+            self.online = Some(online);
+            self.settle_all(now, outside);
         }
     }
 
@@ -339,7 +386,11 @@ impl Server {
         };
         let one = &mut self.guests[guest];
         one.counts.count(done.verdict);
-        if is_within {
+        if !is_within {
+            return;
+        }
+        let vcpu = done.vcpu.and_then(|number| one.vcpus.get_mut(&number));
+        if vcpu.is_none_or(|vcpu| vcpu.logged.replace(done.clone()).as_ref() != Some(&done)) {
             outside.log(&Record {
                 event: Event::Request,
                 guest: &one.manifest.name,
@@ -362,7 +413,8 @@ impl Server {
     fn target(&self, domain: &Domain) -> Result<Option<(u32, usize, u16)>, String> {
         let mut highest: Option<(u32, usize, u16)> = None;
         let mut in_the_way = None;
-        for cpu in domain.cpus.iter() {
+        let is_online = |cpu: &u32| self.online.as_ref().is_none_or(|online| online.contains(*cpu));
+        for cpu in domain.cpus.iter().filter(is_online) {
             let mut is_someones = false;
             for (index, guest) in self.guests.iter().enumerate() {
                 let name = &guest.manifest.name;
@@ -420,7 +472,7 @@ impl Server {
     /// The frequency at which a domain is fixed, in kHz. `None` if it is not fixed.
     pub(super) fn khz(&self, index: usize) -> Option<u32> {
         let force = &self.frequencies[index];
-        force.wanted.filter(|_| force.applied == Applied::InForce)
+        force.wanted.filter(|_| force.applied == Applied::InForce && !force.is_settling)
     }
 
     pub(super) fn settle_domain(
@@ -437,17 +489,17 @@ impl Server {
             return;
         }
         let applied = outside.fix_frequency(domain.policy, target);
-        *force = Force { wanted: target, applied, tried: now };
+        force.tried(now, target, applied, again);
     }
 
-    pub(super) fn settle_idle(&mut self, now: Instant<Monotonic>, cpu: u32, outside: &mut impl Outside) {
+    pub(super) fn settle_idle(&mut self, now: Instant<Monotonic>, cpu: u32, again: bool, outside: &mut impl Outside) {
         let vcpus = self.guests.iter().filter(|guest| guest.manifest.may_limit_idle).flat_map(|one| one.vcpus.values());
         let wanted = vcpus.filter(|vcpu| vcpu.cpu() == Ok(cpu)).filter_map(|vcpu| vcpu.wish.idle()).min();
         let Some(force) = self.idle.get_mut(&cpu) else { return };
-        if wanted == force.wanted || matches!(force.applied, Applied::Lost(_)) {
+        if (wanted == force.wanted && !again) || matches!(force.applied, Applied::Lost(_)) {
             return;
         }
-        *force = Force { wanted, applied: outside.limit_idle(cpu, wanted), tried: now };
+        force.tried(now, wanted, outside.limit_idle(cpu, wanted), again);
     }
 
     /// Recomputes all settings after vCPUs have moved or guests have gone.
@@ -457,7 +509,7 @@ impl Server {
         }
         let cpus: Vec<u32> = self.idle.keys().copied().collect();
         for cpu in cpus {
-            self.settle_idle(now, cpu, outside);
+            self.settle_idle(now, cpu, false, outside);
         }
     }
 }

@@ -29,7 +29,15 @@ pub struct Settings {
     /// Index in `steered` of each CPU's resume latency.
     latencies: BTreeMap<u32, usize>,
     policy_of: BTreeMap<u32, u32>,
+    /// Why the frequency that a policy is being fixed at is below the requested one.
+    above: BTreeMap<u32, String>,
+    /// How long the changes of this pass may still wait for the kernel.
+    patience: Duration,
 }
+
+/// Maximum time for which all changes of one pass together wait until the kernel shows them. A kernel thread carries
+/// them out, usually within a millisecond. While a limit holds them back, they never show.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 impl Settings {
     /// Records the settings of all CPUs in the manifests, and returns the frequency domains of these CPUs. Changes
@@ -74,13 +82,14 @@ impl Settings {
             true => None,
             false => Some(Steered::new(access, "guests", &targets, command, version)?),
         };
-        Ok((Self { access: access.clone(), steered, limits, latencies, policy_of }, domains))
+        let settings = Self { steered, limits, latencies, policy_of, ..Self::none(access) };
+        Ok((settings, domains))
     }
 
     /// Creates settings without any entries: nothing can be changed.
     pub fn none(access: &Access) -> Self {
-        let (limits, latencies, policy_of) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { access: access.clone(), steered: None, limits, latencies, policy_of }
+        let (limits, latencies, policy_of, above) = Default::default();
+        Self { access: access.clone(), steered: None, limits, latencies, policy_of, above, patience: PATIENCE }
     }
 
     /// Fixes the frequency of a cpufreq policy, in kHz. `None` restores the policy's original limits.
@@ -89,21 +98,42 @@ impl Settings {
             return Applied::Failed(format!("CPU policy {policy} has no limits to set"));
         };
         let Some(khz) = khz else { return self.restore(place) };
-        // A frequency above the firmware's limit would not take effect. Finding that out takes half a second, during
-        // which other guests would have to wait.
-        let (khz, above) = match knob::firmware_limit(&self.access, policy) {
-            Ok(Some(limit)) if limit < u64::from(khz) => {
-                let why = format!("the firmware limits the frequency to {} (bios_limit)", Hertz::new(limit * 1_000));
-                (u32::try_from(limit).unwrap_or(khz), Some(why))
+        // A frequency above what the machine allows now would not take effect, or be refused.
+        let (khz, above) = match knob::most_now(&self.access, policy) {
+            Ok(Some((most, by))) if most < u64::from(khz) => {
+                let why = format!("{by} limits the frequency to {}", Hertz::new(most * 1_000));
+                (u32::try_from(most).unwrap_or(khz), Some(why))
             }
             Ok(_) => (khz, None),
             Err(error) => return Applied::Failed(error.to_string()),
         };
         let frequency = Hertz::from_khz(khz);
-        match (self.set(place, &Limits::value(frequency, frequency)), above) {
+        let applied = self.set(place, &Limits::value(frequency, frequency));
+        self.above.remove(&policy);
+        match (applied, above) {
             (Applied::InForce, Some(why)) => Applied::Otherwise(why),
+            (applied, above) => {
+                self.above.extend(above.map(|why| (policy, why)));
+                applied
+            }
+        }
+    }
+
+    /// The outcome of a frequency that was still being applied. `is_over` says that the kernel has had enough time.
+    pub fn settled(&mut self, policy: u32, is_over: bool) -> Applied {
+        let place = self.limits.get(&policy).copied();
+        let (Some(place), Some(steered)) = (place, &mut self.steered) else {
+            return Applied::Failed(format!("CPU policy {policy} has no limits to set"));
+        };
+        match (outcome(steered.settle(place, is_over)), self.above.get(&policy)) {
+            (Applied::InForce, Some(why)) => Applied::Otherwise(why.clone()),
             (applied, _) => applied,
         }
+    }
+
+    /// Begins a pass over the guests, in which all changes together may wait for the kernel [`PATIENCE`] long.
+    pub fn begin_pass(&mut self) {
+        self.patience = PATIENCE;
     }
 
     /// Limits the exit latency of a CPU's idle states, unless its original limit is lower. `None` restores the original
@@ -132,7 +162,10 @@ impl Settings {
 
     /// Restores all settings that Apus still controls.
     pub fn release_within(self, patience: Duration) -> Result<Option<RolledBack>, Error> {
-        self.steered.map_or(Ok(None), |steered| steered.release_within(patience))
+        let Some(mut steered) = self.steered else { return Ok(None) };
+        // What a limit holds back need not be waited for again. A change that cannot be read now stays in doubt.
+        let _ = self.limits.values().try_for_each(|place| steered.settle(*place, true).map(drop));
+        steered.release_within(patience)
     }
 
     fn restore(&mut self, place: usize) -> Applied {
@@ -144,17 +177,78 @@ impl Settings {
 
     fn set(&mut self, place: usize, value: &Value) -> Applied {
         let Some(steered) = &mut self.steered else { return Applied::Failed("there is nothing to set".into()) };
-        match steered.steer(place, value) {
-            Ok(Moved::AsWanted { .. }) => Applied::InForce,
-            Ok(Moved::Otherwise { now, why } | Moved::Unmoved { now, why }) => {
-                Applied::Otherwise(why.unwrap_or_else(|| format!("the machine set {now} instead")))
-            }
-            Ok(Moved::LetGo { now }) => {
-                Applied::Lost(format!("somebody else set it to {now}; Apus leaves it at this value"))
-            }
-            Ok(Moved::Gone) => Applied::Lost("the CPU is gone".into()),
-            Ok(Moved::Away) => Applied::Failed("the CPU is offline".into()),
-            Err(error) => Applied::Failed(error.to_string().replace('\n', "; ")),
+        outcome(steered.steer_within(place, value, &mut self.patience))
+    }
+}
+
+fn outcome(moved: Result<Option<Moved>, knob::Error>) -> Applied {
+    match moved {
+        Ok(Some(Moved::AsWanted { .. })) => Applied::InForce,
+        Ok(Some(Moved::Otherwise { now, why } | Moved::Unmoved { now, why })) => {
+            Applied::Otherwise(why.unwrap_or_else(|| format!("the machine set {now} instead")))
         }
+        Ok(Some(Moved::LetGo { now })) => {
+            Applied::Lost(format!("somebody else set it to {now}; Apus leaves it at this value"))
+        }
+        Ok(Some(Moved::Gone)) => Applied::Lost("the CPU is gone".into()),
+        Ok(Some(Moved::Away)) => Applied::Failed("the CPU is offline".into()),
+        Ok(None) => Applied::Settling,
+        Err(error) => Applied::Failed(error.to_string().replace('\n', "; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Host;
+
+    fn settings(access: &Access) -> Settings {
+        let manifest = Manifest {
+            name: "a".into(),
+            vcpus: [(0, CpuSet::from([0]))].into(),
+            min_frequency: None,
+            max_frequency: None,
+            may_limit_idle: false,
+            may_query: true,
+            requests_per_second: 50,
+            channels: 1,
+        };
+        Settings::new(access, &[manifest], "a test", "0").unwrap().0
+    }
+
+    /// A guest that keeps asking for what a cooling device withholds does not keep the others waiting.
+    #[test]
+    fn what_the_kernel_does_not_show_is_not_waited_for() {
+        let host = Host::new(&[]);
+        let mut settings = settings(&host.hot());
+        for khz in (2_500_000..2_600_000).step_by(1_000) {
+            assert_eq!(settings.fix_frequency(0, Some(khz)), Applied::Settling);
+        }
+        // All hundred requests together have waited as long as one pass may wait.
+        assert_eq!(settings.patience, Duration::ZERO);
+        settings.begin_pass();
+        assert_eq!(settings.settled(0, false), Applied::Settling);
+        let Applied::Otherwise(why) = settings.settled(0, true) else { panic!("no limit") };
+        assert!(why.contains("at most 2400000 kHz"), "{why}");
+        host.put_limits(2_599_000, 2_599_000);
+        assert_eq!(settings.fix_frequency(0, Some(1_000_000)), Applied::InForce, "the kernel keeps what was requested");
+        assert_eq!(settings.fix_frequency(0, None), Applied::Settling);
+        let restored = settings.release_within(Duration::from_secs(10)).unwrap();
+        assert!(restored.is_some_and(|restored| restored.closed));
+        assert_eq!(host.read("scaling_min_freq"), "800000");
+    }
+
+    /// Another tool switches turbo off while a guest has a low frequency.
+    #[test]
+    fn a_range_that_has_shrunk_is_obeyed_and_left_again() {
+        let host = Host::new(&[]);
+        let mut settings = settings(&host.access());
+        assert_eq!(settings.fix_frequency(0, Some(800_000)), Applied::InForce);
+        host.put("cpuinfo_max_freq", "2100000");
+        let Applied::Otherwise(why) = settings.fix_frequency(0, Some(3_000_000)) else { panic!("not limited") };
+        assert!(why.contains("the driver limits the frequency to 2.1GHz"), "{why}");
+        assert_eq!(host.read("scaling_max_freq"), "2100000");
+        assert_eq!(settings.fix_frequency(0, None), Applied::InForce, "the original limits");
+        assert_eq!(host.read("scaling_max_freq"), "3000000");
     }
 }

@@ -16,6 +16,9 @@ struct Fake {
     log: Vec<String>,
     changes: u64,
     answers: BTreeMap<u32, Applied>,
+    /// Outcomes of changes that were settling, by policy. Without an entry, they go on settling until they are over.
+    settled: BTreeMap<u32, Applied>,
+    idle_answers: BTreeMap<u32, Applied>,
 }
 
 impl Outside for Fake {
@@ -24,9 +27,13 @@ impl Outside for Fake {
         self.fixed.insert(policy, khz);
         self.answers.get(&policy).cloned().unwrap_or(Applied::InForce)
     }
+    fn settled(&mut self, policy: u32, is_over: bool) -> Applied {
+        let otherwise = || if is_over { Applied::Otherwise("too hot".into()) } else { Applied::Settling };
+        self.settled.get(&policy).cloned().unwrap_or_else(otherwise)
+    }
     fn limit_idle(&mut self, cpu: u32, limit: Option<Nanos>) -> Applied {
         self.idle.insert(cpu, limit);
-        Applied::InForce
+        self.idle_answers.get(&cpu).cloned().unwrap_or(Applied::InForce)
     }
     fn frequency(&mut self, cpu: u32) -> Option<u32> {
         self.fixed.get(&cpu).copied().flatten()
@@ -282,6 +289,82 @@ fn what_the_machine_does_not_do_is_said_and_tried_again() {
     let changes = fake.changes;
     ask(&mut server, &mut fake, at(5_000), 0, "max vcpu=1");
     assert_eq!(fake.changes, changes, "what is somebody else's is left alone");
+}
+
+#[test]
+fn a_change_that_the_kernel_has_not_carried_out_yet_is_looked_at_again() {
+    let (mut server, mut fake) = two();
+    fake.answers.insert(0, Applied::Settling);
+    let held = ask(&mut server, &mut fake, at(0), 0, "min vcpu=0");
+    assert_eq!((held.verdict, held.khz), (Verdict::Held, None));
+    assert!(held.why.contains("not confirmed it yet"), "{held:?}");
+    let state = |server: &mut Server, fake: &mut Fake, ms| {
+        server.settle(at(ms), fake);
+        let answer = ask(server, fake, at(ms), 0, "state vcpu=0");
+        (answer.verdict, answer.khz)
+    };
+    assert_eq!(state(&mut server, &mut fake, 100), (Verdict::Held, None));
+    fake.settled.insert(0, Applied::InForce);
+    assert_eq!(state(&mut server, &mut fake, 200), (Verdict::Granted, Some(800_000)));
+    // A cooling device limits the frequency: it never shows.
+    fake.settled.clear();
+    ask(&mut server, &mut fake, at(1_000), 0, "max vcpu=0");
+    assert_eq!(state(&mut server, &mut fake, 1_499), (Verdict::Held, None));
+    assert_eq!(state(&mut server, &mut fake, 1_500), (Verdict::Limited, None));
+    // While it is tried again, what is known stays.
+    let changes = fake.changes;
+    server.tick(at(6_000), &mut fake);
+    assert_eq!((fake.changes, state(&mut server, &mut fake, 6_100)), (changes + 1, (Verdict::Limited, None)));
+    server.tick(at(6_400), &mut fake);
+    assert_eq!(fake.changes, changes + 1);
+    fake.settled.insert(0, Applied::InForce);
+    assert_eq!(state(&mut server, &mut fake, 6_500), (Verdict::Granted, Some(3_000_000)));
+}
+
+#[test]
+fn an_idle_limit_that_failed_is_tried_again() {
+    let (mut server, mut fake) = two();
+    fake.idle_answers.insert(0, Applied::Failed("busy".into()));
+    assert_eq!(ask(&mut server, &mut fake, at(0), 0, "idle=10us vcpu=0").verdict, Verdict::Held);
+    fake.idle_answers.clear();
+    fake.idle.clear();
+    server.tick(at(4_999), &mut fake);
+    assert_eq!(fake.idle.get(&0), None, "too early");
+    server.tick(at(5_000), &mut fake);
+    assert_eq!(fake.idle[&0], Some(Nanos::from_micros(10)));
+    assert_eq!(ask(&mut server, &mut fake, at(5_000), 0, "idle=10us vcpu=0").verdict, Verdict::Granted);
+    // The original limit is tried again too.
+    fake.idle_answers.insert(0, Applied::Failed("busy".into()));
+    ask(&mut server, &mut fake, at(6_000), 0, "idle=none vcpu=0");
+    (fake.idle_answers, fake.idle) = Default::default();
+    server.tick(at(11_000), &mut fake);
+    assert_eq!(fake.idle, BTreeMap::from([(0, None)]));
+}
+
+#[test]
+fn a_cpu_that_is_offline_does_not_hold_a_shared_clock() {
+    let manifests = vec![manifest("b", &[(2, &[2])])];
+    let (mut server, mut fake) = (Server::new(domains(), manifests, at(0)), Fake::default());
+    server.place(at(0), 0, &pinned(&[(2, 2)]), &mut fake);
+    let held = ask(&mut server, &mut fake, at(0), 0, "min vcpu=2");
+    assert!(held.why.contains("CPU 3 shares the frequency domain"), "{held:?}");
+    server.set_online(at(1_000), CpuSet::from([0, 1, 2]), &mut fake);
+    assert_eq!(ask(&mut server, &mut fake, at(1_000), 0, "state vcpu=2").khz, Some(800_000));
+    server.set_online(at(2_000), CpuSet::from([0, 1, 2, 3]), &mut fake);
+    assert_eq!(fake.fixed[&2], None, "it is online again, and belongs to no guest");
+}
+
+#[test]
+fn a_repeated_request_with_the_same_outcome_is_logged_once() {
+    let (mut server, mut fake) = two();
+    for _ in 0..10 {
+        ask(&mut server, &mut fake, at(0), 0, "state vcpu=0");
+        ask(&mut server, &mut fake, at(0), 0, "max vcpu=1");
+    }
+    assert_eq!((fake.log.len(), server.counts(0).messages), (2, 20), "{:?}", fake.log);
+    ask(&mut server, &mut fake, at(0), 0, "min vcpu=1");
+    ask(&mut server, &mut fake, at(0), 0, "max vcpu=1");
+    assert_eq!(fake.log.len(), 4, "{:?}", fake.log);
 }
 
 #[test]

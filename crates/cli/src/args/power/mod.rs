@@ -23,9 +23,9 @@ pub enum Power {
     /// Meant for processes that poll (instances of Apus, and others), because their CPU time does not show how busy
     /// they are. If Apus cannot tell how busy a core is, it requests the highest frequency and reports why. Runs until
     /// Ctrl-C, or until --duration has passed, and then restores the original settings. If the command is killed, `apus
-    /// tune rollback --abandoned` or the next `apus power steer` restores them. Exit status 1 if a goal was missed, or
-    /// if Apus had to stop controlling a frequency or the idle states of a CPU; 3 if frequencies cannot be controlled
-    /// on this host.
+    /// tune rollback --abandoned` or the next `apus power steer` restores them. Exit status 1 if a goal was missed, if
+    /// a frequency was refused at the end, or if Apus had to stop controlling a frequency or the idle states of a CPU; 3
+    /// if frequencies cannot be controlled on this host.
     Steer(Box<steer::PowerSteer>),
     /// Records the branch counts of a CPU on which a program polls. Run it twice: without traffic, and under load.
     ///

@@ -23,8 +23,8 @@ pub struct Serve {
     /// again.
     #[arg(long, value_name = "DIR", default_value = GUESTS)]
     pub guests: PathBuf,
-    /// Append each request and its outcome to FILE, as one line of JSON (schema apus.power-serve-log/1). On SIGHUP,
-    /// Apus reopens FILE.
+    /// Append each request and its outcome to FILE, as one line of JSON (schema apus.power-serve-log/1), except
+    /// repetitions with the same outcome. At 64 MiB, Apus renames FILE to FILE.1. On SIGHUP, it reopens FILE.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// End after DURATION, such as 90s, 10m or 2h [default: run until Ctrl-C].

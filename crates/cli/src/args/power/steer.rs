@@ -111,8 +111,8 @@ pub enum Command {
     /// Shows the frequencies, load, goals and idle-state limits of the CPUs that running instances of `apus power
     /// steer` control.
     ///
-    /// Exit status 1 if a CPU has missed its latency goal, or if Apus had to stop controlling a frequency or the idle
-    /// states of a CPU.
+    /// Exit status 1 if a CPU has missed its latency goal, if the machine refuses its frequency, or if Apus had to stop
+    /// controlling a frequency or the idle states of a CPU.
     Status(Show),
 }
 

@@ -173,7 +173,7 @@ impl Setting for CoalesceQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::knob::Knob;
+    use crate::knob::{Knob, Ours};
 
     #[test]
     fn half_of_what_somebody_else_set_is_not_restored() {
@@ -181,6 +181,7 @@ mod tests {
         let before = Value::fields([("rx-usecs", 50), ("adaptive-rx", 1), ("tx-usecs", 8)]);
         let ours = Value::fields([("rx-usecs", 100), ("adaptive-rx", 0), ("tx-usecs", 9)]);
         let theirs = Value::fields([("rx-usecs", 30), ("adaptive-rx", 0), ("tx-usecs", 9)]);
+        let ours = Ours { asked: &ours, shown: ours.clone() };
         let way_back = knob.way_back(&before, Some(&ours), &theirs);
         assert_eq!((way_back.write, way_back.theirs), (Some(Value::fields([("tx-usecs", 8)])), true));
     }
@@ -190,7 +191,7 @@ mod tests {
         let knob = Knob(Coalesce::new("x"));
         let before = Value::fields([("rx-usecs", 50)]);
         let now = Value::fields([("rx-usecs", 100), ("tx-usecs", 9)]);
-        let write = |now: &Value| knob.way_back(&before, Some(&now.clone()), now).write;
+        let write = |now: &Value| knob.way_back(&before, Some(&Ours { asked: now, shown: now.clone() }), now).write;
         assert_eq!(write(&now.fields_of(&before)), Some(before.clone()));
         // In a complete value, a field that was not shown counts as 0.
         assert_eq!(write(&now), Some(Value::fields([("rx-usecs", 50), ("tx-usecs", 0)])));

@@ -202,6 +202,24 @@ fn what_is_kept_is_forgotten_only_after_the_question() {
     assert_eq!(folder.read("sys/b"), "99\n");
 }
 
+/// A cooling device limits the frequency while the limits are set, and later no longer does.
+#[test]
+fn limits_that_were_lowered_when_they_were_set_are_ours_when_that_ends() {
+    let folder = folder();
+    let file = |end: &str| format!("sys/devices/system/cpu/cpufreq/policy0/scaling_{end}_freq");
+    let put = |min: &str, max: &str| [("min", min), ("max", max)].map(|(end, khz)| folder.put(&file(end), khz));
+    put("800000\n", "3500000\n");
+    let (access, _hot) = folder.hot();
+    let wanted = Value::fields([("min", 3_000_000), ("max", 3_000_000)]);
+    let plan = Plan::new("limits").with(crate::knob::Limits::new(0), wanted);
+    let applied = apply(&access, &plan, &ApplyOptions { keep_going: true, ..options() }).unwrap();
+    assert!(matches!(applied.items[0].1, Became::Otherwise { .. }), "{:?}", applied.items[0].1);
+    put("3000000\n", "3000000\n");
+    let rolled_back = take_back(&folder, Which::All, Theirs::Keep).unwrap();
+    assert_eq!(outcomes(&rolled_back[0]), [&Outcome::Restored]);
+    assert_eq!((folder.read(&file("min")), folder.read(&file("max"))), ("800000\n".into(), "3500000\n".into()));
+}
+
 #[test]
 fn a_lost_device_does_not_stop_the_rest() {
     let folder = folder();

@@ -1,10 +1,10 @@
 //! The channels and the monitor connection of a guest. Connecting, listening, reading and writing never block.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use host::knob::Access;
 use steer::guests::{Outside, Place, Server};
 use units::{Instant, Monotonic, Nanos};
 
-use super::manifest::{GuestFile, Pinning, Way};
+use super::manifest::{GuestFile, Pinning, Share, Way};
 
 /// Time between two attempts to connect.
 const RETRY: Nanos = Nanos::from_secs(1);
@@ -58,14 +58,14 @@ impl Channel {
         self.retry = now + RETRY;
         let opened = match &self.way {
             Way::Connect(path) => host::guests::open_channel(path).map(|stream| self.stream = Some(stream)),
-            Way::Listen(path) => listen(path).map(|listener| self.listener = Some(listener)),
+            Way::Listen(path, share) => listen(path, *share).map(|listener| self.listener = Some(listener)),
         };
         self.trouble = opened.err().map(|error| error.to_string());
     }
 
     /// Whether Apus should listen here but cannot: no guest can then send a request.
     pub(super) fn is_deaf(&self) -> bool {
-        matches!(self.way, Way::Listen(_)) && self.trouble.is_some()
+        matches!(self.way, Way::Listen(..)) && self.trouble.is_some()
     }
 
     /// Why Apus cannot listen here, if that was not told yet.
@@ -92,7 +92,8 @@ impl Channel {
 }
 
 /// Listens at a path, unless another process listens there. Removes a socket file that an ended process left behind.
-fn listen(path: &Path) -> io::Result<UnixListener> {
+/// With the usual umask, only the owner can connect until the socket has its group and mode.
+fn listen(path: &Path, share: Share) -> io::Result<UnixListener> {
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not a socket has this name"));
@@ -103,7 +104,18 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
         }
     }
     let listener = UnixListener::bind(path)?;
-    listener.set_nonblocking(true)?;
+    let shared = || {
+        if share.group.is_some() {
+            std::os::unix::fs::lchown(path, None, share.group)?;
+        }
+        share.mode.map_or(Ok(()), |mode| std::fs::set_permissions(path, Permissions::from_mode(mode)))?;
+        listener.set_nonblocking(true)
+    };
+    if let Err(error) = shared() {
+        // If it stays, the next attempt removes it.
+        let _ = std::fs::remove_file(path);
+        return Err(error);
+    }
     Ok(listener)
 }
 
@@ -113,8 +125,9 @@ impl Attached {
         Self { file, channels, qmp: None, threads: None, unknown: None, closed: None }
     }
 
-    /// Switches to another manifest. Channels that are in the old and in the new manifest keep their connections.
-    pub(super) fn becomes(mut self, file: GuestFile) -> Self {
+    /// Switches to another manifest. Channels that are in the old and in the new manifest keep their connections. If
+    /// none is connected, the requests are dropped as long after the last one was closed as the new manifest says.
+    pub(super) fn becomes(mut self, file: GuestFile, now: Instant<Monotonic>) -> Self {
         let mut channels = Vec::new();
         for way in &file.channels {
             let kept = self.channels.iter().position(|channel| channel.way == *way);
@@ -125,7 +138,9 @@ impl Attached {
         }
         let keeps = file.pinning == self.file.pinning;
         let (qmp, threads) = if keeps { (self.qmp, self.threads) } else { (None, None) };
-        Self { file, channels, qmp, threads, unknown: None, closed: None }
+        let is_connected = channels.iter().any(|channel| channel.stream.is_some());
+        let closed = if is_connected { None } else { self.closed.or(Some(now)) };
+        Self { file, channels, qmp, threads, unknown: None, closed }
     }
 
     /// Closes all channels, and removes the socket files that Apus created.
@@ -290,7 +305,7 @@ impl Attached {
 
 impl Channel {
     fn remove(self) {
-        if let (Way::Listen(path), true) = (&self.way, self.listener.is_some()) {
+        if let (Way::Listen(path, _), true) = (&self.way, self.listener.is_some()) {
             // If it stays, the next instance removes it.
             let _ = std::fs::remove_file(path);
         }
@@ -299,4 +314,48 @@ impl Channel {
 
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    fn file(text: &str) -> GuestFile {
+        let rest = "pinning = \"manifest\"\nforget_after = \"10s\"\n[vcpus]\n0 = 0\n";
+        GuestFile::parse("vm1", &format!("{text}\n{rest}")).unwrap()
+    }
+
+    /// A reload does not start the time anew after which the requests of a disconnected guest are dropped.
+    #[test]
+    fn a_reload_keeps_the_time_since_the_last_connection() {
+        let at = |s| Instant::ORIGIN + Nanos::from_secs(s);
+        let manifest = || file("listen = [\"/run/x\"]");
+        let mut guest = Attached::new(manifest());
+        guest.closed = Some(at(1));
+        assert_eq!(guest.becomes(manifest(), at(5)).closed, Some(at(1)));
+        assert_eq!(Attached::new(manifest()).becomes(manifest(), at(5)).closed, Some(at(5)));
+        let mut guest = Attached::new(manifest());
+        guest.channels[0].stream = Some(File::open("/dev/null").unwrap());
+        assert_eq!(guest.becomes(manifest(), at(5)).closed, None, "it is connected");
+        let mut guest = Attached::new(manifest());
+        guest.channels[0].stream = Some(File::open("/dev/null").unwrap());
+        let other = guest.becomes(file("listen = [\"/run/y\"]"), at(5));
+        assert_eq!(other.closed, Some(at(5)), "its only channel is gone");
+    }
+
+    #[test]
+    fn a_socket_has_the_mode_and_group_of_the_manifest() {
+        let path = std::env::temp_dir().join(format!("apus-listen-{}", std::process::id()));
+        let own = rustix::process::getgid().as_raw();
+        let text = format!("listen = [{path:?}]\nlisten_mode = \"0660\"\nlisten_group = \"{own}\"");
+        let mut guest = Attached::new(file(&text));
+        guest.channels[0].open(Instant::ORIGIN + Nanos::from_secs(1));
+        assert_eq!(guest.channels[0].trouble, None);
+        let metadata = std::fs::symlink_metadata(&path).unwrap();
+        assert_eq!((metadata.mode() & 0o7777, metadata.gid()), (0o660, own));
+        guest.end();
+        assert!(!path.exists());
+    }
 }

@@ -3,6 +3,8 @@
 //! ```toml
 //! connect = ["/run/vm1/poweragent.0", "/run/vm1/poweragent.1"]   # sockets at which QEMU listens
 //! listen = ["/run/apus/guests/vm1"]                              # sockets at which Apus listens
+//! listen_mode = "0660"               # permissions of these sockets, optional like their group
+//! listen_group = "libvirt-qemu"
 //! pinning = "qmp:/run/vm1/qmp"       # or libvirt:DOMAIN, pid-file:PATH, or manifest (trusts [vcpus])
 //! min_frequency = "800MHz"           # optional, like the five keys below
 //! max_frequency = "2.6GHz"
@@ -60,13 +62,53 @@ pub(super) enum Way {
     /// QEMU listens at this socket, and Apus connects to it.
     Connect(PathBuf),
     /// Apus listens at this socket.
-    Listen(PathBuf),
+    Listen(PathBuf, Share),
+}
+
+/// Who may connect to a socket at which Apus listens.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Share {
+    /// The permissions of the socket. `None` if they follow from the umask.
+    pub(super) mode: Option<u32>,
+    /// The number of the socket's group. `None` if it is the group of the process or of the folder.
+    pub(super) group: Option<u32>,
+}
+
+impl Share {
+    fn of(keys: &Keys) -> Result<Self, String> {
+        let mode = |text: &String| {
+            let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && text.len() >= 3);
+            mode.ok_or_else(|| format!("listen_mode = {text:?}: expected octal permissions such as \"0660\""))
+        };
+        let group = |name: &String| match name.parse() {
+            Ok(number) => Ok(number),
+            Err(_) => group_number(name).map_err(|why| format!("listen_group = {name:?}: {why}")),
+        };
+        if keys.listen.is_empty() && (keys.listen_mode.is_some() || keys.listen_group.is_some()) {
+            return Err("listen_mode and listen_group apply to the sockets in listen, but it lists none".into());
+        }
+        Ok(Self {
+            mode: keys.listen_mode.as_ref().map(mode).transpose()?,
+            group: keys.listen_group.as_ref().map(group).transpose()?,
+        })
+    }
+}
+
+/// The number of a group in `/etc/group` (group(5): name, password, number and members, separated by colons).
+fn group_number(name: &str) -> Result<u32, String> {
+    const FILE: &str = "/etc/group";
+    let text = std::fs::read_to_string(FILE).map_err(|error| format!("cannot read {FILE}: {error}"))?;
+    let number = text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    });
+    number.ok_or_else(|| format!("{FILE} has no such group; give its number for a group that is defined elsewhere"))
 }
 
 impl Way {
     pub(super) fn path(&self) -> &Path {
         match self {
-            Self::Connect(path) | Self::Listen(path) => path,
+            Self::Connect(path) | Self::Listen(path, _) => path,
         }
     }
 }
@@ -122,6 +164,8 @@ struct Keys {
     connect: Vec<PathBuf>,
     #[serde(default)]
     listen: Vec<PathBuf>,
+    listen_mode: Option<String>,
+    listen_group: Option<String>,
     #[serde(deserialize_with = "text")]
     pinning: Pinning,
     #[serde(default, deserialize_with = "some_text")]
@@ -175,7 +219,9 @@ impl GuestFile {
             return Err(format!("{name:?} is not a valid guest name: use 1 to 64 letters, digits, dots, - and _"));
         }
         let keys: Keys = toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
-        let ways = keys.connect.into_iter().map(Way::Connect).chain(keys.listen.into_iter().map(Way::Listen));
+        let share = Share::of(&keys)?;
+        let listens = keys.listen.into_iter().map(|path| Way::Listen(path, share));
+        let ways = keys.connect.into_iter().map(Way::Connect).chain(listens);
         let channels: Vec<Way> = ways.collect();
         if channels.is_empty() || channels.len() > MOST_CHANNELS {
             return Err(format!(
@@ -344,6 +390,20 @@ mod tests {
             let said = GuestFile::parse("vm1", &GOOD.replacen(from, to, 1)).unwrap_err();
             assert!(said.contains(why), "{from} -> {to}: {said}");
         }
+        let share = |keys: &str| GuestFile::parse("vm1", &format!("{keys}\n{GOOD}"));
+        let guest = share("listen_mode = \"0660\"\nlisten_group = \"root\"").unwrap();
+        let Way::Listen(_, said) = &guest.channels[1] else { panic!("{:?}", guest.channels) };
+        assert_eq!(*said, Share { mode: Some(0o660), group: Some(0) });
+        for (keys, why) in [
+            ("listen_mode = \"660a\"", "expected octal permissions"),
+            ("listen_mode = \"4755\"", "expected octal permissions"),
+            ("listen_group = \"no such group\"", "/etc/group has no such group"),
+        ] {
+            let said = share(keys).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+        let none = GOOD.replacen("listen = [\"/run/vm1.1\"]", "listen_mode = \"0660\"", 1);
+        assert!(GuestFile::parse("vm1", &none).unwrap_err().contains("lists none"));
         assert!(GuestFile::parse("../vm1", GOOD).is_err() && GuestFile::parse("", GOOD).is_err());
     }
 }

@@ -12,7 +12,7 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use host::knob::Access;
+use host::knob::{Access, online};
 use live::os::Signals;
 use live::os::notify::ServiceManager;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -50,6 +50,9 @@ struct World {
 impl Outside for World {
     fn fix_frequency(&mut self, policy: u32, khz: Option<u32>) -> Applied {
         self.settings.fix_frequency(policy, khz)
+    }
+    fn settled(&mut self, policy: u32, is_over: bool) -> Applied {
+        self.settings.settled(policy, is_over)
     }
     fn limit_idle(&mut self, cpu: u32, limit: Option<Nanos>) -> Applied {
         self.settings.limit_idle(cpu, limit)
@@ -156,6 +159,12 @@ impl<'a> Session<'a> {
     }
 
     fn upkeep(&mut self, now: Instant<Monotonic>) {
+        self.world.settings.begin_pass();
+        match online(self.access) {
+            Ok(online) => self.server.set_online(now, online, &mut self.world),
+            // The CPUs that were online before still count as online.
+            Err(error) => note(&format!("cannot tell which CPUs are online: {error}")),
+        }
         for (number, guest) in self.guests.iter_mut().enumerate() {
             guest.upkeep(now, number, self.access, &mut self.server, &mut self.world);
             guest.news().iter().for_each(|why| note(why));
@@ -213,6 +222,8 @@ impl<'a> Session<'a> {
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
         let now = MonotonicClock.now();
+        self.world.settings.begin_pass();
+        self.server.settle(now, &mut self.world);
         for ready in which.into_iter().zip(ready).filter(|(_, is_ready)| *is_ready).map(|(which, _)| which) {
             match ready {
                 Ready::Monitor(number) => {
@@ -275,7 +286,7 @@ impl<'a> Session<'a> {
         for file in files.drain(..) {
             let kept = before.iter().position(|guest| guest.file.manifest.name == file.manifest.name);
             self.guests.push(match kept {
-                Some(at) => before.swap_remove(at).becomes(file),
+                Some(at) => before.swap_remove(at).becomes(file, now),
                 None => Attached::new(file),
             });
         }

@@ -45,6 +45,8 @@ pub(super) struct Core {
     told: Option<InForce>,
     /// What the machine did instead of using the requested frequency. `None` if it uses the requested frequency.
     trouble: Option<String>,
+    /// Whether the machine refuses the requested frequency.
+    is_refused: bool,
     /// Why the load cannot be read.
     blind: Option<String>,
     /// The last problem that was printed.
@@ -66,8 +68,23 @@ impl Core {
         let began = MonotonicClock.now();
         let second = (machine.controller().figures(), None);
         let (reason, phase, told) = (Reason::Begin, Phase::Unknown, None);
-        let (trouble, blind, said, needed) = (None, None, None, Need::default());
-        Self { cpu, watches, machine, aloud, began, reason, phase, told, trouble, blind, said, needed, second }
+        let (trouble, is_refused, blind, said, needed) = (None, false, None, None, Need::default());
+        Self {
+            cpu,
+            watches,
+            machine,
+            aloud,
+            began,
+            reason,
+            phase,
+            told,
+            trouble,
+            is_refused,
+            blind,
+            said,
+            needed,
+            second,
+        }
     }
 
     pub(super) fn is_lost(&self) -> bool {
@@ -160,6 +177,7 @@ impl Core {
             wishes: figures.wishes,
             last_second: self.last_second(),
             trouble: self.trouble.as_ref().or(self.blind.as_ref()).cloned(),
+            refused: self.is_refused,
             lost: self.machine.lost().map(ToString::to_string),
             idle_limit_ns: idle.as_ref().map(|(limit, _)| *limit),
             idle_trouble: idle.and_then(|(_, trouble)| trouble),
@@ -213,7 +231,8 @@ impl Core {
             Acted::Away(away) => Some(away.to_string()),
             Acted::Lost(lost) => Some(lost.to_string()),
         };
-        if let (Acted::Refused { .. }, Some(text)) = (acted, &trouble) {
+        self.is_refused = matches!(acted, Acted::Refused { .. });
+        if let (true, Some(text)) = (self.is_refused, &trouble) {
             self.say(text);
         }
         self.trouble = trouble;
@@ -234,7 +253,7 @@ impl Core {
             self.blind = None;
         }
         if self.trouble.is_some() && self.hand().in_force().frequency == self.machine.controller().wish() {
-            self.trouble = None;
+            (self.trouble, self.is_refused) = (None, false);
         }
     }
 }

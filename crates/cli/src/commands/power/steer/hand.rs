@@ -81,8 +81,7 @@ impl Hand {
     /// What limits the frequency, in words.
     pub(super) fn limited_by(&self) -> &'static str {
         match self {
-            Self::Here(_) if self.is_turbo_off() => "turbo, which is off,",
-            Self::Here(_) => "the firmware",
+            Self::Here(core) => core.limited_by(),
             Self::Host(_) => "the host",
         }
     }

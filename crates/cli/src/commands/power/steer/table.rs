@@ -123,6 +123,7 @@ mod tests {
                 late: Some(45),
             }),
             trouble: None,
+            refused: false,
             lost: None,
             idle_limit_ns: Some(20_000),
             idle_trouble: None,
@@ -169,6 +170,15 @@ mod tests {
             " 12  –        fixed:1.2GHz   1.8GHz    2.6GHz       –       –  unmeasured        –     –  frequency fits the load",
         ];
         assert_eq!(shown, expected, "\n{}", shown.join("\n"));
+    }
+
+    #[test]
+    fn a_refused_frequency_is_a_finding_and_a_limited_one_is_not() {
+        let mut document = instance().document;
+        document.cpus[0].trouble = Some("the frequency is 2.2GHz instead".into());
+        assert!(!document.has_findings());
+        document.cpus[0].refused = true;
+        assert!(document.has_findings());
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl Domains {
             }
             let way = typed.via.unwrap_or_else(|| Place::best(&domain));
             let fix = "choose another setting with --via, or omit these CPUs";
-            let place = Place::new(domain, way)
+            let place = Place::new(domain, way, &self.access)
                 .map_err(|why| Failure::lacking(format!("cannot control CPUs {ours} through {way}"), why, fix))?;
             self.of_cpu.extend(ours.iter().map(|cpu| (cpu, self.places.len())));
             self.places.push(place);

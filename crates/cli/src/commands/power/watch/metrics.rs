@@ -13,6 +13,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use rustix::thread::CapabilitySet;
+use units::Nanojoules;
 
 use super::{Sample, Sampler};
 use crate::Status;
@@ -44,7 +45,8 @@ pub fn serve(root: Root, interrupt_isolated: bool, address: SocketAddr) -> anyho
 /// Renders one answer: counters since the start, and frequencies since the previous answer.
 fn scrape((sampler, last): &mut (Sampler, Sample), first: &Sample) -> String {
     let now = sampler.sample();
-    let metrics = Metrics { total: sampler.document(first, &now), recent: sampler.document(last, &now).cores };
+    let (total, recent) = (sampler.document(first, &now), sampler.document(last, &now).cores);
+    let metrics = Metrics { total, recent, known: sampler.meters.known().collect() };
     *last = now;
     metrics.text()
 }
@@ -53,6 +55,8 @@ fn scrape((sampler, last): &mut (Sampler, Sample), first: &Sample) -> String {
 struct Metrics {
     total: Watch,
     recent: Vec<Core>,
+    /// The energy of each meter without that in gaps, and the number of its gaps.
+    known: Vec<(Nanojoules, u64)>,
 }
 
 type Labels = Vec<(&'static str, String)>;
@@ -70,19 +74,18 @@ impl Metrics {
 impl Collector for Metrics {
     fn encode(&self, mut to: DescriptorEncoder) -> fmt::Result {
         let counter = MetricType::Counter;
-        let help =
-            "Energy that a meter counted since the command started; for a sum, add only meters with counted=\"true\"";
+        let help = "Energy that a meter counted since the command started, without gaps; for a sum, add only meters with \
+                    counted=\"true\"";
         let mut out = to.encode_descriptor("apus_energy_joules", help, None, counter)?;
-        for meter in &self.total.energy.meters {
-            if let Some(uj) = meter.energy_uj.value {
-                let labels: Labels = vec![
-                    ("meter", meter.meter.clone()),
-                    ("interface", meter.interface.clone()),
-                    ("counted", meter.counted.to_string()),
-                ];
-                let joules = uj as f64 / 1e6;
-                out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&joules, None)?;
-            }
+        for (labels, (energy, _)) in self.meters() {
+            let joules = energy.as_nanojoules() as f64 / 1e9;
+            out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&joules, None)?;
+        }
+        let help = "Number of gaps in a meter's energy: it could not be read, or was reset; what it counted until the \
+                    next reading is unknown";
+        let mut out = to.encode_descriptor("apus_energy_gaps", help, None, counter)?;
+        for (labels, (_, gaps)) in self.meters() {
+            out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(gaps, None)?;
         }
         let help = "Number of energy meters that can be read; 0 if the machine has none";
         let mut out = to.encode_descriptor("apus_energy_meters", help, None, MetricType::Gauge)?;
@@ -114,10 +117,50 @@ impl Collector for Metrics {
 }
 
 impl Metrics {
+    /// The labels of each meter, its energy and the number of its gaps.
+    fn meters(&self) -> impl Iterator<Item = (Labels, &(Nanojoules, u64))> {
+        self.total.energy.meters.iter().zip(&self.known).map(|(meter, known)| {
+            let (counted, interface) = (meter.counted.to_string(), meter.interface.clone());
+            (vec![("meter", meter.meter.clone()), ("interface", interface), ("counted", counted)], known)
+        })
+    }
+
     fn states(&self) -> impl Iterator<Item = (Labels, &crate::documents::power::IdleState)> {
         self.total.cores.iter().flat_map(|core| {
             let states = core.idle_states.value.iter().flatten();
             states.map(|state| (vec![("cpu", core.cpu.to_string()), ("state", state.name.clone())], state))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reading in doubt costs the energy until the next one, and the meter stays.
+    #[test]
+    fn a_meter_stays_after_a_reading_in_doubt() {
+        let folder = std::env::temp_dir().join(format!("apus-watch-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("sys/class/powercap/intel-rapl:0")).unwrap();
+        // In place: the files stay open.
+        let put = |name: &str, text: &str| {
+            std::fs::write(folder.join("sys/class/powercap/intel-rapl:0").join(name), format!("{text}\n")).unwrap();
+        };
+        for (name, text) in [("name", "package-0"), ("energy_uj", "1000"), ("max_energy_range_uj", "262143328850")] {
+            put(name, text);
+        }
+        let mut sampler = Sampler::open(Root::open(&folder).unwrap(), false);
+        let first = sampler.sample();
+        let mut last = (sampler, first.clone());
+        for (energy, joules, gaps) in
+            [("2001000", "2.0", 0), ("none", "2.0", 1), ("9000000", "2.0", 1), ("9500000", "2.5", 1)]
+        {
+            put("energy_uj", energy);
+            let text = scrape(&mut last, &first);
+            let labels = "{meter=\"package-0\",interface=\"powercap\",counted=\"true\"}";
+            assert!(text.contains(&format!("apus_energy_joules_total{labels} {joules}\n")), "{energy}: {text}");
+            assert!(text.contains(&format!("apus_energy_gaps_total{labels} {gaps}\n")), "{energy}: {text}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

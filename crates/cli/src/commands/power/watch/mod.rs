@@ -128,6 +128,7 @@ impl Sampler {
 
     fn poll(&mut self) {
         let now = self.now();
+        self.meters.reopen(&self.root);
         self.meters.poll(now);
     }
 
@@ -136,6 +137,7 @@ impl Sampler {
         if at.saturating_sub(self.asked_at) >= ASK_AGAIN {
             (self.asked, self.asked_at) = (Asked::read(&self.root), at);
         }
+        self.meters.reopen(&self.root);
         self.meters.poll(at);
         let counts = self.cores.read(at);
         Sample { at, account: self.meters.account(), counts, own_cpu: own_work().map(|work| work.cpu_ns) }
