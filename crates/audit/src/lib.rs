@@ -33,7 +33,7 @@ mod unlock;
 mod verdict;
 mod wording;
 
-pub use advice::{Advice, Advised, ByRule, Caused, Doing, Gain, Said, advise};
+pub use advice::{Advice, Advised, ByRule, Caused, Doing, Gain, Said, advise, shell_word};
 pub use applies::{Applies, Place};
 pub use baseline::{read_baseline, write_baseline};
 pub use catalogue::{applies, markdown};

@@ -71,6 +71,18 @@ pub struct Tally {
     pub accepted: u32,
 }
 
+impl Tally {
+    /// Number of findings with a verdict: neither unknown nor not applicable.
+    pub fn judged(&self) -> u32 {
+        self.pass + self.warn + self.fail + self.sources_disagree + self.accepted
+    }
+
+    /// Whether so little was judged (less than one in twenty of what applies) that the audit says nothing about the host.
+    pub fn says_nothing(&self) -> bool {
+        self.unknown > 19 * self.judged()
+    }
+}
+
 /// Audits a host with all rules.
 pub fn audit(facts: &Facts, intent: &Intent) -> Report {
     audit_with(facts, intent, &Selection::default())
@@ -196,6 +208,14 @@ impl Selection {
 }
 
 impl Selector {
+    /// The name that a user types: the rule's identifier, or the group's name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Rule(id) => id,
+            Self::Group(group) => group.name(),
+        }
+    }
+
     fn names(self, group: Group, rule: &Rule) -> bool {
         match self {
             Self::Rule(id) => rule.id == id,

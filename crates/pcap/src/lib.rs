@@ -32,7 +32,8 @@ pub const LONGEST_RECORD: usize = 262_144;
 /// A capture that cannot be read or written. The message says where, and what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file is not a valid capture, or a frame to be written does not fit the format.
+    /// The file cannot be opened for reading or is not a valid capture, or a frame to be written does not fit the
+    /// format.
     #[error("{what}: {why}")]
     Invalid {
         /// The file, with the record and the offset of the error.
@@ -120,10 +121,15 @@ pub struct PcapReader<R> {
 }
 
 impl PcapReader<BufReader<File>> {
-    /// Opens the file at `path`.
+    /// Opens the file at `path`. Refuses pipes and devices: opening or reading them could wait without end.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
-        let file = File::open(path).map_err(|e| Error::system(format!("open {name}"), e))?;
+        let invalid = |why: String| Error::Invalid { what: format!("cannot open {name}"), why };
+        let is_file = path.metadata().map_err(|e| invalid(e.to_string()))?.is_file();
+        if !is_file {
+            return Err(invalid("it is not a regular file; write the capture to a file first".into()));
+        }
+        let file = File::open(path).map_err(|e| invalid(e.to_string()))?;
         Self::new(name, BufReader::with_capacity(1 << 20, file))
     }
 }

@@ -52,7 +52,13 @@ impl Error {
     }
 
     pub(crate) fn lacking(what: impl Into<String>, why: impl ToString, fix: impl Into<String>) -> Self {
-        Self::Lacking { what: what.into(), why: why.to_string(), fix: fix.into() }
+        let why = why.to_string();
+        // The errors of the crate `host` end with a fix of their own, which fits better.
+        let (why, fix) = match why.rsplit_once("\nfix: ") {
+            Some((why, own)) => (why.replace('\n', "; "), own.to_owned()),
+            None => (why, fix.into()),
+        };
+        Self::Lacking { what: what.into(), why, fix }
     }
 
     pub(crate) fn invalid(what: impl Into<String>, why: impl Into<String>) -> Self {
@@ -62,5 +68,21 @@ impl Error {
     /// A failed system call without a specific remedy.
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::Live(live::Error::System { what: what.into(), source: source.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `apus probe idle` without root printed two fixes, the last of which was wrong.
+    #[test]
+    fn an_error_has_one_fix() {
+        let inner = "cannot set idle state 1: all changes were rolled back\nwrite 1: not permitted\nfix: run as root";
+        let Error::Lacking { why, fix, .. } = Error::lacking("enter POLL", inner, "look at apus tune status") else {
+            panic!("another kind of error");
+        };
+        assert_eq!(why, "cannot set idle state 1: all changes were rolled back; write 1: not permitted");
+        assert_eq!(fix, "run as root");
     }
 }

@@ -44,10 +44,7 @@ impl Error {
     pub fn lacks(&self) -> bool {
         match self {
             Self::Invalid { .. } | Self::Malformed { .. } => false,
-            // A capture that does not exist was misspelled.
-            Self::Capture(error) => {
-                matches!(error, pcap::Error::System { source, .. } if source.kind() != io::ErrorKind::NotFound)
-            }
+            Self::Capture(error) => matches!(error, pcap::Error::System { .. }),
             Self::File { .. } => true,
             Self::Device(error) => error.lacks(),
         }

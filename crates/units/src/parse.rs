@@ -6,17 +6,26 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParseError {
     expected: &'static str,
+    /// Whether the string has the expected form, but the value does not fit in 64 bits.
+    too_large: bool,
 }
 
 impl ParseError {
     pub(crate) const fn expected(expected: &'static str) -> Self {
-        Self { expected }
+        Self { expected, too_large: false }
+    }
+
+    const fn too_large(expected: &'static str) -> Self {
+        Self { expected, too_large: true }
     }
 }
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected {}", self.expected)
+        match self.too_large {
+            true => write!(f, "the value is too large; expected {}", self.expected),
+            false => write!(f, "expected {}", self.expected),
+        }
     }
 }
 
@@ -33,7 +42,16 @@ pub(crate) fn scaled(text: &str, units: &[(&str, u64)], expected: &'static str) 
     let (number, unit) = text.split_at(split);
     let unit = unit.trim_start();
     let factor = units.iter().find(|(name, _)| *name == unit).ok_or(error)?.1;
-    decimal(number, factor).ok_or(error)
+    let whole = number.split_once('.').map_or(number, |(whole, _)| whole);
+    decimal(number, factor).ok_or(match is_too_large(whole, factor) {
+        true => ParseError::too_large(expected),
+        false => error,
+    })
+}
+
+/// Whether the product of the digits in `whole` and `factor` does not fit in 64 bits.
+fn is_too_large(whole: &str, factor: u64) -> bool {
+    !whole.is_empty() && whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(factor)).is_none()
 }
 
 /// `number * factor` for a decimal `number`. `None` if the result is not a whole number.

@@ -317,6 +317,18 @@ mod tests {
         }
     }
 
+    /// "expected a duration such as 50us" hid that only the number was wrong.
+    #[test]
+    fn a_value_that_is_too_large_is_called_so() {
+        for (text, too_large) in
+            [("99999999999999999999s", true), ("18446744074s", true), ("1.2.3ms", false), ("5 minutes", false)]
+        {
+            let why = text.parse::<Nanos>().unwrap_err().to_string();
+            assert_eq!(why.starts_with("the value is too large"), too_large, "{text}: {why}");
+            assert!(why.contains("expected a duration such as 50us"), "{why}");
+        }
+    }
+
     #[test]
     fn backwards_time_is_visible() {
         let (a, b) = (Instant::<Monotonic>::from_nanos(5), Instant::from_nanos(7));

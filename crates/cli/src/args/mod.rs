@@ -28,8 +28,8 @@ use units::Nanos;
 
 /// Moves packets on Linux at microsecond latency with as little CPU time and power as your latency goal allows.
 ///
-/// Exit status: 0 success; 1 the command found problems or a goal was missed; 2 wrong usage or invalid input; 3 the
-/// environment lacks something that the command needs.
+/// Exit status: 0 success; 1 the command found problems or a goal was missed; 2 wrong usage, or input that is invalid or
+/// cannot be read; 3 the environment lacks something that the command needs, or output cannot be written.
 #[derive(Parser, Debug)]
 #[command(name = "apus", version, max_term_width = overview::WIDTH, help_template = overview::template())]
 pub struct Args {
@@ -113,7 +113,7 @@ pub enum Command {
     ///
     /// The plan states what to measure and which settings to try; docs/experiment.md has an example. Each run changes
     /// the host's settings in a transaction, which is rolled back afterwards. Exit status 1 if the noise floor is not
-    /// sound, if no replicate was completed, if too many runs failed, or after Ctrl-C.
+    /// sound, if no effect could be judged, if too many runs failed, or after Ctrl-C.
     Experiment(experiment::Experiment),
     /// Shows power and frequencies, sets frequencies, and adapts them to the load or to requests from virtual machines.
     #[command(subcommand)]
@@ -122,8 +122,8 @@ pub enum Command {
     ///
     /// Reads the state of this host (with --from, that of a recorded host), and checks it against a list of rules.
     /// Changes nothing. Apus infers what the host is used for, unless you state it with --isolated, --nic and
-    /// --workload. Exit status 1 if a finding is at or above --min-level (warn, if not given).
-    /// Findings that could not be judged never count.
+    /// --workload. Exit status 1 if a finding is at or above --min-level (warn, if not given), or if fewer than one in
+    /// twenty checks could be judged. Otherwise, checks that could not be judged do not count.
     Audit(Box<audit::Audit>),
     /// Ranks the likely causes of low throughput, high latency or drops, each with its evidence and an experiment that
     /// can confirm it.

@@ -33,7 +33,8 @@ pub enum Tune {
     /// Checks whether the host still has the settings that were applied, or those of a profile.
     ///
     /// Comparing with a profile needs no root privilege, and the profile need not be applied. Exit status 1 if a setting
-    /// differs, if no profile is applied or, in the comparison with a profile, if the host has none of its settings.
+    /// differs, if no profile is applied, if all settings belong to another network namespace or, in the comparison with
+    /// a profile, if the host has none of its settings.
     Verify(Verify),
     /// Recommends the profile that suits this host, and gives the reasons.
     Recommend(RecommendArgs),

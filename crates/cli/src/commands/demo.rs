@@ -14,6 +14,7 @@ use tester::demo::{self, DemoResult, Plan};
 
 use crate::args::Demo;
 use crate::commands::energy::Wattmeter;
+use crate::commands::output::unwritable;
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
@@ -53,8 +54,7 @@ fn write(typed: &Demo, result: &DemoResult) -> anyhow::Result<()> {
         Some(path) if is_stdout(path) => print_json(result)?,
         Some(path) => {
             let text = serde_json::to_string(result).context("cannot write the document")?;
-            terminal::file(path, &(text + "\n"))
-                .with_context(|| format!("cannot write the document to {}", path.display()))?;
+            terminal::file(path, &(text + "\n")).map_err(|error| unwritable(path, error))?;
         }
         None => {}
     }

@@ -124,7 +124,8 @@ fn identity(of: &fs::Metadata) -> (u64, u64) {
     (of.dev(), of.ino())
 }
 
-fn unwritable(path: &Path, why: io::Error) -> Failure {
+/// The error for an output file that cannot be written. The fix depends on why.
+pub(super) fn unwritable(path: &Path, why: io::Error) -> Failure {
     let fix = match why.kind() {
         ErrorKind::StorageFull => "free space on its disk, or choose another file",
         _ => "choose a file in a folder that you can write to",
@@ -173,7 +174,8 @@ mod tests {
         let missing = Output::open(Path::new("/nonexistent/x")).unwrap_err().to_string();
         assert!(missing.contains("cannot write /nonexistent/x"), "{missing}");
         let full = Output::open(Path::new("/dev/full")).unwrap().write("text").unwrap_err().to_string();
-        assert!(full.contains("cannot write /dev/full") && full.contains("space"), "{full}");
+        assert!(full.contains("cannot write /dev/full") && full.contains("free space on its disk"), "{full}");
+        assert!(missing.contains("in a folder that you can write to"), "{missing}");
     }
 
     #[test]

@@ -15,6 +15,12 @@ use crate::args::lab::Report as Typed;
 use crate::documents::probe::{PLATFORM, PLATFORM_1, SCHEMA as PROBE, SCHEMA_1 as PROBE_1};
 use crate::{Failure, Status, terminal};
 
+/// The results that a report can show. Results of the other procedures have a table only.
+const SHOWN: &str = "give results of apus bench latency, load or rfc2544, or of apus probe: a report shows no others";
+/// What to do about results of different kinds. Not every kind can be in a report.
+const EACH: &str = "run apus report once for apus bench latency and load, once for rfc2544 and once for apus probe; a \
+                    report shows no other results";
+
 /// Runs `apus report`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let inputs: Vec<&Path> = typed.results.iter().map(AsRef::as_ref).collect();
@@ -23,12 +29,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     if of_probes > 0 {
         if of_probes < typed.results.len() {
             let why = "some files are results of apus probe and others are not";
-            return Err(Failure::wrong(
-                "cannot put these results into one report",
-                why,
-                "run apus report once for each kind",
-            )
-            .into());
+            return Err(Failure::wrong("cannot put these results into one report", why, EACH).into());
         }
         return of_probe(typed);
     }
@@ -36,12 +37,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     if of_procedures > 0 {
         if of_procedures < typed.results.len() {
             let why = "some files are results of apus bench rfc2544 and others are not";
-            return Err(Failure::wrong(
-                "cannot put these results into one report",
-                why,
-                "run apus report once for each kind",
-            )
-            .into());
+            return Err(Failure::wrong("cannot put these results into one report", why, EACH).into());
         }
         return of_rfc2544(typed);
     }
@@ -124,7 +120,7 @@ fn read(path: &Path) -> Result<Vec<Document>, Failure> {
             let name = |schema: &str| schema.split('/').next().unwrap_or_default().to_owned();
             let fix = match name(other) == name(tester::result::SCHEMA) {
                 true => "measure again, or use the version of Apus that wrote it",
-                false => "a report shows results of apus bench latency, load and rfc2544, and of apus probe",
+                false => SHOWN,
             };
             Err(Failure::wrong(what(), why, fix))
         }
@@ -146,7 +142,7 @@ mod tests {
             ("{\"causes\": []}", "it names no schema"),
             ("", "contains no result"),
             ("{\"schema\": \"apus.bench/1\"}", "measure again"),
-            ("{\"schema\": \"apus.bench-soak/1\"}", "a report shows results of"),
+            ("{\"schema\": \"apus.bench-soak/1\"}", "a report shows no others"),
         ] {
             fs::write(&file, text).unwrap();
             let said = format!("{:?}", read(&file).unwrap_err());

@@ -6,6 +6,7 @@ use host::facts::{Root, RootError};
 use host::snapshot::{Packing, Plan, Snapshot, WriteError};
 
 use crate::args::snapshot::Snapshot as Typed;
+use crate::commands::output::unwritable;
 use crate::documents::VERSION;
 use crate::documents::snapshot::{Document, SCHEMA};
 use crate::terminal::print_json;
@@ -48,15 +49,13 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
 }
 
 fn refused(error: WriteError) -> Failure {
-    match &error {
+    match error {
         WriteError::Name(path) => Failure::wrong(
             format!("cannot write {}", path.display()),
             "the file name has no supported suffix",
             "end the name in .tar, .tar.gz or .tar.zst",
         ),
-        WriteError::Write { path, error } => {
-            Failure::lacking(format!("cannot write {}", path.display()), error, "choose another file with -o")
-        }
+        WriteError::Write { path, error } => unwritable(&path, error),
     }
 }
 

@@ -472,7 +472,6 @@ fn wrong_use_says_what_is_wrong_and_ends_with_2() {
         &["--workload", "fun"],
         &["--min-level", "high"],
         &["--baseline", "/does/not/exist"],
-        &["-o", "/does/not/exist/a.html"],
         &["--sarif", "-", "--json"],
     ] {
         let output = audit(&root, words);
@@ -481,6 +480,35 @@ fn wrong_use_says_what_is_wrong_and_ends_with_2() {
     assert_eq!(bare(&["audit", "--from", "/does/not/exist"]).status.code(), Some(2));
     let no_host = audit(&place.0.join("host/proc"), &[]);
     assert_eq!(no_host.status.code(), Some(2), "{}", text(&no_host.stdout));
+}
+
+/// "Nothing to do: no problem was found" was the answer to a truncated snapshot, of which one rule of 113 could be judged.
+#[test]
+fn a_host_of_which_nothing_is_known_is_not_well() {
+    let place = Root::new();
+    let root = place.0.join("host");
+    fs::create_dir_all(root.join("proc")).unwrap();
+    fs::write(root.join("proc/version"), "Linux\n").unwrap();
+    let output = audit(&root, &[]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("Almost nothing could be judged") && !said.contains("Nothing to do"), "{said}");
+    assert_eq!(audit(&root, &["--json"]).status.code(), Some(1));
+    assert_eq!(audit(&root, &["--explain", "cpu.governor"]).status.code(), Some(0));
+}
+
+/// The status was 2, as for wrong usage; other commands end with 3.
+#[test]
+fn output_that_cannot_be_written_is_no_wrong_usage() {
+    let place = Root::new();
+    let root = host(&place);
+    for option in ["-o", "--fix", "--sarif", "--write-baseline"] {
+        for (path, fix) in [("/dev/full", "free space"), ("/does/not/exist", "a folder that you can write to")] {
+            let output = audit(&root, &[option, path]);
+            assert_eq!(output.status.code(), Some(3), "{option} {path}");
+            assert!(text(&output.stderr).contains(fix), "{}", text(&output.stderr));
+        }
+    }
 }
 
 /// As root and as nobody: the document is valid, it is there in time, and nothing is claimed of what a guest lacks.

@@ -17,6 +17,19 @@ fn document(root: &Root, words: &[&str]) -> Value {
     document
 }
 
+/// Opening a named pipe waited for a writer, with the signals blocked, so that only SIGKILL ended it.
+#[test]
+fn a_pipe_is_no_capture() {
+    let root = Root::new();
+    let pipe = root.0.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for (path, why) in [(pipe, "not a regular file"), (root.0.join("none"), "No such file")] {
+        let output = apus(&root, &["run", "macswap", &format!("pcap:{}", path.display())]).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(why), "{said}");
+    }
+}
+
 #[test]
 fn every_command_has_help() {
     for words in [

@@ -39,9 +39,15 @@ fn a_truncated_archive_gives_what_came_before() {
         assert_eq!(cmdline(&root).as_deref(), Some("quiet"), "{name}");
         assert!(root.notes()[0].contains("is truncated"), "{:?}", root.notes());
     }
-    for octets in [&whole[..300], b"", b"just a text", &gzip(&whole)[..15]] {
-        let error = Root::open(place.write("b.tar", octets)).unwrap_err().to_string();
-        assert!(error.contains("archive"), "{error}");
+    let opened = |octets: &[u8]| Root::open(place.write("b.tar", octets)).unwrap_err().to_string();
+    for octets in [&whole[..300], b"just a text", &gzip(b"just a text"), &[b'x'; 9000]] {
+        assert!(opened(octets).contains("it is not an archive"), "{}", opened(octets));
+    }
+    assert!(opened(b"").contains("neither proc nor sys"), "{}", opened(b""));
+    // The end came before any file of a host, in the archive or in the first compressed block.
+    let early = tar(&[("etc/hostname", &[b'x'; 5000])]);
+    for octets in [&early[..3000], &gzip(&whole)[..15], &gzip(&early)[..40]] {
+        assert!(opened(octets).contains("the archive is truncated"), "{}", opened(octets));
     }
 }
 

@@ -11,7 +11,8 @@ pub struct Outcome {
     pub entries: Vec<Entry>,
     /// Difference between the two baselines (runs with all factors off); `None` if there are too few runs.
     pub floor: Option<Found>,
-    /// Whether the two baselines differ by no more than chance. If `false`, no result can be trusted.
+    /// Whether the two baselines differ by no more than chance, and by less than [`WIDEST`]. If `false`, no result can
+    /// be trusted.
     pub floor_is_sound: bool,
     /// Number of complete replicates.
     pub replicates: usize,
@@ -60,10 +61,14 @@ units::named! {
             /// Upper bound of an undetected difference, as a share of the baseline.
             smaller_than: f64,
         } = "no_difference",
-        /// There are too few runs to judge.
+        /// There are too few replicates to judge, or their values vary too much.
         Unknown = "unknown",
     }
 }
+
+/// The widest bound of an undetected difference that says anything, as a share of the baseline: a value that could as
+/// well be twice as large is unknown.
+pub(super) const WIDEST: f64 = 1.0;
 
 /// The estimated value of a contrast, and whether Holm's procedure finds it significant.
 struct Estimate {
@@ -89,7 +94,7 @@ pub(super) fn of(experiment: &Experiment) -> Outcome {
     let reach = floor.map(|floor| floor.interval(settings.alpha)).map_or(0.0, |(low, high)| low.abs().max(high.abs()));
     let mut estimates: Vec<Estimate> = Vec::new();
     for contrast in experiment.layout.contrasts.iter().filter(|contrast| contrast.kind != Kind::Null) {
-        if let Some(mean) = Mean::of(&values(contrast.kind)) {
+        if let Some(mean) = enough(&values(contrast.kind)) {
             estimates.push(Estimate { kind: contrast.kind, mean, significant: false });
         }
     }
@@ -165,7 +170,8 @@ pub(super) fn of(experiment: &Experiment) -> Outcome {
     Outcome {
         entries,
         floor: floor.map(|floor| found(&floor, alpha)),
-        floor_is_sound: floor.is_none_or(|floor| floor.p() >= alpha || floor.mean.abs() < settings.smallest.ln_1p()),
+        floor_is_sound: reach <= WIDEST.ln_1p()
+            && floor.is_none_or(|floor| floor.p() >= alpha || floor.mean.abs() < settings.smallest.ln_1p()),
         replicates: experiment.replicates.len(),
     }
 }
@@ -184,6 +190,12 @@ fn holm(estimates: &mut [Estimate], alpha: f64) {
     }
 }
 
+/// The mean of the replicates; `None` if there are fewer than at the first planned look. With two replicates, a
+/// confidence interval reaches from -100 % to more than anything measurable.
+fn enough(values: &[f64]) -> Option<Mean> {
+    Mean::of(values).filter(|mean| mean.n >= LOOKS[0])
+}
+
 struct Judge<'a> {
     experiment: &'a Experiment,
     alpha: f64,
@@ -195,7 +207,7 @@ impl Judge<'_> {
     /// of Holm's procedure; if `None`, the p-value alone decides.
     fn entry(&self, factors: Vec<usize>, without: Option<usize>, values: &[f64], tested: Option<bool>) -> Entry {
         let settings = &self.experiment.settings;
-        let Some(mean) = Mean::of(values) else {
+        let Some(mean) = enough(values) else {
             return Entry { factors, without, found: None, verdict: Verdict::Unknown, decided: false };
         };
         let found = found(&mean, self.alpha);
@@ -205,6 +217,7 @@ impl Judge<'_> {
         let verdict = match (is_one, better) {
             (true, true) => Verdict::Helps,
             (true, false) => Verdict::Hurts,
+            (false, _) if smaller_than > WIDEST => Verdict::Unknown,
             (false, _) => Verdict::NoDifference { smaller_than },
         };
         let decided = is_one || smaller_than <= settings.smallest;

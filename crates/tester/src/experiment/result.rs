@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Design, Ended, Entry, Experiment, Found, Verdict};
+use super::outcome::WIDEST;
+use super::{Design, Ended, Entry, Experiment, Found, LOOKS, Verdict};
 use crate::document::{Energy, Name};
 use crate::host::{HostState, Reading};
 use crate::report::model::{Bar, Bars, Cell, Column, Estimate, Fact, Known, Report, Section, Table};
@@ -42,7 +43,8 @@ pub struct ExperimentResult {
     pub replicates: u64,
     /// Difference between the two baselines (runs with all factors off), or why it is unknown.
     pub noise_floor: Reading<Effect>,
-    /// Whether the two baselines differ by no more than chance. If false, no result can be trusted.
+    /// Whether the two baselines differ by no more than chance, and by less than 100 %. If false, no result can be
+    /// trusted.
     pub noise_floor_is_sound: bool,
     /// Effects of the factors, the most helpful first.
     pub ranking: Vec<Ranked>,
@@ -100,8 +102,8 @@ pub struct Ranked {
     pub says: String,
     /// The estimated effect, or why there is none.
     pub effect: Reading<Effect>,
-    /// Upper bound of an undetected difference, in percent of the baseline; null if an effect was found or there are
-    /// too few replicates.
+    /// Upper bound of an undetected difference, in percent of the baseline; null if an effect was found, if there are
+    /// too few replicates, or if the bound would be above 100 %.
     pub smaller_than_percent: Option<f64>,
     /// Whether the verdict is final: more runs would not change it.
     pub decided: bool,
@@ -135,6 +137,14 @@ impl From<Found> for Effect {
     }
 }
 
+/// Why no result can be trusted if the noise floor is not sound.
+const UNSOUND: &str = "repeated runs of the same setup differ by more than chance, or by more than 100 %";
+
+/// Why there is no effect before the first planned test of the data.
+fn few() -> String {
+    format!("too few replicates: at least {} are needed; allow a larger budget", LOOKS[0])
+}
+
 /// Names of the experiment and of its metric, for the document.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct About {
@@ -153,7 +163,6 @@ impl ExperimentResult {
             let places = (0..settings.factors.len()).filter(|place| on >> place & 1 == 1);
             places.map(|place| settings.factors[place].clone()).collect()
         };
-        let few = "too few replicates";
         let ended = match experiment.ended() {
             _ if interrupted => Ending::Interrupted,
             Some(Ended::Decided) => Ending::Decided,
@@ -174,7 +183,7 @@ impl ExperimentResult {
             alpha_percent: settings.alpha * 100.0,
             ended: ended.into(),
             replicates: outcome.replicates as u64,
-            noise_floor: Reading::or_unknown(outcome.floor.map(Effect::from), few),
+            noise_floor: Reading::or_unknown(outcome.floor.map(Effect::from), &few()),
             noise_floor_is_sound: outcome.floor_is_sound,
             ranking: outcome.entries.iter().map(|entry| Ranked::of(entry, &settings.factors)).collect(),
             runs: experiment
@@ -189,6 +198,11 @@ impl ExperimentResult {
                 .collect(),
             failures: experiment.failures.clone(),
         }
+    }
+
+    /// Whether at least one effect was found, or bounded.
+    pub fn is_judged(&self) -> bool {
+        self.ranking.iter().any(|ranked| ranked.verdict != Name::of(&Verdict::Unknown))
     }
 
     /// Adds the energy of each run; `energies` has the same order as the runs.
@@ -209,10 +223,7 @@ impl ExperimentResult {
         );
         let _ = writeln!(text, "noise floor (the baseline compared with itself): {floor}");
         if !self.noise_floor_is_sound {
-            let _ = writeln!(
-                text,
-                "WARNING: repeated runs of the same setup differ by more than chance: do not trust these results"
-            );
+            let _ = writeln!(text, "WARNING: do not trust these results: {UNSOUND}");
         }
         let width = self.ranking.iter().map(|ranked| ranked.label().chars().count()).max().unwrap_or(0).max(6);
         for (place, ranked) in self.ranking.iter().enumerate() {
@@ -247,13 +258,11 @@ impl ExperimentResult {
         let rows = self.ranking.iter().map(|ranked| {
             vec![
                 Cell::Text(ranked.label()),
+                ranked.effect.value.map_or(Cell::Unknown(few()), |effect| Cell::Number(estimate(effect))),
                 ranked
                     .effect
                     .value
-                    .map_or(Cell::Unknown("too few replicates".into()), |effect| Cell::Number(estimate(effect))),
-                ranked.effect.value.map_or(Cell::Unknown("too few replicates".into()), |effect| {
-                    Cell::Number(Estimate { value: effect.p, interval: None })
-                }),
+                    .map_or(Cell::Unknown(few()), |effect| Cell::Number(Estimate { value: effect.p, interval: None })),
                 Cell::Text(ranked.says.clone()),
             ]
         });
@@ -276,7 +285,7 @@ impl ExperimentResult {
             notes: if self.noise_floor_is_sound {
                 Vec::new()
             } else {
-                vec!["Repeated runs of the same setup differ by more than chance: do not trust these results.".into()]
+                vec![format!("Do not trust these results: {UNSOUND}.")]
             },
             results: serde_json::to_value(self).unwrap_or_default(),
             sections: vec![
@@ -305,7 +314,11 @@ impl Ranked {
                 let bound = smaller_than * 100.0;
                 (format!("no difference found; it is below {bound:.1} %"), Some(bound))
             }
-            Verdict::Unknown => ("too few replicates".into(), None),
+            Verdict::Unknown if entry.found.is_none() => (few(), None),
+            Verdict::Unknown => (
+                format!("unknown: the runs vary so much that a difference of {} % could be undetected", WIDEST * 100.0),
+                None,
+            ),
             Verdict::Helps | Verdict::Hurts => (entry.verdict.name().into(), None),
         };
         Self {
@@ -313,7 +326,7 @@ impl Ranked {
             without: entry.without.map(|factor| factors[factor].clone()),
             verdict: (&entry.verdict).into(),
             says,
-            effect: Reading::or_unknown(entry.found.map(Effect::from), "too few replicates"),
+            effect: Reading::or_unknown(entry.found.map(Effect::from), &few()),
             smaller_than_percent: smaller_than,
             decided: entry.decided,
         }
@@ -328,6 +341,13 @@ impl Ranked {
 
 impl std::fmt::Display for Effect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:+.1} % ({:+.1} to {:+.1})", self.percent, self.low_percent, self.high_percent)
+        // A number of many digits would look like a measurement.
+        const MOST: f64 = 1000.0;
+        let shown = |percent: f64| match percent > MOST {
+            true => format!("over +{MOST}"),
+            false => format!("{percent:+.1}"),
+        };
+        let [percent, low, high] = [self.percent, self.low_percent, self.high_percent].map(shown);
+        write!(f, "{percent} % ({low} to {high})")
     }
 }

@@ -154,6 +154,35 @@ fn the_budget_ends_it_between_replicates() {
     assert_eq!(experiment.runs().len(), 12 + 4 * 6);
 }
 
+/// Two replicates gave bounds such as 23775726087278600192 %, with exit status 0.
+#[test]
+fn too_few_replicates_are_no_result() {
+    let mut settings = settings(Design::OneAtATime, &["a"], 1);
+    settings.budget = Nanos::from_secs(12 + 3 * 6 + 1);
+    let mut device = Simulated::new(9);
+    let (experiment, _) = conduct(Experiment::new(settings).unwrap(), |_| Ok(device.run(0)), Nanos::from_secs(1));
+    let about = About { name: "n".into(), metric: "latency_p50_ns".into() };
+    let result = ExperimentResult::new(&experiment, &about, Reading::unknown("simulated"), false);
+    assert_eq!((result.replicates, result.is_judged()), (3, false));
+    assert_eq!((result.ranking[0].effect.value, result.ranking[0].smaller_than_percent), (None, None));
+    assert!(result.table().contains("too few replicates: at least 4 are needed"), "{}", result.table());
+}
+
+#[test]
+fn runs_that_vary_wildly_are_no_result() {
+    let mut settings = settings(Design::OneAtATime, &["a"], 1);
+    settings.budget = Nanos::from_secs(12 + 4 * 6 + 1);
+    let mut device = Simulated::new(9);
+    let wild = |_: u32| Ok((20.0 * device.normal()).exp());
+    let (experiment, _) = conduct(Experiment::new(settings).unwrap(), wild, Nanos::from_secs(1));
+    let about = About { name: "n".into(), metric: "latency_p50_ns".into() };
+    let result = ExperimentResult::new(&experiment, &about, Reading::unknown("simulated"), false);
+    assert_eq!((result.replicates, result.is_judged(), result.noise_floor_is_sound), (4, false, false));
+    let table = result.table();
+    assert!(table.contains("over +1000)") && table.contains("WARNING: do not trust"), "{table}");
+    assert!(table.contains("a difference of 100 % could be undetected"), "{table}");
+}
+
 #[test]
 fn failed_runs_are_tried_again() {
     let mut n = 0;

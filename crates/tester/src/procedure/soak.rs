@@ -214,6 +214,8 @@ mod tests {
         let mut device = Simulated { stops_at: Some(11), ..Simulated::new(1) };
         let result = run(&mut device, &plan(900), &mut |_| {});
         assert_eq!((result.windows.len(), result.ended.complete), (10, false));
+        let said = &super::super::table::soak_table(&result)[0];
+        assert!(said.contains("10 windows of 10s, the last one cut short: "), "{said}");
     }
 
     /// A soak of 1 s with windows of 300 ms once took 1.2 s; learning frames went before each window.

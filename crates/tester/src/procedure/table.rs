@@ -164,9 +164,11 @@ pub fn soak_table(result: &SoakResult) -> Vec<String> {
         1 => "1 window".to_owned(),
         n => format!("{n} windows"),
     };
+    // How long the interrupted window was is not known, only that it was shorter.
+    let cut = if result.ended.complete { "" } else { ", the last one cut short" };
     let mut lines = vec![
         format!(
-            "{} bytes at {}, {windows} of {window}: {} frames sent, {} lost, {} not sent",
+            "{} bytes at {}, {windows} of {window}{cut}: {} frames sent, {} lost, {} not sent",
             result.frames,
             PacketRate::new(result.load_pps),
             result.sent,

@@ -95,7 +95,8 @@ pub enum End {
     Converged,
     /// Even the highest rate passed, so the result is a lower bound.
     MaximumPassed,
-    /// The tester could not send faster, so the result is a lower bound.
+    /// The tester could not send faster, so the result is a lower bound; without a bound, it could not even send at the
+    /// lowest rate.
     TesterLimited,
     /// Even the lowest rate failed.
     MinimumFailed,
@@ -193,8 +194,9 @@ impl BinarySearch {
         let upper = self.upper();
         let lower = self.lower(upper);
         let end = |end| Err(Found { lower_pps: lower, upper_pps: upper, end });
-        if upper.is_some_and(|load| load <= config.min_pps) {
-            return end(End::MinimumFailed);
+        let tester_limited = |load| self.loads.get(&load).is_some_and(|tally| tally.losses < tally.tester_limited);
+        if let Some(load) = upper.filter(|load| *load <= config.min_pps) {
+            return end(if tester_limited(load) { End::TesterLimited } else { End::MinimumFailed });
         }
         if self.trials.len() >= config.max_trials as usize {
             return end(End::GaveUp);
@@ -220,7 +222,6 @@ impl BinarySearch {
         if self.loads.get(&lower_pps).is_none_or(|tally| tally.confirmed < config.confirmations) {
             return Ok(Step { load_pps: lower_pps, duration: config.confirm_trial, confirms: true });
         }
-        let tester_limited = |load| self.loads.get(&load).is_some_and(|tally| tally.losses < tally.tester_limited);
         match upper {
             None => end(End::MaximumPassed),
             Some(load) if tester_limited(load) => end(End::TesterLimited),
@@ -299,6 +300,9 @@ mod tests {
             Outcome { sent, lost: 0, unsent: step.load_pps - sent }
         });
         assert_eq!(found.end, End::TesterLimited);
+        // The device is not to blame for what the tester did not send.
+        let (found, _) = search(config, |step| Outcome { sent: 10, lost: 0, unsent: step.load_pps - 10 });
+        assert_eq!((found.lower_pps, found.end), (None, End::TesterLimited));
         let (found, _) = search(SearchConfig { max_trials: 2, ..config }, |step| device(300_000, step.load_pps));
         assert_eq!((found.end, found.upper_pps), (End::GaveUp, Some(1_000_000)));
     }

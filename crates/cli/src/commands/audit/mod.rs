@@ -11,12 +11,13 @@ mod wording;
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use audit::{Level, Report, Selection, audit_with, read_baseline, rules, write_baseline};
+use audit::{Level, Report, Selection, Selector, audit_with, read_baseline, rules, write_baseline};
 use host::Facts;
 
 use crate::args::audit::{Audit, Special};
+use crate::commands::output::unwritable;
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
@@ -46,7 +47,7 @@ fn one_host(typed: &Audit) -> anyhow::Result<Status> {
     let _away = stay_away(&facts, typed.host.isolated.as_ref());
     let intent = intent_of(&typed.host, &facts)?;
     let selection = match explained {
-        Some(rule) => Selection { only: vec![audit::Selector::Rule(rule.id)], skip: Vec::new() },
+        Some(rule) => Selection { only: vec![Selector::Rule(rule.id)], skip: Vec::new() },
         None => Selection { only: typed.only.clone(), skip: typed.skip.clone() },
     };
     let mut report = audit_with(&facts, &intent, &selection);
@@ -63,6 +64,8 @@ fn one_host(typed: &Audit) -> anyhow::Result<Status> {
     let level = typed.min_level.unwrap_or(Level::Warn);
     let status = match report.at_least(level.max(Level::Choice)).next() {
         Some(_) => Status::Findings,
+        // A host of which nothing is known is not a host without problems.
+        None if explained.is_none() && report.tally(None).says_nothing() => Status::Findings,
         None => Status::Good,
     };
     if let Some(rule) = explained {
@@ -72,9 +75,31 @@ fn one_host(typed: &Audit) -> anyhow::Result<Status> {
         print_json(&document::of(&facts, &report, &unlocks, level, unused))?;
     } else if !prints_sarif && !prints_plan {
         let advice = audit::advise(&report, level);
-        text::report(&mut terminal::out(), &facts, &report, &advice, &unlocks, level, &unused)?;
+        let typed = text::Typed { from: typed.host.from.as_deref(), options: options(typed) };
+        text::report(&mut terminal::out(), &facts, &report, &advice, (&unlocks, level, &unused), &typed)?;
     }
     Ok(status)
+}
+
+/// The options that decide which findings there are, as the user typed them: a suggested command must repeat them.
+fn options(typed: &Audit) -> String {
+    let host = &typed.host;
+    let list = |of: &[Selector]| of.iter().map(Selector::name).collect::<Vec<_>>().join(",");
+    let workloads = host.workload.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    let values = [
+        ("--isolated", host.isolated.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ("--nic", host.nic.join(",")),
+        ("--workload", workloads),
+        ("--goal", host.goal.map(|goal| goal.to_string()).unwrap_or_default()),
+        ("--interval", host.interval.map(|span| span.to_string()).unwrap_or_default()),
+        ("--only", list(&typed.only)),
+        ("--skip", list(&typed.skip)),
+        ("--baseline", path(&typed.baseline)),
+    ];
+    let given = values.iter().filter(|(_, value)| !value.is_empty());
+    let words = given.map(|(option, value)| format!(" {option} {}", audit::shell_word(value)));
+    words.chain(host.msr.then(|| " --msr".to_owned())).collect()
 }
 
 /// Writes the output files: SARIF, HTML and baseline.
@@ -107,8 +132,7 @@ fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
         return Ok(terminal::out().write_all(plan.toml().as_bytes())?);
     }
     write(path, &plan.toml())?;
-    let isolated = &report.context.isolated.value;
-    let isolated = if isolated.is_empty() { String::new() } else { format!(" --isolated {isolated}") };
+    let isolated = isolated(report);
     let file = path.display().to_string();
     // Without a slash or the ending .toml, `apus tune` would take the name for a built-in profile.
     let file = if file.contains('/') || file.ends_with(".toml") { file } else { format!("./{file}") };
@@ -119,6 +143,12 @@ fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
         plan.left.len()
     );
     Ok(())
+}
+
+/// The option with which `apus tune` resolves a profile for the report's isolated CPUs; empty if there are none.
+fn isolated(report: &Report) -> String {
+    let isolated = &report.context.isolated.value;
+    if isolated.is_empty() { String::new() } else { format!(" --isolated {isolated}") }
 }
 
 fn list(markdown: bool) -> anyhow::Result<Status> {
@@ -162,11 +192,5 @@ fn contents(path: &Path) -> Result<String, Failure> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    terminal::file(path, text).map_err(|error| {
-        Failure::wrong(
-            format!("cannot write {}", path.display()),
-            error,
-            "choose a file in an existing folder that you can write to",
-        )
-    })
+    terminal::file(path, text).map_err(|error| unwritable(path, error))
 }

@@ -55,20 +55,24 @@ pub(crate) fn intent_of(typed: &Host, facts: &Facts) -> Result<Intent, Failure> 
 
 /// Fails if the host lacks one of the CPUs or interfaces, or if all of its CPUs would be isolated.
 pub(super) fn has(facts: &Facts, isolated: Option<&CpuSet>, nics: &[String]) -> Result<(), Failure> {
-    let name = &facts.origin.name;
+    // Messages must not say "the host this host".
+    let host = match facts.origin.kind {
+        Kind::Live => "this host".to_owned(),
+        _ => format!("the host {}", facts.origin.name),
+    };
     if let Some(isolated) = isolated {
         let all = facts.cpus.present.value().cloned().unwrap_or_else(|| facts.cpus.all());
         if !all.is_empty() && !isolated.is_subset(&all) {
             return Err(Failure::wrong(
                 format!("cannot judge CPUs {isolated} as isolated"),
-                format!("the host {name} has CPUs {all}, but not {}", isolated.difference(&all)),
+                format!("{host} has CPUs {all}, but not {}", isolated.difference(&all)),
                 "choose from these CPUs",
             ));
         }
         if !all.is_empty() && all.is_subset(isolated) {
             return Err(Failure::wrong(
                 format!("cannot judge CPUs {isolated} as isolated"),
-                format!("the host {name} has no other CPUs, and at least one must remain for housekeeping"),
+                format!("{host} has no other CPUs, and at least one must remain for housekeeping"),
                 "leave at least one CPU out",
             ));
         }
@@ -79,7 +83,7 @@ pub(super) fn has(facts: &Facts, isolated: Option<&CpuSet>, nics: &[String]) -> 
             let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
             return Err(Failure::wrong(
                 format!("cannot judge interface {name}"),
-                format!("the host {} has the interfaces {}", facts.origin.name, names.join(", ")),
+                format!("{host} has the interfaces {}", names.join(", ")),
                 "choose one of these",
             ));
         }

@@ -1,6 +1,7 @@
 //! Prints a report for people at a terminal.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use audit::{Advice, Advised, ByRule, Caused, Finding, Group, Level, Report, Rule, Tally, Unlock, Verdict, spaced};
 use host::Facts;
@@ -17,18 +18,25 @@ const LINES: usize = 4;
 /// Maximum number of different findings shown per rule.
 const SAID: usize = 5;
 
+/// How the user called the command, for the commands that the report suggests.
+pub(super) struct Typed<'a> {
+    /// The recording; `None` if this host was audited.
+    pub from: Option<&'a Path>,
+    /// The options that decide which findings there are, each with a space before it.
+    pub options: String,
+}
+
 /// Prints what to do first, then the findings by root cause, then the counts.
 pub(super) fn report(
     out: &mut Clean<impl Write>,
     facts: &Facts,
     report: &Report,
     advice: &Advice<'_>,
-    unlocks: &[Unlock],
-    level: Level,
-    unused: &[String],
+    (unlocks, level, unused): (&[Unlock], Level, &[String]),
+    typed: &Typed<'_>,
 ) -> io::Result<()> {
     head(out, facts, report)?;
-    first(out, advice, report.recording.as_deref())?;
+    first(out, advice, report, typed)?;
     unlocked(out, unlocks)?;
     for caused in &advice.causes {
         writeln!(out)?;
@@ -85,14 +93,28 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
     writeln!(out)
 }
 
-/// Prints the actions to do first. `recording` is the name of the audited recording.
-fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>, recording: Option<&str>) -> io::Result<()> {
-    if advice.actions.is_empty() {
-        let text = match advice.causes.is_empty() {
-            true => "Nothing to do: no problem was found in what could be checked.",
-            false => "No setting, kernel parameter or other step is known to fix the findings below.",
+/// Prints the actions to do first.
+fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>, report: &Report, typed: &Typed<'_>) -> io::Result<()> {
+    let tally = report.tally(None);
+    if tally.says_nothing() {
+        let fix = match typed.from {
+            Some(_) => "the recording lacks what they need; record the host again, as root (apus snapshot)",
+            None => "--min-level unknown says what they need",
         };
-        return writeln!(out, "{text}");
+        let text = format!(
+            "Almost nothing could be judged: {} of {} checks are unknown. So this report does not say whether the host \
+             has problems: {fix}.",
+            tally.unknown,
+            tally.unknown + tally.judged()
+        );
+        wrapped(out, "", "", &text)?;
+    }
+    if advice.actions.is_empty() {
+        return match advice.causes.is_empty() {
+            true if tally.says_nothing() => Ok(()),
+            true => writeln!(out, "Nothing to do: no problem was found in what could be checked."),
+            false => writeln!(out, "No setting, kernel parameter or other step is known to fix the findings below."),
+        };
     }
     out.styled(Style::Bold, "Do these first")?;
     writeln!(out)?;
@@ -118,19 +140,24 @@ fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>, recording: Option<&st
         wrapped(out, "", "", &text)?;
     }
     if advice.actions.iter().any(Advised::is_rolled_back) {
-        wrapped(out, "", "", &together(recording))?;
+        wrapped(out, "", "", &together(typed, &super::isolated(report)))?;
     }
     Ok(())
 }
 
 /// How to apply all settings at once. The settings of a recording belong on the host that was recorded, not on this one.
-fn together(recording: Option<&str>) -> String {
-    let apply = "apus tune plan FILE.toml; apus tune apply FILE.toml. To undo them, run: apus tune rollback";
-    match recording {
-        None => format!("To apply all settings together, run: apus audit --fix FILE.toml; {apply}."),
-        Some(name) => format!(
-            "To apply all settings together, run here: apus audit --from {name} --fix FILE.toml. Copy FILE.toml to the \
-             recorded host, and run there: {apply}."
+/// `isolated` is the option for `apus tune`.
+fn together(typed: &Typed<'_>, isolated: &str) -> String {
+    let options = &typed.options;
+    let apply = format!(
+        "apus tune plan FILE.toml{isolated}; apus tune apply FILE.toml{isolated}. To undo them, run: apus tune rollback"
+    );
+    match typed.from {
+        None => format!("To apply all settings together, run: apus audit{options} --fix FILE.toml; {apply}."),
+        Some(path) => format!(
+            "To apply all settings together, run here: apus audit --from {}{options} --fix FILE.toml. Copy FILE.toml to \
+             the recorded host, and run there: {apply}.",
+            audit::shell_word(&path.display().to_string())
         ),
     }
 }
@@ -317,12 +344,8 @@ fn counts(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
 
 /// The lines of [`counts`]. Their numbers add up to the total.
 fn rows(report: &Report) -> Vec<(&'static str, Tally)> {
-    let is_judged = |tally: &Tally| {
-        let Tally { pass, warn, fail, sources_disagree, accepted, .. } = tally;
-        pass + warn + fail + sources_disagree + accepted > 0
-    };
     let groups = Group::ALL.into_iter().map(|group| (group.title(), report.tally(Some(group))));
-    let (mut rows, others): (Vec<_>, Vec<_>) = groups.partition(|(_, tally)| is_judged(tally));
+    let (mut rows, others): (Vec<_>, Vec<_>) = groups.partition(|(_, tally)| tally.judged() > 0);
     let mut other = Tally::default();
     for (_, tally) in others {
         other.unknown += tally.unknown;
@@ -443,10 +466,13 @@ mod tests {
     /// The report on a recording once said to apply its settings on the host that reads it.
     #[test]
     fn settings_of_a_recording_are_applied_on_the_recorded_host() {
-        assert!(!together(None).contains("--from"));
-        let text = together(Some("db1.tar.gz"));
+        let here = Typed { from: None, options: String::new() };
+        assert!(!together(&here, "").contains("--from"));
+        let recorded = Typed { from: Some(Path::new("db1.tar.gz")), options: " --workload poll".to_owned() };
+        let text = together(&recorded, " --isolated 2-5");
+        assert!(text.contains("apus audit --from db1.tar.gz --workload poll --fix FILE.toml."), "{text}");
         assert!(
-            text.contains("apus audit --from db1.tar.gz --fix") && text.contains("run there: apus tune plan"),
+            text.contains("run there: apus tune plan FILE.toml --isolated 2-5; apus tune apply FILE.toml --iso"),
             "{text}"
         );
     }

@@ -115,6 +115,9 @@ fn load(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "fails     {}", pps(&result.lowest_failing_pps))?;
     let end = match result.end {
         SearchEnd::Converged => "the bounds are as close as --width asks for",
+        SearchEnd::TesterLimited if result.highest_loss_free_pps.value.is_none() => {
+            &format!("the tester could not send even {} (see --cpu, --fifo)", PacketRate::new(goal.min_pps))
+        }
         SearchEnd::MaximumPassed => "even --max-rate passed",
         SearchEnd::TesterLimited => "the tester could not send faster",
         SearchEnd::MinimumFailed => "even --min-rate failed: does the other end return frames (apus run macswap)?",

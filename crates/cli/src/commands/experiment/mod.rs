@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use host::knob::{Access, Holder, Setting as _};
 use host::profile::{Profile, Purpose};
-use host::transaction::{Held, Meets, Plan as Changes};
+use host::transaction::{Held, Meets, Plan as Changes, Preview};
 use live::os::Signals;
 use tester::document::{Energy, EnergyMeter as _, Name};
 use tester::experiment::result::{About, Ending, ExperimentResult};
@@ -53,7 +53,10 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let access = access.with_holder(Holder { program: std::env::current_exe()?, arguments });
     let signals = Signals::hold()?;
     let baseline = match &plan.baseline {
-        Some(profile) => Some(held(&access, &changes(&access, profile)?)?),
+        Some(profile) => {
+            possible(&access, profile, false)?;
+            Some(held(&access, &changes(&access, profile)?)?)
+        }
         None => None,
     };
     for factor in &plan.factors {
@@ -78,7 +81,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     }
     kept?;
     let ended = [Ending::Failed, Ending::Zero, Ending::Interrupted].iter().all(|other| result.ended != Name::of(other));
-    Ok(if ended && result.noise_floor_is_sound && result.replicates > 0 { Status::Good } else { Status::Findings })
+    Ok(if ended && result.noise_floor_is_sound && result.is_judged() { Status::Good } else { Status::Findings })
 }
 
 /// Runs one measurement after another until the result is decided, the time budget is used up, or a signal arrives.
@@ -156,28 +159,41 @@ fn held(access: &Access, plan: &Changes) -> anyhow::Result<Held> {
 /// Returns an error for a factor that changes nothing on this host. Otherwise it would wrongly be reported as having no
 /// effect.
 fn check(access: &Access, factor: &Profile) -> anyhow::Result<()> {
-    let plan = changes(access, factor)?;
-    let lacking = |why: String| {
-        let what = format!("cannot try the factor {:?}", factor.name);
-        anyhow::Error::from(Failure::lacking(
-            what,
-            why,
-            "remove it from the plan, or run the experiment on a host that supports it",
-        ))
-    };
-    let previews = plan.preview(access);
+    let previews = possible(access, factor, true)?;
+    if previews.iter().all(|preview| matches!(preview.meets, Meets::AsWanted { .. })) {
+        return Err(impossible(factor, "it changes nothing: all its settings have these values already".into()));
+    }
+    Ok(())
+}
+
+/// Previews the settings of a factor or of the baseline. Returns an error if this host lacks one of them or all of them.
+/// `reads_all` says whether a value that cannot be read is an error too.
+fn possible(access: &Access, profile: &Profile, reads_all: bool) -> anyhow::Result<Vec<Preview>> {
+    let resolved = profile.resolve(access, &Purpose::default())?;
+    let previews = resolved.plan.preview(access);
     for preview in &previews {
         let label = preview.item.setting.label();
         match &preview.meets {
-            Meets::NotThere => return Err(lacking(format!("this host has no {label}"))),
-            Meets::Refused(error) => return Err(lacking(error.to_string().replace('\n', "; "))),
-            Meets::AsWanted { .. } | Meets::Other { .. } => {}
+            Meets::NotThere => return Err(impossible(profile, format!("this host has no {label}"))),
+            Meets::Refused(error) if reads_all => {
+                return Err(impossible(profile, error.to_string().replace('\n', "; ")));
+            }
+            Meets::Refused(_) | Meets::AsWanted { .. } | Meets::Other { .. } => {}
         }
     }
-    if previews.iter().all(|preview| matches!(preview.meets, Meets::AsWanted { .. })) {
-        return Err(lacking("it changes nothing: all its settings have these values already".into()));
+    if previews.is_empty() {
+        let why = match resolved.notes.is_empty() {
+            true => "it has no settings".to_owned(),
+            false => format!("none of its settings applies to this host: {}", resolved.notes.join("; ")),
+        };
+        return Err(impossible(profile, why));
     }
-    Ok(())
+    Ok(previews)
+}
+
+fn impossible(profile: &Profile, why: String) -> anyhow::Error {
+    let fix = "remove it from the plan, or run the experiment on a host that supports it";
+    Failure::lacking(format!("cannot try {:?}", profile.name), why, fix).into()
 }
 
 fn dry_run(access: &Access, plan: &Plan) -> anyhow::Result<Status> {
@@ -195,6 +211,12 @@ fn dry_run(access: &Access, plan: &Plan) -> anyhow::Result<Status> {
         for item in changes(access, profile)?.items {
             writeln!(out, "    {} = {}", item.setting.label(), item.wanted)?;
         }
+    }
+    out.flush()?;
+    // Only root can read every value.
+    let is_root = rustix::process::geteuid().is_root();
+    for profile in plan.baseline.iter().chain(&plan.factors) {
+        possible(access, profile, is_root)?;
     }
     Ok(Status::Good)
 }

@@ -40,11 +40,6 @@ pub fn run(typed: &All) -> anyhow::Result<Status> {
     let ended_by = profile.ended_by.take();
     unloaded(load, &mut profile.measured, interrupted);
     let document = Platform::new(host(), profile, interrupted, energy);
-    keep(&document, typed.output.as_deref())?;
-    if let Some(path) = &typed.html {
-        let sets = [Set { name: "", host: &document.host, measured: &document.measured }];
-        html("Apus: platform profile", &sets, serde_json::to_value(&document)?, Vec::new(), path)?;
-    }
     if typed.json {
         print_json(&document)?;
     } else {
@@ -55,6 +50,12 @@ pub fn run(typed: &All) -> anyhow::Result<Status> {
         }
         writeln!(out, "{} rounds{}", document.rounds, if interrupted { ", interrupted" } else { "" })?;
         out.flush().context("cannot write the table")?;
+    }
+    // After the table: a full disk does not lose the measurement.
+    keep(&document, typed.output.as_deref())?;
+    if let Some(path) = &typed.html {
+        let sets = [Set { name: "", host: &document.host, measured: &document.measured }];
+        html("Apus: platform profile", &sets, serde_json::to_value(&document)?, Vec::new(), path)?;
     }
     match ended_by {
         Some(error) => Err(error.into()),

@@ -101,6 +101,9 @@ pub struct File {
     pub measured: Vec<Measured>,
 }
 
+/// The schemas that can be read, for messages.
+const READ: &str = "apus.platform/1 and /2 and apus.probe/1 and /2";
+
 /// Reads a platform profile or the result of a probe.
 pub fn read(path: &Path) -> Result<File, Failure> {
     let fix = "give a file that apus probe wrote with -o or --json";
@@ -114,10 +117,8 @@ pub fn read(path: &Path) -> Result<File, Failure> {
         Some(SCHEMA | SCHEMA_1) => serde_json::from_value(document)
             .map(|Document { host, measured, .. }| File { host, measured })
             .map_err(|e| wrong(e.to_string())),
-        Some(other) => {
-            Err(wrong(format!("its schema is {other:?}, but this version of Apus reads {PLATFORM} and {SCHEMA}")))
-        }
-        None => Err(wrong(format!("it has no schema; expected {PLATFORM} or {SCHEMA}"))),
+        Some(other) => Err(wrong(format!("its schema is {other:?}, but this version of Apus reads {READ}"))),
+        None => Err(wrong(format!("it has no schema; expected {READ}"))),
     }
 }
 

@@ -33,7 +33,7 @@ use units::Nanos;
 use crate::args::energy::Modelled;
 use crate::args::probe::{self as args, Conditions, CpuList, Outputs, Probe as Typed};
 use crate::commands::energy::{Wattmeter, own_work};
-use crate::commands::output::Output;
+use crate::commands::output::{Output, unwritable};
 use crate::documents::probe::Document;
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
@@ -277,24 +277,26 @@ fn finish(measured: Vec<Measured>, energy: Energy, outputs: &Outputs) -> anyhow:
     })
 }
 
-/// Prints a document, and writes it to its file.
+/// Prints a document, and then writes it to its files: a full disk does not lose the measurement.
 fn put(document: &Document, outputs: &Outputs) -> anyhow::Result<()> {
+    if outputs.json {
+        print_json(document)?;
+    } else {
+        say::table(&document.measured, &mut terminal::out()).context("cannot write the table")?;
+    }
     keep(document, outputs.output.as_deref())?;
     if let Some(path) = &outputs.html {
         let sets = [Set { name: "", host: &document.host, measured: &document.measured }];
         html("Apus: the cost of waking up", &sets, serde_json::to_value(document)?, Vec::new(), path)?;
     }
-    if outputs.json {
-        return print_json(document);
-    }
-    say::table(&document.measured, &mut terminal::out()).context("cannot write the table")
+    Ok(())
 }
 
 /// Writes a document to a file, if one was given.
 fn keep(document: &impl serde::Serialize, path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
     let text = serde_json::to_string(document).context("cannot write the document")?;
-    terminal::file(path, &(text + "\n")).with_context(|| format!("cannot write the document to {}", path.display()))
+    Ok(terminal::file(path, &(text + "\n")).map_err(|error| unwritable(path, error))?)
 }
 
 /// Writes an HTML report.

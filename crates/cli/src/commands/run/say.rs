@@ -247,8 +247,8 @@ pub fn summary(document: &Document, out: &mut impl Write) -> io::Result<()> {
                 writeln!(out, "  faults    {port}, of {} {direction} frames: {list}", counts.seen_frames)?;
             }
         }
-        writeln!(out, "  lateness  {}", quantiles(&total.pickup_lateness))?;
-        writeln!(out, "  service   {}", quantiles(&total.service_time))?;
+        writeln!(out, "  lateness  {}", quantiles(&total.pickup_lateness, total.received_frames))?;
+        writeln!(out, "  service   {}", quantiles(&total.service_time, total.received_frames))?;
         let share = |ns: u64| 100.0 * ns as f64 / counts.ran_ns.max(1) as f64;
         let cpu = counts.cpu_ratio.map_or("unknown".to_owned(), |ratio| format!("{:.1} %", ratio * 100.0));
         let wakeups = total.wakeups.map(|n| n as f64 * 1e9 / counts.ran_ns.max(1) as f64);
@@ -283,9 +283,10 @@ fn drops(total: &Total) -> String {
     if dropped.is_empty() { ", dropped none".to_owned() } else { format!(", dropped {}", dropped.join(", ")) }
 }
 
-fn quantiles(times: &Distribution) -> String {
+fn quantiles(times: &Distribution, received: u64) -> String {
     if times.count == 0 {
-        return "unknown: the frames carry no arrival time".to_owned();
+        let why = if received == 0 { "no frame came" } else { "the frames carry no arrival time" };
+        return format!("unknown: {why}");
     }
     let known = [("p50", times.p50_ns), ("p99", times.p99_ns), ("p99.9", times.p99_9_ns), ("max", times.max_ns)];
     let known: Vec<String> =

@@ -13,6 +13,7 @@ use sim::outcome::{Drop, Term};
 use tester::quantile::REPORTED;
 
 use crate::Failure;
+use crate::commands::output::unwritable;
 use crate::documents::sim::Case;
 use crate::terminal::{self, clean};
 
@@ -99,9 +100,8 @@ pub fn write_line(out: &mut impl Write, cells: &[String]) -> io::Result<()> {
 pub fn write_file(path: &Path, head: &[String], rows: &[Vec<String>]) -> Result<(), Failure> {
     let mut text = Vec::new();
     let written = write_line(&mut text, head).and_then(|()| rows.iter().try_for_each(|row| write_line(&mut text, row)));
-    written.and_then(|()| terminal::file(path, &String::from_utf8_lossy(&text))).map_err(|error| {
-        Failure::lacking(format!("cannot write {}", path.display()), error, "choose another file with -o")
-    })
+    let written = written.and_then(|()| terminal::file(path, &String::from_utf8_lossy(&text)));
+    written.map_err(|error| unwritable(path, error))
 }
 
 /// A CSV file that grows by one row per case.
@@ -117,8 +117,7 @@ impl Kept {
     /// `head`, or if it has rows of cases that are not in `cases`.
     pub fn open(path: &Path, head: &[String], cases: &[String]) -> Result<Self, Failure> {
         let name = path.display().to_string();
-        let lacking =
-            |error: io::Error| Failure::lacking(format!("cannot write {name}"), error, "choose another file with -o");
+        let lacking = |error: io::Error| unwritable(path, error);
         let mut line = Vec::new();
         write_line(&mut line, head).map_err(lacking)?;
         let first = String::from_utf8_lossy(&line).into_owned();

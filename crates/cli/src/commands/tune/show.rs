@@ -16,6 +16,7 @@ use units::Nanos;
 
 use super::{machine, resolve, say};
 use crate::args::tune::{Export, PlanArgs, RecommendArgs, Show, Target, Verify};
+use crate::commands::output::unwritable;
 use crate::documents::tune::{OpenItem, OpenTransaction, Plan, Recommend, Status as StatusDocument};
 use crate::{Failure, Status, terminal};
 
@@ -70,13 +71,15 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
         return Ok(Status::Findings);
     }
     // Settings that belong to another network namespace or ended with their thread are reported, but do not affect the
-    // verdict.
-    let mut items = document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.is_here());
+    // verdict. If all that have not ended belong to another namespace, nothing was checked, which is no success.
+    let all = || document.transactions.iter().flat_map(|one| &one.items);
+    let mut items = all().filter(|item| item.is_here());
+    let checked = all().any(OpenItem::is_here) || !all().any(OpenItem::is_elsewhere);
     let without_effect = |item: &OpenItem| item.effect.as_ref().is_some_and(|effect| effect.seen == Some(false));
     let good = items.all(|item| item.as_wanted == Some(true) && item.waits_for.is_none() && !without_effect(item));
     // What a killed command left behind counts, unless it ended with its network namespace.
     let left = |one: &OpenTransaction| one.abandoned && one.items.iter().any(OpenItem::is_here);
-    let good = good && !document.transactions.iter().any(|one| left(one) || one.damage.is_some());
+    let good = good && checked && !document.transactions.iter().any(|one| left(one) || one.damage.is_some());
     Ok(if good { Status::Good } else { Status::Findings })
 }
 
@@ -163,7 +166,7 @@ pub fn export(typed: &Export) -> anyhow::Result<Status> {
                     fs::create_dir_all(parent)
                         .with_context(|| format!("cannot make the folder {}", parent.display()))?;
                 }
-                terminal::file(&path, &file.text).with_context(|| format!("cannot write {}", path.display()))?;
+                terminal::file(&path, &file.text).map_err(|error| unwritable(&path, error))?;
                 // tuned starts the script itself.
                 if file.text.starts_with("#!") {
                     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))

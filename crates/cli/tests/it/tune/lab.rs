@@ -291,6 +291,18 @@ fn another_namespaces_settings_are_left_alone() {
     assert_eq!(std::fs::read_to_string(OF_THE_MACHINE).unwrap(), before);
 }
 
+/// "0 of 0 settings have the wanted value" ended with status 0.
+#[test]
+fn settings_that_are_all_elsewhere_are_not_verified() {
+    let Some(bed) = Bed::new("elsewhere") else { return };
+    let profile = Profile::new("elsewhere", "[sysctl]\n\"net.ipv4.tcp_fastopen\" = 3\n");
+    expect(&bed.apus(&["tune", "apply", profile.path(), "--yes"]), 0);
+    expect(&bed.apus(&["tune", "verify"]), 0);
+    let said = expect(&bed.own.outside(&["tune", "verify"]), 1);
+    assert!(said.contains("cannot be checked from here"), "{said}");
+    expect(&bed.apus(&["tune", "rollback"]), 0);
+}
+
 /// The next namespace gets the number of the one that is gone: its sysctls are not taken for the old one's.
 #[test]
 fn a_namespace_that_is_gone_holds_nothing_up() {

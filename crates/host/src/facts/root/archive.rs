@@ -1,7 +1,9 @@
 //! Reads a tar archive into memory. Its size is bounded, and its contents are never trusted.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
+use std::rc::Rc;
 
 use tar::{Archive, Entry, EntryType};
 
@@ -78,16 +80,24 @@ pub(super) fn unpack(file: File) -> Result<Unpacked, String> {
 }
 
 pub(super) fn unpack_within<R: Read + 'static>(stream: R, limits: Limits) -> Result<Unpacked, String> {
-    let stream = unpacked(stream).map_err(|error| format!("it cannot be unpacked: {error}"))?;
-    let mut reader = Reader { tree: Tree::default(), notes: Vec::new(), limits };
-    let end = reader.read(Archive::new(Counted { stream, left: limits.unpacked }));
+    let at_end = Rc::new(Cell::new(false));
+    let stream = unpacked(Watched { stream, at_end: at_end.clone() })
+        .map_err(|error| format!("it cannot be unpacked: {error}"))?;
+    let mut reader = Reader { tree: Tree::default(), notes: Vec::new(), entries: 0, limits };
+    let mut counted = Counted { stream, left: limits.unpacked, failed: false };
+    let end = reader.read(Archive::new(&mut counted));
     let cut_short = end.is_err();
-    let Reader { mut tree, mut notes, .. } = reader;
+    let Reader { mut tree, mut notes, entries, .. } = reader;
+    // Something was unpacked, or unpacking failed, and the file had no more bytes.
+    let is_truncated = at_end.get() && (entries > 0 || counted.failed);
     let found = tree.descend();
     match (found, end) {
         (true, Ok(())) => {}
         (true, Err(error)) => notes.push(format!("the archive is truncated ({error}); the rest is not recorded")),
         (false, Ok(())) => return Err("the archive contains neither proc nor sys of a host".into()),
+        (false, Err(_)) if is_truncated => {
+            return Err("the archive is truncated, before any file of proc or sys of a host; copy it again".into());
+        }
         (false, Err(error)) => {
             return Err(format!("it is not an archive of a host's files (.tar, .tar.gz, .tar.zst, .tar.xz): {error}"));
         }
@@ -98,6 +108,8 @@ pub(super) fn unpack_within<R: Read + 'static>(stream: R, limits: Limits) -> Res
 struct Reader {
     tree: Tree,
     notes: Vec<String>,
+    /// Number of entries read so far.
+    entries: usize,
     limits: Limits,
 }
 
@@ -111,6 +123,7 @@ impl Reader {
             if n >= self.limits.entries {
                 return Err(io::Error::other(format!("it has more than {} entries", self.limits.entries)));
             }
+            self.entries = n + 1;
             match entry.header().entry_type() {
                 EntryType::GNULongName => path = Some(long(&mut entry)?),
                 EntryType::GNULongLink => target = Some(long(&mut entry)?),
@@ -251,15 +264,31 @@ fn extended(records: &[u8]) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
 struct Counted {
     stream: Box<dyn Read>,
     left: u64,
+    /// Whether the stream could not be read or decompressed.
+    failed: bool,
 }
 
 impl Read for Counted {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.stream.read(buffer)?;
+        let n = self.stream.read(buffer).inspect_err(|_| self.failed = true)?;
         self.left = self
             .left
             .checked_sub(n as u64)
             .ok_or_else(|| io::Error::other("it unpacks to more than the size limit"))?;
+        Ok(n)
+    }
+}
+
+/// A stream that notes that all of it was read and more was asked for.
+struct Watched<R> {
+    stream: R,
+    at_end: Rc<Cell<bool>>,
+}
+
+impl<R: Read> Read for Watched<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.stream.read(buffer)?;
+        self.at_end.set(n == 0);
         Ok(n)
     }
 }

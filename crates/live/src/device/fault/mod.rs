@@ -226,7 +226,7 @@ fn check(direction: &str, rates: FaultRates) -> Result<(), Error> {
         }
     }
     if hold_polls == 0 && (delay_ppm > 0 || reorder_ppm > 0) {
-        return invalid("delayed and reordered frames need hold_polls of at least 1".into());
+        return invalid("delayed and reordered frames need hold of at least 1 poll, such as hold=10".into());
     }
     Ok(())
 }
@@ -364,7 +364,7 @@ impl<D: Device> Device for Faulty<D> {
 
 impl<D: Device> Faulty<D> {
     fn lost(&self) -> Error {
-        Error::PortLost { port: self.inner.name().into(), why: "lost by fault injection (fail_after)".into() }
+        Error::PortLost { port: self.inner.name().into(), why: "lost by fault injection (lost_after)".into() }
     }
 }
 

@@ -203,6 +203,8 @@ struct Source {
     /// Number of frames still to deliver. `u64::MAX` is enough for 5,800 years at 10 ns per frame.
     left: u64,
     prepared: bool,
+    /// Set while frames are left. Otherwise a worker that blocks on an exhausted source would spin until it looks at the
+    /// port's health.
     ready: Wakeup,
 }
 
@@ -214,6 +216,9 @@ impl Source {
         }
         let count = pool.take_many(room.min(self.left as usize), self.len, out);
         self.left -= count as u64;
+        if self.left == 0 && count > 0 {
+            self.ready.clear();
+        }
         count
     }
 

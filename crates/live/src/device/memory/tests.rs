@@ -23,9 +23,11 @@ fn a_source_gives_the_template_and_keeps_what_is_written() {
     }
     assert_eq!((device.tx(0, &mut pool, &mut out), pool.free()), (3, 4));
     assert_eq!((device.backlog(0), device.health().unwrap()), (3, Health::Up));
+    assert!(readable(device.wait_handle(0).unwrap()));
     assert_eq!(device.rx(0, &mut pool, &mut out, 32), 3);
     assert!(out.iter().filter(|f| pool.bytes(f)[0] == 9).count() >= 2);
     assert_eq!((device.rx(0, &mut pool, &mut out, 32), device.health().unwrap()), (0, Health::Finished));
+    assert!(!readable(device.wait_handle(0).unwrap()), "an exhausted source wakes nobody");
     assert!(MemoryDevice::source("m", &[1], 0).is_err());
 }
 

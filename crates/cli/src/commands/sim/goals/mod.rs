@@ -96,7 +96,7 @@ fn files(typed: &Typed, document: &Document) -> anyhow::Result<()> {
 /// already, because the run reads them from this folder, stay.
 fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files, inputs: &[PathBuf]) -> Result<(), Failure> {
     let failed = |error: io::Error| {
-        Failure::wrong(format!("cannot write scenarios to {}", folder.display()), error, "choose another folder")
+        Failure::lacking(format!("cannot write scenarios to {}", folder.display()), error, "choose another folder")
     };
     fs::create_dir_all(folder).map_err(failed)?;
     for (name, text) in settings.iter().flat_map(|setting| setting.scenarios()) {
