@@ -32,8 +32,8 @@ pub const LONGEST_RECORD: usize = 262_144;
 /// A capture that cannot be read or written. The message says where, and what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file cannot be opened for reading or is not a valid capture, or a frame to be written does not fit the
-    /// format.
+    /// The file cannot be opened for reading or is not a valid capture, or a frame to be written does not
+    /// fit the format.
     #[error("{what}: {why}")]
     Invalid {
         /// The file, with the record and the offset of the error.

@@ -63,8 +63,8 @@ impl fmt::Display for Goal {
 /// / rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LossBound {
-    /// Number of descriptors that are free at least, when a wait begins, in the smallest receive ring that the worker
-    /// serves.
+    /// Number of descriptors that are free at least, when a wait begins, in the smallest receive ring that
+    /// the worker serves.
     pub descriptors: u32,
     /// The highest packet rate that this ring may receive.
     pub peak: PacketRate,

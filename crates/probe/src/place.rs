@@ -110,8 +110,8 @@ pub fn check_with(wanted: &[usize], priority: Option<u8>) -> Result<(), Error> {
         )),
         placed => Ok(placed?),
     };
-    // Only the kernel knows the cpuset, so a thread tries. It is a separate one, because the calling thread stays where
-    // it is.
+    // Only the kernel knows the cpuset, so a thread tries. It is a separate one, because the calling thread stays
+    // where it is.
     std::thread::scope(|scope| {
         let tries = || -> Result<(), Error> {
             wanted.iter().try_for_each(|cpu| pin(*cpu))?;

@@ -155,8 +155,8 @@ impl OfWorkqueues {
     }
 }
 
-/// The command that makes irqbalance leave the isolated CPUs alone. Debian reads its settings from /etc/default, Red Hat
-/// from /etc/sysconfig.
+/// The command that makes irqbalance leave the isolated CPUs alone. Debian reads its settings from /etc/default, Red
+/// Hat from /etc/sysconfig.
 pub(crate) const BAN_ISOLATED: &str = "for f in /etc/default/irqbalance /etc/sysconfig/irqbalance; do if [ -f $f ]; then \
      echo IRQBALANCE_BANNED_CPULIST={isolated} >> $f; fi; done; systemctl restart irqbalance";
 /// The file that sets the CPUs for interrupts that will be requested later.

@@ -125,8 +125,8 @@ pub struct Jitter {
     /// Count as a gap each pass of the loop that takes longer than DURATION (at most 100us).
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1us")]
     pub gap_over: Nanos,
-    /// Explain gaps longer than DURATION, or than --fail-over if that is shorter. Gaps less than 5us apart are explained
-    /// as one.
+    /// Explain gaps longer than DURATION, or than --fail-over if that is shorter. Gaps less than 5us apart are
+    /// explained as one.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10us")]
     pub explain_over: Nanos,
     /// How to find what caused a gap: trace (kernel tracepoints; exact, but each event costs the measured CPU a few

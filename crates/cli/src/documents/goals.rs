@@ -144,8 +144,8 @@ pub struct Case {
 /// The result of one mode.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Way {
-    /// Name of the mode: `poll`, `l3fwd-power`, `backoff 50us`, `interrupt`, `interrupt 50us`, `poll@800MHz` or
-    /// `adaptive`.
+    /// Name of the mode: `poll`, `l3fwd-power`, `backoff 50us`, `interrupt`, `interrupt 50us`,
+    /// `poll@800MHz` or `adaptive`.
     pub way: String,
     /// Whether the mode runs at a frequency that was chosen in hindsight for this case.
     pub tuned: bool,
@@ -158,16 +158,16 @@ pub struct Way {
     /// Packets later than the goal's latency bound, over all seeds. They include lost packets, and packets that had not
     /// departed when the window ended although they had arrived longer ago than the bound.
     pub late: u64,
-    /// Share of late packets in parts per million of the packets that departed, were lost, or are late because they had
-    /// not departed.
+    /// Share of late packets in parts per million of the packets that departed, were lost, or are late because they
+    /// had not departed.
     pub late_ppm: f64,
     /// 95 % confidence interval of `late_ppm` over the seeds; `null` with one seed.
     pub late_ppm_ci95: Option<(f64, f64)>,
     /// Whether the mode met the goal; `no` if any packet was lost.
     pub held: Name<Held>,
-    /// Delay in ns at the goal's quantile: the median over the seeds. Lost packets, and those that had not departed
-    /// after this delay, count as infinitely late. `null` if the quantile falls among these, or if a run had too few
-    /// packets.
+    /// Delay in ns at the goal's quantile: the median over the seeds. Lost packets, and those that had not
+    /// departed after this delay, count as infinitely late. `null` if the quantile falls among these, or if a run
+    /// had too few packets.
     pub latency_ns: Option<u64>,
     /// Mean power of the core in uW.
     pub power_uw: u64,

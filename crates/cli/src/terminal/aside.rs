@@ -55,8 +55,8 @@ struct Queue {
 }
 
 impl Aside {
-    /// Starts a thread that calls `write` with each line. A failed output does not end a control loop, so `write`
-    /// ignores it.
+    /// Starts a thread that calls `write` with each line. A failed output does not end a control loop, so
+    /// `write` ignores it.
     fn new(most: usize, write: impl FnMut(&str) + Send + 'static) -> Self {
         let queue = Queue { most, ..Queue::default() };
         let shared = Arc::new(Shared { queue: Mutex::new(queue), changed: Condvar::new() });

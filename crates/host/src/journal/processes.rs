@@ -1,8 +1,8 @@
 //! Where the PIDs in a journal are looked up.
 //!
-//! A PID means something only in one PID namespace. The journal of a host belongs to that host, also if a container
-//! reaches it below another root folder: so it has the PIDs of the host, which are in the host's /proc below that
-//! folder.
+//! A PID means something only in one PID namespace. The journal of a host belongs to that host, also if a
+//! container reaches it below another root folder: so it has the PIDs of the host, which are in the host's /proc
+//! below that folder.
 
 use rustix::fs::{Mode, OFlags};
 

@@ -144,8 +144,8 @@ impl Tally {
         self.last = None;
     }
 
-    /// Records that the machine was suspended, which may have reset the counter. Power is only summed up while the
-    /// machine runs.
+    /// Records that the machine was suspended, which may have reset the counter. Power is only summed up while
+    /// the machine runs.
     pub(super) fn suspended(&mut self) {
         if let (Quantity::Energy { .. }, Some(_)) = (&self.quantity, self.last) {
             self.fail("the machine was suspended, which may reset the counter".to_owned());

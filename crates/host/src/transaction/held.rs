@@ -38,8 +38,8 @@ impl Held {
         Self::of(access, command, || Ok((apply(access, plan, &options)?, ()))).map(|(held, ())| held)
     }
 
-    /// Records the values of `targets`, which a controller will move. Waits at most `patience` for another transaction
-    /// to end.
+    /// Records the values of `targets`, which a controller will move. Waits at most `patience` for another
+    /// transaction to end.
     pub(super) fn announced(
         access: &Access,
         name: &str,

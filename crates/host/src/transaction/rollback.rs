@@ -446,8 +446,8 @@ enum Forget {
     All,
 }
 
-/// Rolls back one transaction. `theirs` says what to do with a setting that someone else has changed, given its current
-/// value.
+/// Rolls back one transaction. `theirs` says what to do with a setting that someone else has changed, given
+/// its current value.
 fn one(
     access: &Access,
     vault: &Vault,

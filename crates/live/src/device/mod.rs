@@ -38,8 +38,8 @@ pub trait Device: Send {
     /// again.
     fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize;
 
-    /// The frames that the last call of [`tx`](Device::tx) accepted, but dropped on purpose. Only fault injection does
-    /// so.
+    /// The frames that the last call of [`tx`](Device::tx) accepted, but dropped on purpose. Only fault
+    /// injection does so.
     fn injected(&self) -> Injected {
         Injected::default()
     }

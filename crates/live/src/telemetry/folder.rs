@@ -223,8 +223,8 @@ impl Folder {
         Ok(self.names_at_most(usize::MAX)?.0)
     }
 
-    /// The same, but reads at most `most` entries, in the order of the file system. Also returns whether there are
-    /// more.
+    /// The same, but reads at most `most` entries, in the order of the file system. Also returns whether
+    /// there are more.
     pub fn names_at_most(&self, most: usize) -> io::Result<(Vec<String>, bool)> {
         let mut names = Vec::new();
         // The kernel lists the folder itself and its parent too.

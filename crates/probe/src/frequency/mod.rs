@@ -48,8 +48,8 @@ pub const SHORTEST_PERIOD: Nanos = Nanos::from_millis(4);
 const DRAWN: usize = 4_000;
 /// Maximum number of work items; each needs 16 bytes of memory.
 const MOST_UNITS: usize = 40_000_000;
-/// Least assumed ratio of the highest to the lowest frequency, because the CPU may not follow the requests: 4 GHz to
-/// 800 MHz.
+/// Least assumed ratio of the highest to the lowest frequency, because the CPU may not follow the requests: 4 GHz
+/// to 800 MHz.
 const LEAST_RANGE: u64 = 5;
 
 /// The probe `frequency` and its settings.

@@ -11,8 +11,8 @@ pub(super) fn is_heading(line: &str) -> bool {
     line.starts_with("# RTLA timerlat histogram") || line.starts_with("# RTLA osnoise histogram")
 }
 
-/// The lines below the buckets, in the order in which rtla writes them. Below them it may write sums over all CPUs and
-/// messages.
+/// The lines below the buckets, in the order in which rtla writes them. Below them it may write sums over all
+/// CPUs and messages.
 const FOOTER: [&str; 5] = ["over:", "count:", "min:", "avg:", "max:"];
 
 pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
@@ -107,8 +107,8 @@ pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
 }
 
 /// The width of a bucket (rtla's option -b), which the output does not state: all buckets begin at multiples of it.
-/// `None` if there is only the bucket 0. rtla leaves out empty lines, so with few lines the result may be a multiple of
-/// the width.
+/// `None` if there is only the bucket 0. rtla leaves out empty lines, so with few lines the result may be a multiple
+/// of the width.
 fn bucket(columns: &[Column]) -> Option<u64> {
     fn divisor(a: u64, b: u64) -> u64 {
         if b == 0 { a } else { divisor(b, a % b) }

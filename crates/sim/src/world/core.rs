@@ -462,8 +462,8 @@ impl Core {
         Cycles::new(entry.count() + handler.count())
     }
 
-    /// Records what a core that still rests at `end` did until then: it counts as idle in the state that its governor
-    /// chose.
+    /// Records what a core that still rests at `end` did until then: it counts as idle in the state that
+    /// its governor chose.
     pub fn close(&mut self, end: At) {
         if self.rest.is_some() {
             let asleep_at = self.frequency;

@@ -446,8 +446,8 @@ impl<C> Actuator<C> for Core {
     }
 }
 
-/// The highest frequency that can be requested now, and what limits it, in words. `None` if it cannot be read at the
-/// moment.
+/// The highest frequency that can be requested now, and what limits it, in words. `None` if it cannot be read
+/// at the moment.
 fn ceiling(place: &Place, access: &Access) -> Option<(Hertz, &'static str)> {
     let highest = place.pstates.highest();
     Some(place.domain.ceiling(access).ok()?.map_or((highest, "the driver"), |(most, by)| (most.min(highest), by)))

@@ -11,8 +11,8 @@ pub struct Outcome {
     pub entries: Vec<Entry>,
     /// Difference between the two baselines (runs with all factors off); `None` if there are too few runs.
     pub floor: Option<Found>,
-    /// Whether the two baselines differ by no more than chance, and by less than [`WIDEST`]. If `false`, no result can
-    /// be trusted.
+    /// Whether the two baselines differ by no more than chance, and by less than [`WIDEST`]. If `false`, no result
+    /// can be trusted.
     pub floor_is_sound: bool,
     /// Number of complete replicates.
     pub replicates: usize,

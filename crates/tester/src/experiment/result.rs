@@ -43,8 +43,8 @@ pub struct ExperimentResult {
     pub replicates: u64,
     /// Difference between the two baselines (runs with all factors off), or why it is unknown.
     pub noise_floor: Reading<Effect>,
-    /// Whether the two baselines differ by no more than chance, and by less than 100 %. If false, no result can be
-    /// trusted.
+    /// Whether the two baselines differ by no more than chance, and by less than 100 %. If false, no result
+    /// can be trusted.
     pub noise_floor_is_sound: bool,
     /// Effects of the factors, the most helpful first.
     pub ranking: Vec<Ranked>,

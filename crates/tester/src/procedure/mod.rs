@@ -46,8 +46,8 @@ use crate::histogram::Histogram;
 use crate::search::Outcome;
 use crate::sizes::Sizes;
 
-/// Losses of a trial in which a frame was sent later than this may be due to a burst of overdue frames. See
-/// [`Observed::is_disturbed`].
+/// Losses of a trial in which a frame was sent later than this may be due to a burst of overdue
+/// frames. See [`Observed::is_disturbed`].
 pub const LATE: Nanos = Nanos::from_millis(1);
 
 /// Runs trials.

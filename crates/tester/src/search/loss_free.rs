@@ -95,8 +95,8 @@ pub enum End {
     Converged,
     /// Even the highest rate passed, so the result is a lower bound.
     MaximumPassed,
-    /// The tester could not send faster, so the result is a lower bound; without a bound, it could not even send at the
-    /// lowest rate.
+    /// The tester could not send faster, so the result is a lower bound; without a bound, it could not even send at
+    /// the lowest rate.
     TesterLimited,
     /// Even the lowest rate failed.
     MinimumFailed,

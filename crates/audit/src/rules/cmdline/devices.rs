@@ -240,8 +240,8 @@ fn pages(value: &str) -> Option<u64> {
     value.split(',').map(count).sum()
 }
 
-/// Number of pages of this size: the kernel's count for the host, otherwise the sum over all nodes. `None` if neither is
-/// known.
+/// Number of pages of this size: the kernel's count for the host, otherwise the sum over all nodes. `None` if
+/// neither is known.
 fn pages_of(facts: &Facts, size: u64) -> Option<host::Fact<u64>> {
     let of = |pools: &[host::facts::HugePages]| pools.iter().find(|pool| pool.page_bytes == size)?.total.get();
     if let Some(pool) = facts.memory.huge_pages.iter().find(|pool| pool.page_bytes == size) {

@@ -533,10 +533,10 @@ fn observed(facts: &Facts, context: &Context) -> Judged {
             return Ok(Judgement::pass(format!("ran at {} or more when it was read", megahertz(least)))
                 .see_as(megahertz(current), frequency.current.source()));
         }
-        // The kernel measures at the tick. For a CPU without a tick it shows `policy->cur`, which drivers that leave the
-        // choice to the hardware set to a minimum and never update (arch/x86/kernel/cpu/aperfmperf.c,
-        // arch_freq_get_on_cpu; drivers/cpufreq/intel_pstate.c, intel_pstate_set_policy; amd-pstate.c,
-        // amd_pstate_epp_cpu_init).
+        // The kernel measures at the tick. For a CPU without a tick it shows `policy->cur`, which drivers that
+        // leave the choice to the hardware set to a minimum and never update
+        // (arch/x86/kernel/cpu/aperfmperf.c, arch_freq_get_on_cpu; drivers/cpufreq/intel_pstate.c,
+        // intel_pstate_set_policy; amd-pstate.c, amd_pstate_epp_cpu_init).
         let ticks = !idle && facts.cpus.nohz_full.is(|full| full.contains(cpu.id)) != Some(true);
         let chooses = frequency.driver.is(|driver| ["intel_pstate", "amd-pstate-epp"].contains(&driver.as_str()));
         let lowest = [frequency.hardware_min.get(), frequency.scaling_min.get()];

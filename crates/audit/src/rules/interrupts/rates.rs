@@ -286,9 +286,9 @@ fn load(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
-/// Adds the fix for a CPU that spends too much time in interrupts, and the most frequent ones of them: if the first one
-/// belongs to an interface with idle queues, to use these; otherwise, to move interrupts. Without counts, the rule's fix
-/// remains.
+/// Adds the fix for a CPU that spends too much time in interrupts, and the most frequent ones of them: if the first
+/// one belongs to an interface with idle queues, to use these; otherwise, to move interrupts. Without counts, the
+/// rule's fix remains.
 fn relieved(facts: &Facts, context: &Context, cpu: u32, judgement: Judgement) -> Judgement {
     let hits = hits(facts, &CpuSet::from([cpu]));
     let Some(hits) = hits else { return judgement };

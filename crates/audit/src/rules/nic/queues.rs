@@ -259,8 +259,8 @@ impl Receive {
         Some(Self { all, good: (0..all).filter(|queue| is_good(*queue)).collect(), used })
     }
 
-    /// The command that spreads the flows over all good queues. `None` if there are none, or if the table consists of
-    /// them already.
+    /// The command that spreads the flows over all good queues. `None` if there are none, or if the table consists
+    /// of them already.
     fn spread(&self, name: &str) -> Option<String> {
         let last = self.good.last().filter(|_| self.good != self.used)?;
         if self.good.len() == self.all as usize {

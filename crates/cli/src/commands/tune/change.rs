@@ -101,8 +101,8 @@ pub fn rollback(typed: &Rollback) -> anyhow::Result<Status> {
         (None, true) => Which::Abandoned,
         (None, false) => Which::All,
     };
-    // Ctrl-C takes effect only when the rollback is complete, because half a rollback is of no use. The questions come
-    // after that.
+    // Ctrl-C takes effect only when the rollback is complete, because half a rollback is of no use. The questions
+    // come after that.
     let signals = Signals::hold()?;
     least(&access, None, which)?;
     let is_asked = !typed.overwrite && !typed.keep && io::stdin().is_terminal();

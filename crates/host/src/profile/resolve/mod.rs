@@ -197,9 +197,9 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The value as text, in which `{isolated}` and `{housekeeping}` are replaced by the machine's CPU lists. If the text
-    /// needs the isolated CPUs and there are none, adds a note and returns `None`: an empty list is not what the profile
-    /// means.
+    /// The value as text, in which `{isolated}` and `{housekeeping}` are replaced by the machine's CPU lists. If the
+    /// text needs the isolated CPUs and there are none, adds a note and returns `None`: an empty list is not what
+    /// the profile means.
     fn fill(&mut self, layer: &Layer, value: &Spanned<impl std::fmt::Display>) -> Option<String> {
         let text = value.get_ref().to_string();
         if text.contains("{isolated}") && self.resolved.isolated.is_empty() {

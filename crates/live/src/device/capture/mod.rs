@@ -239,8 +239,8 @@ impl Drop for Spool {
     }
 }
 
-/// The writer thread. It runs until the worker closes the channel. After an error, it counts all further frames as
-/// unwritten.
+/// The writer thread. It runs until the worker closes the channel. After an error, it counts all further
+/// frames as unwritten.
 fn write_all(
     mut output: PcapWriter<impl Write>,
     to_write: &Receiver<Buffer>,

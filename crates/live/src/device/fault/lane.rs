@@ -73,8 +73,8 @@ impl Lane {
         }
     }
 
-    /// Applies faults to a frame at random, in the order of the fields of [`FaultRates`]. Returns `false` if it dropped
-    /// the frame.
+    /// Applies faults to a frame at random, in the order of the fields of [`FaultRates`]. Returns `false` if it
+    /// dropped the frame.
     pub(super) fn process(&mut self, mut frame: Frame, pool: &mut Pool, scratch: &mut [u8]) -> bool {
         let FaultRates { drop_ppm, duplicate_ppm, corrupt_ppm, truncate_ppm, delay_ppm, reorder_ppm, hold_polls } =
             self.rates;

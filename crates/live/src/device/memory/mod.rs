@@ -203,8 +203,8 @@ struct Source {
     /// Number of frames still to deliver. `u64::MAX` is enough for 5,800 years at 10 ns per frame.
     left: u64,
     prepared: bool,
-    /// Set while frames are left. Otherwise a worker that blocks on an exhausted source would spin until it looks at the
-    /// port's health.
+    /// Set while frames are left. Otherwise a worker that blocks on an exhausted source would spin until it looks at
+    /// the port's health.
     ready: Wakeup,
 }
 

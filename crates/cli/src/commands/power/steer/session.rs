@@ -120,8 +120,8 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Prints what is controlled, because the next line comes only when something changes, and the predicted cost of a
-    /// frequency change.
+    /// Prints what is controlled, because the next line comes only when something changes, and the predicted cost of
+    /// a frequency change.
     fn announce(&self) {
         let each = |core: &Core| match &core.watches {
             Some(watches) => format!("CPU {} ({watches})", core.cpu),
