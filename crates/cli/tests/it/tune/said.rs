@@ -238,7 +238,9 @@ fn a_question_holds_nobody_up_and_can_be_interrupted() {
     machine.put("proc/sys/vm/stat_interval", "3\n");
     machine.put("other.toml", "summary = \"x\"\n[sysctl]\n\"kernel.nmi_watchdog\" = 7\n");
     // A terminal whose user waits with the answer, applies another profile meanwhile, and then presses Ctrl-C.
-    let user = "import os, pty, subprocess, sys\n\
+    // In a background job of a script, SIGINT is ignored: a terminal of its own starts without that.
+    let user = "import os, pty, signal, subprocess, sys\n\
+                signal.signal(signal.SIGINT, signal.SIG_DFL)\n\
                 apus, root, other = sys.argv[1:]\n\
                 pid, terminal = pty.fork()\n\
                 if pid == 0: os.execv(apus, ['apus', 'tune', 'rollback', '--root', root])\n\
