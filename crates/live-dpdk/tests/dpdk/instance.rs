@@ -9,7 +9,7 @@ use live::device::fault::{FaultPlan, FaultRates, Outage};
 use live::instance::{Instance, InstanceConfig, Outcome};
 use live::os::Scheduling;
 use live::port::{PortConfig, PortKind, Wrappers};
-use live::telemetry::Counts;
+use live::telemetry::{Counts, DropReason};
 use live_dpdk::{DpdkPort, FRAME_SIZE};
 use policy::wait::Mode;
 
@@ -173,7 +173,9 @@ fn faults_are_counted_and_every_frame_accounted_for() {
     let (rx, tx) = (meter.rx(), meter.tx());
     assert_eq!((rx.seen, rx.passed), (5000, counts[0].received_frames));
     assert_eq!(rx.seen + rx.duplicated, rx.passed + rx.dropped, "{rx:?}");
-    assert_eq!((tx.seen, tx.lost), (counts[0].sent_frames, 0));
+    let injected = counts[0].dropped(DropReason::Injected);
+    assert_eq!((tx.seen, tx.lost), (counts[0].sent_frames + injected, 0));
+    assert_eq!(tx.dropped, injected, "{tx:?}");
     assert!(rx.duplicated > 300 && rx.truncated > 50 && tx.duplicated > 300, "{rx:?} {tx:?}");
     assert_eq!(read_pcap(&output).len() as u64, tx.passed, "{tx:?}");
 }
