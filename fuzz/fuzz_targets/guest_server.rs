@@ -19,8 +19,13 @@ impl Outside for Machine {
         match khz {
             Some(1_800_000) if policy == 1 => Applied::Failed("busy".into()),
             Some(_) if policy == 3 => Applied::Lost("gone".into()),
+            Some(_) if policy == 2 => Applied::Settling,
             _ => Applied::InForce,
         }
+    }
+    fn settled(&mut self, policy: u32, is_over: bool) -> Applied {
+        assert_eq!(policy, 2, "no other policy settles");
+        if is_over { Applied::Otherwise("limited".into()) } else { Applied::Settling }
     }
     fn limit_idle(&mut self, cpu: u32, _: Option<Nanos>) -> Applied {
         assert!(cpu >= 4, "CPU {cpu} is of guests that may not limit it");
