@@ -155,11 +155,11 @@ pub struct Way {
     pub offered: u64,
     /// Lost packets, over all seeds.
     pub lost: u64,
-    /// Packets later than the goal's latency bound, over all seeds. They include lost packets, and packets that had not
-    /// departed when the window ended although they had arrived longer ago than the bound.
+    /// Packets later than the goal's latency bound, over all seeds. They include lost packets, and packets that had
+    /// already waited for longer than the bound when the window ended.
     pub late: u64,
-    /// Share of late packets in parts per million of the packets that departed, were lost, or are late because they
-    /// had not departed.
+    /// Share of late packets, in parts per million of all packets that departed, were lost, or were already late when
+    /// the window ended.
     pub late_ppm: f64,
     /// 95 % confidence interval of `late_ppm` over the seeds; `null` with one seed.
     pub late_ppm_ci95: Option<(f64, f64)>,

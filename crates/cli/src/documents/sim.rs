@@ -171,17 +171,17 @@ pub struct TermDocument {
     pub max_ns: Option<u64>,
 }
 
-/// The latency goal and its result. A lost packet counts as late, and so does a packet that had not departed when the
-/// window ended although it had arrived longer ago than the goal's latency.
+/// The latency goal and its result. A lost packet counts as late, and so does a packet that had already waited for
+/// longer than the goal's latency when the window ended.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct GoalDocument {
     /// The goal, such as `p99.9=50us`.
     pub latency: String,
     /// Share of packets that may be lost, in parts per million; `null` if it is the share that may be late.
     pub loss_ppm: Option<u32>,
-    /// Packets that departed, were lost, or are late because they had not departed.
+    /// Packets that departed, were lost, or were already late when the window ended.
     pub packets: u64,
-    /// Late packets, including lost ones and those that had not departed.
+    /// Late packets. They include lost packets, and those that were already late when the window ended.
     pub late: u64,
     /// Lost packets.
     pub lost: u64,

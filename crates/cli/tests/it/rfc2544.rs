@@ -313,7 +313,7 @@ fn an_interruption_before_the_first_trial_keeps_the_earlier_result() {
         let document: Value = serde_json::from_reader(running.0.stdout.as_mut().unwrap()).unwrap();
         assert_eq!(running.0.wait().unwrap().code(), Some(1));
         assert_eq!(document["result"]["ended"]["complete"], false, "{document}");
-        // To find the rate of the tester takes at least six trials of 200 ms, of which the first has just begun.
+        // The tester needs at least six trials of 200 ms to find its own rate, and has just begun the first.
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "an earlier result", "{document}");
     }
 }

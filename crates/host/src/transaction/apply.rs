@@ -109,16 +109,7 @@ pub fn apply(access: &Access, plan: &Plan, options: &Options) -> Result<Applied,
     access.settle()?;
     let recovered = super::rollback::recover(access, &vault)?;
     not_steered(access, &vault, plan)?;
-    let work = Work {
-        access,
-        vault: &vault,
-        options,
-        journal: None,
-        made: Vec::new(),
-        along: Vec::new(),
-        late: Late::default(),
-        next: 0,
-    };
+    let work = Work::new(access, &vault, options);
     let applied = work.run(plan);
     drop(lock);
     applied.map(|(id, items, along)| Applied { id, items, along, recovered })
@@ -140,16 +131,7 @@ pub(super) fn announce(
     access.settle()?;
     let recovered = super::rollback::recover(access, &vault)?;
     not_anothers(access, &vault, targets)?;
-    let mut work = Work {
-        access,
-        vault: &vault,
-        options,
-        journal: None,
-        made: Vec::new(),
-        along: Vec::new(),
-        late: Late::default(),
-        next: 0,
-    };
+    let mut work = Work::new(access, &vault, options);
     let announced = work.announce_all(name, targets);
     let id = work.journal.as_ref().map(Journal::id);
     if let (Err(_), Some(id)) = (&announced, id) {
@@ -252,7 +234,12 @@ struct Late {
 
 type Items = Vec<(Item, Became)>;
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    fn new(access: &'a Access, vault: &'a Vault, options: &'a Options) -> Self {
+        let late = Late::default();
+        Self { access, vault, options, journal: None, made: Vec::new(), along: Vec::new(), late, next: 0 }
+    }
+
     fn run(mut self, plan: &Plan) -> Result<(Option<u32>, Items, Vec<Along>), Error> {
         let mut items = Vec::with_capacity(plan.items.len());
         for item in &plan.items {

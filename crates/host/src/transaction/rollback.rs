@@ -438,11 +438,9 @@ fn drop_past(vault: &Vault, transaction: &Transaction) -> Result<Option<Recovere
 /// The changes that are removed from the journal although they could not be rolled back.
 #[derive(Clone, Copy)]
 enum Forget {
-    /// None.
     Nothing,
-    /// All, unless someone else's value was kept: the user is still to be asked about it.
+    /// Every one of them, unless someone else's value was kept: the user is still to be asked about it.
     AllButTheirs,
-    /// All.
     All,
 }
 

@@ -100,7 +100,7 @@ struct Slot {
     /// The instance of the setting that has the value `ours` ([`crate::knob::Setting::read_instance`]).
     instance: Option<u64>,
     hold: Hold,
-    /// The write that the machine has not shown yet. Until it is settled, any value counts as ours.
+    /// The last write, while the setting does not show its value yet. Until then, any value counts as ours.
     written: Option<Written>,
 }
 
@@ -825,7 +825,7 @@ mod tests {
         assert_eq!((back.closed, &back.entries[0].1), (true, &Outcome::Restored));
     }
 
-    /// What the hardware had at the start is restored, even if its range is smaller now because turbo is off.
+    /// Turbo was switched off meanwhile, so the hardware accepts less; the original limits are restored all the same.
     #[test]
     fn the_original_limits_are_set_although_the_hardware_has_less_now() {
         let folder = folder();

@@ -238,7 +238,7 @@ fn a_frequency_that_somebody_else_sets_ends_the_requests_and_stays() {
     let ended = AtomicBool::new(false);
     let measured = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Between two requests, of which there are enough for one that is not missed.
+            // The journal shows each request only for a moment. There are so many that this thread sees at least one.
             while !ended.load(Ordering::Relaxed) {
                 if root.journal_says(r#""max":"800000""#) {
                     root.set(&file, "2000000\n");

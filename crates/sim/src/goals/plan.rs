@@ -116,7 +116,7 @@ pub enum PlanError {
     /// A machine cannot run at the frequency of a rival.
     #[error("the rival {rival}: {machine} runs at {possible}")]
     Frequency {
-        /// The rival.
+        /// The rival with its frequency, such as `poll@1GHz`.
         rival: String,
         /// The machine's name.
         machine: String,

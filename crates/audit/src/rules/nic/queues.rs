@@ -239,7 +239,7 @@ fn served_by<'a>(facts: &'a Facts, link: &Link, queue: u32) -> Option<&'a CpuSet
 
 /// The receive queues of an interface.
 struct Receive {
-    /// Their number.
+    /// Number of receive queues, used or not.
     all: u32,
     /// Those that no isolated CPU serves.
     good: BTreeSet<u32>,

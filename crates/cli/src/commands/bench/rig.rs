@@ -372,7 +372,7 @@ fn open_port(name: &str, typed: &Typed, sizes: &[Sizes]) -> anyhow::Result<Opene
         mode: typed.xdp,
         filter,
         promiscuous: false,
-        // Neighbor solicitations go to a group for each address, which the kernel has not joined.
+        // A neighbor solicitation is sent to the multicast group of its address. The kernel has joined only its own groups.
         all_multicast: typed.ip == Some(Family::V6),
     })?;
     if typed.ip.is_some() {

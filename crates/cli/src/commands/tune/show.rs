@@ -71,7 +71,7 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
         return Ok(Status::Findings);
     }
     // Settings that belong to another network namespace or ended with their thread are reported, but do not affect the
-    // verdict. If all that have not ended belong to another namespace, nothing was checked, which is no success.
+    // verdict. If none is left that could be checked here, the command fails.
     let all = || document.transactions.iter().flat_map(|one| &one.items);
     let mut items = all().filter(|item| item.is_here());
     let checked = all().any(OpenItem::is_here) || !all().any(OpenItem::is_elsewhere);

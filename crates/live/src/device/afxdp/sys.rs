@@ -123,7 +123,7 @@ pub(super) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Resu
     if failed == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// include/uapi/linux/if_packet.h.
+/// Option of packet sockets that joins a group, and leaves it when the socket is closed (include/uapi/linux/if_packet.h).
 const PACKET_ADD_MEMBERSHIP: c_int = 1;
 
 /// Which frames an interface receives in addition to those for its own address and groups: `PACKET_MR_PROMISC` and
