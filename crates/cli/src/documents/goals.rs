@@ -31,6 +31,8 @@ pub struct Document {
     pub seeds: u64,
     /// Simulated time before the measured window.
     pub warm_up_ns: u64,
+    /// Whether `adaptive` chose how long the NIC delays interrupts.
+    pub hold_off: bool,
     /// How the cases were drawn; `null` if the whole grid was used.
     pub sample: Option<Sample>,
     /// Number of planned cases. Fewer are listed if the run was interrupted.
@@ -193,6 +195,7 @@ impl Document {
             seed: plan.seed,
             seeds: plan.seeds,
             warm_up_ns: plan.warm_up.as_nanos(),
+            hold_off: plan.holds_off,
             sample: plan.sample.map(|(cases, seed)| Sample { cases: cases as u64, seed }),
             planned: planned as u64,
             summary: Summary::of(cases),

@@ -251,6 +251,14 @@ impl<C> Policy<C> {
             policy.know(costs);
         }
     }
+
+    /// The hold-off that the policy wants, see [`Adaptive::hold_off`]. The other policies leave the device as it is.
+    pub fn hold_off(&mut self, now: Instant<C>, in_force: Nanos) -> Nanos {
+        match self {
+            Self::Adaptive(policy) => policy.hold_off(now, in_force),
+            Self::Poll(_) | Self::Interrupt(_) | Self::Backoff(_) | Self::Hybrid300(_) => in_force,
+        }
+    }
 }
 
 impl<C> WaitPolicy<C> for Policy<C> {

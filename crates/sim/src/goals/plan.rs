@@ -96,6 +96,8 @@ pub struct Plan {
     /// Minimum and maximum measured time of a run. Between these limits, the time is chosen so that a goal allows 20
     /// late packets over all seeds (20,000 packets for p99.9).
     pub duration: (Nanos, Nanos),
+    /// Whether Apus chooses how long the NIC delays interrupts. If not, it has no interrupt moderation.
+    pub holds_off: bool,
     /// Whether the first second of Apus is also evaluated separately.
     pub first_second: bool,
     /// Number of cases to draw at random, and the seed for that. `None` runs all cases.
@@ -164,6 +166,7 @@ impl Grid {
             seeds: 1,
             warm_up: WARM_UP,
             duration: (Nanos::from_secs(1), Nanos::from_secs(1)),
+            holds_off: false,
             first_second: false,
             sample: None,
             files: Files::new(),
@@ -288,6 +291,7 @@ impl Plan {
                                 goals: vec![(goal, peak)],
                                 rivals: rivals.clone(),
                                 seeds: (self.seed, self.seeds),
+                                holds_off: self.holds_off,
                                 first_second: self.first_second,
                             });
                         }

@@ -54,6 +54,8 @@ pub struct Setting {
     pub rivals: Vec<Way>,
     /// The first seed and the number of seeds.
     pub seeds: (u64, u64),
+    /// Whether Apus chooses how long the NIC delays interrupts. If not, it has no interrupt moderation.
+    pub holds_off: bool,
     /// Whether the first second of Apus is also simulated separately.
     pub first_second: bool,
 }
@@ -93,7 +95,7 @@ impl Setting {
              \"{duration}\"\n\n{}\n[queues]\nrx_descriptors = 4096\ntx_descriptors = 4096\nflush = \"0us\"\n\n[idle]\ndeepest = \
              \"{deepest}\"\n\n{}",
             self.arriving.tables,
-            way.sections(goal)
+            way.sections(goal, self.holds_off)
         )
     }
 

@@ -271,6 +271,7 @@ fn short(goals: &[Goal], rivals: &[&str]) -> Plan {
         seeds: 2,
         warm_up: Nanos::from_millis(20),
         duration: (Nanos::from_millis(60), Nanos::from_millis(60)),
+        holds_off: false,
         first_second: false,
         ..Grid::Quick.plan()
     }

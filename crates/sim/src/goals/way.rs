@@ -49,8 +49,9 @@ impl Way {
         matches!(self.speed, Speed::At(_))
     }
 
-    /// The scenario sections for this combination. Only Apus is told the goal and the peak.
-    pub(super) fn sections(self, goal: Option<(Goal, Option<PacketRate>)>) -> String {
+    /// The scenario sections for this combination. Only Apus is told the goal and the peak. Apus also chooses how long
+    /// the NIC delays interrupts if it `holds_off`.
+    pub(super) fn sections(self, goal: Option<(Goal, Option<PacketRate>)>, holds_off: bool) -> String {
         let goal = goal.map_or_else(String::new, |(goal, peak)| {
             let peak = peak.map_or_else(String::new, |peak| format!("peak = \"{}pps\"\n", peak.as_pps()));
             format!("[goal]\nlatency = \"{goal}\"\nloss = \"0%\"\n{peak}\n")
@@ -67,6 +68,7 @@ impl Way {
             Speed::Goal => "policy = \"goal\"".to_owned(),
         };
         let moderation = match self.delay {
+            _ if holds_off && self == Self::OURS => "policy = \"hold-off\"".to_owned(),
             Nanos::ZERO => "policy = \"off\"".to_owned(),
             delay => format!("policy = \"static\"\ndelay = \"{delay}\""),
         };

@@ -2,12 +2,13 @@
 
 use policy::moderation::dim::{NET_PROFILES, net_profile};
 use policy::moderation::{Direction, PeriodMode, Profile};
+use policy::wait::Mode;
 use units::Nanos;
 
 use super::GoalPlan;
 use super::machine::Host;
 use super::values::DimProfiles;
-use super::worker::Worker;
+use super::worker::{Wait, Worker};
 use crate::hw::interrupt::{DelayFrom, ModerationModel};
 use crate::strict::{Error, Section};
 
@@ -28,8 +29,16 @@ units::named! {
         } = "dim",
         /// The policy [`policy::moderation::GoalModeration`].
         Goal = "goal",
+        /// The waiting policy [`Adaptive`](policy::wait::Adaptive) chooses the delay.
+        HoldOff {
+            /// Minimum time between two changes of a worker's delay.
+            every: Nanos,
+        } = "hold-off",
     }
 }
+
+/// On a real NIC, changing the delay takes a system call.
+const HOLD_OFF_EVERY: Nanos = Nanos::from_millis(100);
 
 #[derive(Clone, Copy)]
 enum ModerationName {
@@ -38,6 +47,7 @@ enum ModerationName {
     Static,
     Dim,
     Goal,
+    HoldOff,
 }
 
 const MODERATIONS: &[(&str, ModerationName)] = &[
@@ -46,6 +56,7 @@ const MODERATIONS: &[(&str, ModerationName)] = &[
     ("static", ModerationName::Static),
     ("dim", ModerationName::Dim),
     ("goal", ModerationName::Goal),
+    ("hold-off", ModerationName::HoldOff),
 ];
 
 /// Reads `[moderation]`. The default is the setting of the NIC's driver.
@@ -62,6 +73,11 @@ pub(super) fn moderation(
         return Err(
             name.wrong(what, "it controls queues of the kernel: use driver = \"kernel\", or policy = \"static\"")
         );
+    }
+    let adaptive = matches!(worker, Worker::User { wait: Wait::Mode(Mode::Adaptive(_)), interrupts: true, .. });
+    if matches!(name.value, ModerationName::HoldOff) && !adaptive {
+        let what = "the moderation policy hold-off without the waiting policy adaptive, or without interrupts";
+        return Err(name.wrong(what, "use driver = \"user\" and wait = \"adaptive\", or policy = \"static\""));
     }
     let sent = section.text::<Nanos>("sent")?;
     let plan = match name.value {
@@ -90,6 +106,11 @@ pub(super) fn moderation(
             }
             throttle(&mut section, host)?;
             ModerationPlan::Goal
+        }
+        ModerationName::HoldOff => {
+            throttle(&mut section, host)?;
+            let every = section.text::<Nanos>("every")?.map_or(HOLD_OFF_EVERY, |spot| spot.value);
+            ModerationPlan::HoldOff { every }
         }
     };
     if let Some(sent) = sent {

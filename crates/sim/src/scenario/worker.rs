@@ -12,7 +12,6 @@ use crate::strict::{Error, Section};
 const KERNEL_POLL: Cycles = Cycles::new(2_000);
 const KERNEL_FRAME: Cycles = Cycles::new(2_500);
 const KERNEL_APPLICATION: Cycles = Cycles::new(9_000);
-const KERNEL_PROGRAM: Cycles = Cycles::new(2_000);
 
 const METRONOME: &str = "metronome";
 /// The maximum length of a sleep or a block. It equals `live::worker::HEALTH_INTERVAL`.
@@ -77,6 +76,8 @@ pub struct KernelModel {
 impl KernelModel {
     /// Number of frames that a socket of default size holds: 212,992 / 768.
     pub const SOCKET: u32 = 277;
+    /// Estimated cost of programming another moderation profile.
+    pub const PROGRAM: Cycles = Cycles::new(2_000);
 }
 
 /// Settings of Metronome, in which several threads share a queue.
@@ -196,7 +197,7 @@ pub(super) fn read(root: &mut Section, host: &Host, queues: u32) -> Result<Worke
         Driver::Kernel => {
             let poll = cycles("poll", KERNEL_POLL)?;
             let frame = cycles("frame", KERNEL_FRAME)?;
-            let program = cycles("program", KERNEL_PROGRAM)?;
+            let program = cycles("program", KernelModel::PROGRAM)?;
             let work = cycles("application", KERNEL_APPLICATION)?;
             let forward = section.flag("forward")?.is_some_and(|spot| spot.value);
             let application = if forward { None } else { Some(work) };

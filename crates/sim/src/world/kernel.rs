@@ -13,13 +13,14 @@
 //! once. This changes the order of the work, not its amount. Frames are not merged (GRO).
 
 use policy::frequency::{self, Frequency, FrequencyPolicy as _};
-use policy::moderation::{self, Delays, Moderation, ModerationPolicy as _, Profile, Sample};
+use policy::moderation::{self, Delays, Moderation, ModerationPolicy as _, Sample};
 use policy::wait::{Action, Arrivals, Ended, Observation, Queue};
 use units::{Cycles, Nanos, Simulated};
 
 use super::Scaling;
 use super::core::{Core, Path, Whom};
 use super::port::Port;
+use super::profiles::Profiles;
 use super::queue::{RESERVED, Waiting};
 use super::tally::{Shares, Tally};
 use super::user::{Served, overlap};
@@ -68,11 +69,7 @@ struct Napi {
     packets: u64,
     bytes: u64,
     delays: Delays,
-    profile: Profile,
-    profile_since: At,
-    /// Time during which each profile was in force within the window.
-    profiles: Vec<(Profile, Nanos)>,
-    changes: u64,
+    profiles: Profiles,
 }
 
 const NO_DELAYS: Delays = Delays { packets: 0, shortest: Nanos::MAX, longest: Nanos::ZERO };
@@ -122,10 +119,7 @@ impl Kernel {
                 packets: 0,
                 bytes: 0,
                 delays: NO_DELAYS,
-                profile: policy.profile(),
-                profile_since: At::ORIGIN,
-                profiles: Vec::with_capacity(16),
-                changes: 0,
+                profiles: Profiles::new(policy.profile()),
                 policy,
             })
             .collect();
@@ -290,9 +284,7 @@ impl Kernel {
         let mut at = now;
         if let moderation::Action::Apply(profile) = decision.action {
             at = self.core.execute(now, self.config.model.program, Activity::Working);
-            napi.settle(at, tally.window);
-            napi.profile = profile;
-            napi.changes += u64::from(tally.within(at));
+            napi.profiles.change(at, profile, tally);
             port.queues[napi.queue].program(at, profile);
             napi.policy.applied(at, profile);
         }
@@ -370,25 +362,6 @@ impl Kernel {
         for (index, waiting, _) in &self.socket {
             tally.in_flight(self.napis[*index].queue, waiting.arrival);
         }
-        self.napis
-            .iter_mut()
-            .map(|napi| {
-                napi.settle(tally.window.1, tally.window);
-                Moderated { queue: napi.queue, profiles: std::mem::take(&mut napi.profiles), changes: napi.changes }
-            })
-            .collect()
-    }
-}
-
-impl Napi {
-    /// Records the time under the current profile, up to `now`.
-    fn settle(&mut self, now: At, window: (At, At)) {
-        let clip = |at: At| at.clamp(window.0, window.1);
-        let span = clip(now).since(clip(self.profile_since)).unwrap_or(Nanos::ZERO);
-        self.profile_since = now;
-        match self.profiles.iter_mut().find(|(profile, _)| *profile == self.profile) {
-            Some((_, time)) => *time += span,
-            None => self.profiles.push((self.profile, span)),
-        }
+        self.napis.drain(..).map(|napi| napi.profiles.finish(napi.queue, tally)).collect()
     }
 }

@@ -20,6 +20,7 @@ mod ledger;
 mod measure;
 mod metronome;
 mod port;
+mod profiles;
 mod queue;
 mod report;
 mod tally;
@@ -53,7 +54,7 @@ use crate::hw::timer::Timer;
 use crate::hw::vcpu::Vcpu;
 use crate::outcome::Outcome;
 use crate::random::Random;
-use crate::scenario::{FrequencyPlan, ModerationPlan, Scenario, Wait, Worker as Work};
+use crate::scenario::{FrequencyPlan, KernelModel, ModerationPlan, Scenario, Wait, Worker as Work};
 use crate::traffic::Source;
 use kernel::Kernel;
 use ledger::Ledger;
@@ -61,7 +62,7 @@ use metronome::Thread;
 use port::{Feed, Port};
 use queue::QueuePair;
 use tally::Tally;
-use user::{Scheme, User};
+use user::{HoldOff, Scheme, User};
 
 /// The seed for measuring the wake-up costs before the simulation. It does not depend on the scenario's seed.
 const MEASURED: u64 = 0;
@@ -326,7 +327,7 @@ impl World {
         for worker in self.workers {
             cores.push(match worker {
                 Worker::User(mut user) => {
-                    user.finish(self.end, &self.tally);
+                    moderated.extend(user.finish(self.end, &self.tally));
                     report::of_user(*user, self.end)
                 }
                 Worker::Kernel(mut kernel) => {
@@ -412,7 +413,11 @@ fn worker(
                 }
             };
             let alone = scenario.worker.cores() == 1;
-            let config = user::Config { queues, scheme, frequency, work, stamps, forward, scaling, alone };
+            let holds_off = match scenario.moderation {
+                ModerationPlan::HoldOff { every } => Some(HoldOff { every, costs: KernelModel::PROGRAM }),
+                _ => None,
+            };
+            let config = user::Config { queues, scheme, frequency, work, stamps, forward, scaling, alone, holds_off };
             Worker::User(Box::new(User::new(config, core)))
         }
         Work::Kernel { model, stamps, .. } => {
@@ -502,7 +507,9 @@ fn moderation_policy(scenario: &Scenario, goal: Option<Goal>) -> Result<moderati
     Ok(match scenario.moderation {
         // A fixed setting may also throttle, which a profile cannot express. The queue keeps the setting itself, so
         // this profile is only reported.
-        ModerationPlan::Fixed => moderation::Moderation::Static(Static::new(nearest_profile(scenario))),
+        ModerationPlan::Fixed | ModerationPlan::HoldOff { .. } => {
+            moderation::Moderation::Static(Static::new(nearest_profile(scenario)))
+        }
         ModerationPlan::Dim { index, profiles, .. } => {
             let dim = NetDim::with_profiles(profiles, index);
             moderation::Moderation::NetDim(dim.ok_or_else(|| ModelError {

@@ -15,6 +15,7 @@
 //! only, so it is treated in the same way. All other policies count polls, and none of their polls is skipped.
 
 use policy::frequency::{self, Frequency, FrequencyPolicy as _};
+use policy::moderation::{PeriodMode, Profile};
 use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue, Reason, WaitKind, WaitPolicy as _};
 use units::{Cycles, Nanos, Simulated};
 
@@ -22,12 +23,13 @@ use super::core::{Core, Path, Whom};
 use super::ledger::Drawn;
 use super::metronome::Thread;
 use super::port::Port;
+use super::profiles::Profiles;
 use super::queue::Waiting;
 use super::tally::{Shares, Tally};
 use crate::At;
 use crate::hw::cpufreq::Load;
 use crate::machine::WorkModel;
-use crate::outcome::{Activity, Drop, Term};
+use crate::outcome::{Activity, Drop, Moderated, Term};
 use crate::scenario::HEALTH_INTERVAL;
 
 /// Maximum number of frames taken from a queue at once: `live::worker::BURST`.
@@ -63,6 +65,17 @@ pub struct Config {
     pub scaling: Option<super::Scaling>,
     /// Whether this worker receives all frames, because there is no other.
     pub alone: bool,
+    /// `None` if the wait policy does not choose how long the NIC delays interrupts.
+    pub holds_off: Option<HoldOff>,
+}
+
+/// How the wait policy may change the hold-off: how long the NIC delays interrupts.
+#[derive(Clone, Copy, Debug)]
+pub struct HoldOff {
+    /// Minimum time between two changes.
+    pub every: Nanos,
+    /// Cost of a change, per queue.
+    pub costs: Cycles,
 }
 
 /// The worker's counts within the window.
@@ -135,6 +148,10 @@ pub struct User {
     asleep: Nanos,
     /// When the loop last began to run. A real-time throttle counts from then.
     ran_from: At,
+    /// When the wait policy may next change the hold-off.
+    holds_off_at: At,
+    /// The hold-offs of the worker's queues, which all have the same.
+    profiles: Profiles,
 }
 
 impl User {
@@ -149,6 +166,7 @@ impl User {
             _ => Skip::None,
         };
         let seen = Vec::with_capacity(config.queues.len());
+        let holds_off_at = config.holds_off.map_or(At::from_nanos(u64::MAX), |hold_off| At::ORIGIN + hold_off.every);
         Self {
             config,
             core,
@@ -164,6 +182,8 @@ impl User {
             busy: Nanos::ZERO,
             asleep: Nanos::ZERO,
             ran_from: At::ORIGIN,
+            holds_off_at,
+            profiles: Profiles::new(Profile::IMMEDIATE),
         }
     }
 
@@ -235,11 +255,14 @@ impl User {
         Some(from + Nanos::from_nanos(ahead.div_ceil(period) * period))
     }
 
-    /// Closes the counts at the end of the simulation.
-    pub fn finish(&mut self, end: At, tally: &Tally) {
+    /// Closes the counts at the end of the simulation. Returns the history of each queue's hold-offs, if the wait policy
+    /// chose them.
+    pub fn finish(&mut self, end: At, tally: &Tally) -> Vec<Moderated> {
         if let State::Skipping { from, period, reason } = self.state {
             self.skipped(from, end, period, reason, tally);
         }
+        let queues = if self.config.holds_off.is_some() { &self.config.queues[..] } else { &[] };
+        queues.iter().map(|queue| self.profiles.clone().finish(*queue, tally)).collect()
     }
 
     /// Counts the polls that were skipped from `from` to `to`.
@@ -331,6 +354,7 @@ impl User {
     /// Asks the policies after the poll that began at `polled_at` and ended at `now`, and carries out their decisions.
     /// Returns when to act next.
     fn decide(&mut self, polled_at: At, now: At, port: &mut Port, tally: &mut Tally) -> At {
+        let now = if now < self.holds_off_at { now } else { self.hold_off(now, port, tally) };
         let seen = Observation { now, queues: &self.seen, ended: self.ended.take() };
         let empty = seen.received() == 0;
         let counted = tally.within(now);
@@ -387,6 +411,29 @@ impl User {
                 now
             }
         }
+    }
+
+    /// Lets the wait policy choose the hold-off of the queues. Returns when that is done.
+    #[cold]
+    fn hold_off(&mut self, now: At, port: &mut Port, tally: &Tally) -> At {
+        let (Some(hold_off), Scheme::Policy(policy)) = (self.config.holds_off, &mut self.config.scheme) else {
+            return now;
+        };
+        self.holds_off_at = now + hold_off.every;
+        let present = port.queues[self.config.queues[0]].rx.model().delay;
+        let wanted = policy.hold_off(now, present);
+        if wanted == present {
+            return now;
+        }
+        let usecs = u32::try_from(wanted.as_micros_floor()).unwrap_or(u32::MAX);
+        let profile = if usecs == 0 { Profile::IMMEDIATE } else { Profile { usecs, frames: 0, mode: PeriodMode::Eqe } };
+        let mut at = now;
+        for queue in &self.config.queues {
+            at = self.core.execute(at, hold_off.costs, Activity::Working);
+            port.queues[*queue].program(at, profile);
+        }
+        self.profiles.change(at, profile, tally);
+        at
     }
 
     /// Notes that the loop has run up to `now`. Returns when it may continue.

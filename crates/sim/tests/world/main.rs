@@ -6,6 +6,8 @@ mod bound;
 mod closed_forms;
 /// What Apus does against what others do, on named machines.
 mod goals;
+/// A hold-off lets one wake-up serve several packets, where that saves something.
+mod hold_off;
 /// Where a result can be computed by hand, the world gives that result.
 mod known;
 /// No more packets are late than the goal allows: in the long run, at first, after a change.

@@ -206,7 +206,14 @@ fn worker(r: &mut Random, text: &mut String, kernel: bool, queues: u64, cores: u
 
 fn moderation(r: &mut Random, text: &mut String, kernel: bool, has_goal: bool) {
     let of_kernel = ["nic", "off", "static", "dim", "goal"];
-    let choices = if kernel { &of_kernel[..if has_goal { 5 } else { 4 }] } else { &of_kernel[..3] };
+    // The waiting policy chooses the delay of its interrupts.
+    let holds_off = text.contains("wait = \"adaptive\"") && !text.contains("interrupts = false");
+    let of_user = ["nic", "off", "static", "hold-off"];
+    let choices = match (kernel, has_goal) {
+        (true, true) => &of_kernel[..],
+        (true, false) => &of_kernel[..4],
+        (false, _) => &of_user[..if holds_off { 4 } else { 3 }],
+    };
     let policy = one(r, choices);
     let _ = writeln!(text, "[moderation]\npolicy = \"{policy}\"");
     match policy {
@@ -217,6 +224,9 @@ fn moderation(r: &mut Random, text: &mut String, kernel: bool, has_goal: bool) {
                 text,
                 "delay = \"{delay}us\"\nframes = {frames}\ninterval = \"{interval}us\"\nfrom = \"{from}\""
             );
+        }
+        "hold-off" => {
+            let _ = writeln!(text, "every = \"{}us\"", 1 + r.below(300));
         }
         "dim" => {
             let _ = writeln!(text, "mode = \"{}\"\nprofile = {}", one(r, &["rx-eqe", "rx-cqe"]), r.below(5));

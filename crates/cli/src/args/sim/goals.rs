@@ -51,8 +51,8 @@ pub struct Goals {
     pub peak: Vec<Peak>,
     /// Rivals (comma-separated): poll, hybrid300, l3fwd-power (hybrid300 with DPDK's own frequency scaling), interrupt,
     /// interrupt=50us (the NIC delays interrupts by 50 us) or backoff=50us (sleeps of at most 50 us). Add @1GHz to run
-    /// a rival other than l3fwd-power at this fixed frequency. No named grid delays interrupts, because `adaptive`
-    /// cannot use such delays [default: the rivals of the grid].
+    /// a rival other than l3fwd-power at this fixed frequency [default: the rivals of the grid; no NIC delays interrupts
+    /// there without --hold-off].
     #[arg(long, value_name = "MODE", value_delimiter = ',')]
     pub rival: Vec<Way>,
     /// Also run each rival at N fixed frequencies below the base frequency, evenly spaced from the lowest one up.
@@ -60,6 +60,10 @@ pub struct Goals {
     /// --rival].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=16))]
     pub frequencies: Option<u32>,
+    /// Let `adaptive` choose how long the NIC delays interrupts. To be fair, rivals with delayed interrupts join: one for
+    /// each backoff rival, with that time as the delay. --rival replaces them, too.
+    #[arg(long)]
+    pub hold_off: bool,
     /// Simulated time before the measured window [default: 2s, or longer if l3fwd-power needs more time to reach the
     /// lowest frequency of a machine].
     #[arg(long, value_name = "TIME")]

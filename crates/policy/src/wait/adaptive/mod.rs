@@ -79,6 +79,7 @@
 mod arrivals;
 mod belief;
 mod costs;
+mod hold_off;
 mod owed;
 mod period;
 mod plan;
@@ -91,6 +92,7 @@ use super::{Action, Arrivals, Decision, Ended, Observation, Reason, WaitKind, Wa
 use crate::{Goal, LossBound};
 pub use belief::Belief;
 pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
+use hold_off::{Before, Next, Trials};
 pub use owed::AIM_EIGHTHS;
 use owed::Owed;
 use period::Period;
@@ -174,6 +176,9 @@ pub struct Adaptive<C> {
     /// duration, because the policy later looks it up by the expected duration. The actual duration depends on how late
     /// the wait ended.
     planned: u64,
+    /// The hold-off during that wait.
+    held: Nanos,
+    trials: Trials<C>,
     charged: bool,
     /// Fractions of late packets, in millionths, that were charged as expected because they cannot be observed.
     unseen: u64,
@@ -237,6 +242,8 @@ impl<C> Adaptive<C> {
             chosen: BLOCK,
             expected: 0,
             planned: 0,
+            held: Nanos::ZERO,
+            trials: Trials::new(),
             charged: false,
             unseen: 0,
             compared: Compared::Nothing,
@@ -273,6 +280,37 @@ impl<C> Adaptive<C> {
     /// Estimates what it would cost to meet the goal if work and wake-ups took longer by `slower`.
     pub fn outlook(&self, slower: Slower) -> Prospect {
         self.plan.outlook(slower)
+    }
+
+    /// Chooses the hold-off: how long the device should delay its interrupt after the first waiting frame, so that one
+    /// wake-up serves several frames. `in_force` is the present one. Call this a few times a second, between decisions,
+    /// if the device has such a setting (`ethtool -C rx-usecs`), and set the device to the result at once: the policy
+    /// assumes it for the next block. Without arrival timestamps, there is no hold-off, because its lateness would not
+    /// be visible.
+    pub fn hold_off(&mut self, now: Instant<C>, in_force: Nanos) -> Nanos {
+        self.plan.set_hold(in_force.as_nanos());
+        if !self.interrupts || self.plan.blind {
+            self.plan.set_hold(0);
+            return Nanos::ZERO;
+        }
+        if let Some((span, then)) = self.trials.ends(now, self.paid) {
+            let (_, cost) = self.paid_since(then, span);
+            let gap = self.plan.gaps.mean();
+            match self.trials.judge(cost, gap) {
+                Next::Stay => {}
+                // A wait for a forecast burst serves several frames without a hold-off.
+                Next::Try if self.chosen >= UNTIL => {}
+                Next::Return(Before { place, hold, .. }) => self.plan.take_hold((place, hold)),
+                Next::Try => {
+                    if let Some(other) = self.plan.better_hold() {
+                        let (place, hold) = self.plan.present_hold();
+                        self.trials.begin(Before { place, hold, cost, gap });
+                        self.plan.take_hold(other);
+                    }
+                }
+            }
+        }
+        Nanos::from_nanos(self.plan.hold)
     }
 
     /// Totals since the start: what waits saved, and how many packets were late.
@@ -342,7 +380,7 @@ impl<C> Adaptive<C> {
                     // The first and the last frame represent all those between them.
                     let [first, last] =
                         [arrivals.first, arrivals.last].map(|arrival| seen.now.since(arrival).unwrap_or(Nanos::ZERO));
-                    self.plan.departed(first, last);
+                    self.plan.departed(first, last, self.held);
                 }
             }
             if self.until_service_sample == 0 {
@@ -388,7 +426,10 @@ impl<C> Adaptive<C> {
                 let stamped = |came: &&Arrivals<C>| came.stamped;
                 let first = seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).find(stamped);
                 // A frame that arrived before the wait began did not wait for the device.
-                let late = |came: &Arrivals<C>| came.picked_up.since(came.first.max(wait.began)).unwrap_or(Nanos::ZERO);
+                let late = |came: &Arrivals<C>| {
+                    let waited = came.picked_up.since(came.first.max(wait.began)).unwrap_or(Nanos::ZERO);
+                    waited.saturating_sub(self.held)
+                };
                 (Kind::Device, self.planned, first.map(late))
             }
         };
@@ -466,6 +507,7 @@ impl<C> Adaptive<C> {
         let idle = silence.is_none_or(|silence| silence >= IDLE_AFTER) || self.plan.gaps.mean() >= SPARSE;
         if self.interrupts && idle {
             (self.chosen, self.expected, self.planned) = (BLOCK, 0, silence.map_or(0, Nanos::as_nanos));
+            self.held = Nanos::from_nanos(self.plan.hold);
             self.compared = Compared::Idle;
             return Decision { action: Action::BlockUntil(None), reason: Reason::Idle };
         }
@@ -489,6 +531,7 @@ impl<C> Adaptive<C> {
             best.or(forecast);
         }
         self.compared = Compared::Waits(best, multiplier);
+        self.held = Nanos::from_nanos(self.plan.hold);
         match best.slot {
             POLL => {
                 let reason = match (traffic, multiplier > 0) {

@@ -1,6 +1,7 @@
 //! Models the result of each wait: how long it lasts, what it costs, and how many packets it makes late.
 
 use super::arrivals::{Gaps, OCTAVES, begins, product_over};
+use super::hold_off::WORTHWHILE;
 use super::prices::{CLASSES, Kind, Prices, SAME, class};
 use super::tail::{Atoms, MEMORY as SAMPLES, PARTS, Tail};
 
@@ -47,6 +48,32 @@ const ONE: u64 = 1_000_000;
 const CERTAIN: u64 = 8 * ONE;
 /// A candidate's record is halved after `MEMORY * N` packets, where the policy aims at one late packet in N.
 const MEMORY: u64 = 4;
+
+/// Number of hold-offs that are compared.
+const HOLDS: usize = PARTS + 2;
+/// Hold-offs are whole multiples of this, in nanoseconds: `ethtool -C rx-usecs` takes whole microseconds.
+const HOLD_STEP: u64 = 1_000;
+/// A hold-off below 1 / `LEAST_HOLD` of the goal's latency is not used: it saves little, and is worth no system call.
+const LEAST_HOLD: u64 = 8;
+
+/// Number of multipliers that [`Plan::outlook`] tries.
+const STEPS: usize = 17;
+/// Values for each of these multipliers.
+type Steps = [u64; STEPS];
+/// Evenly spaced multipliers from 0 to 1, in 2^-16. At 1, polling costs no more than a wait that makes as many packets
+/// late as the policy aims at.
+const EVEN: Steps = {
+    let (mut steps, mut step) = ([0; STEPS], 0);
+    while step < STEPS {
+        steps[step] = ((step as u64) << 16) / (STEPS as u64 - 1);
+        step += 1;
+    }
+    steps
+};
+/// 0, and multipliers from 2^-8 to 0.7 that grow by a factor of 1.41, in 2^-16. Hold-offs often differ in how many packets
+/// they make late, and with the better of two, a late packet may be cheap.
+const FINE: Steps =
+    [0, 256, 362, 512, 724, 1_024, 1_448, 2_048, 2_896, 4_096, 5_793, 8_192, 11_585, 16_384, 23_170, 32_768, 46_341];
 
 /// How much longer work and wake-ups take at another frequency than at the current one, in 256ths. 256 means equally
 /// long.
@@ -239,6 +266,11 @@ pub(super) struct Plan {
     after: [Lateness; CLASSES],
     /// The class of the last wait that the device ended.
     blocked: usize,
+    /// The hold-off: how long the device delays the interrupt after the first waiting frame, in nanoseconds.
+    pub(super) hold: u64,
+    /// The place of the present hold-off among those that are compared, and what was observed of blocks with each of
+    /// the others.
+    held: (usize, [Seen; HOLDS]),
     seen: [Seen; SLOTS],
     rows: [Row; OCTAVES],
     forecast: Option<(Forecast, u32)>,
@@ -284,6 +316,8 @@ impl Plan {
             lateness: [const { [LATENESS; CLASSES] }; 2],
             after: [LATENESS; CLASSES],
             blocked: 0,
+            hold: 0,
+            held: (0, [Seen::default(); HOLDS]),
             seen: [Seen::default(); SLOTS],
             rows: [row; OCTAVES],
             forecast: None,
@@ -315,8 +349,8 @@ impl Plan {
         }
     }
 
-    /// Learns how late a wait of this kind and length ended. Returns true if it was a stall of the machine; stalls are
-    /// not learned.
+    /// Learns how late a wait of this kind and length ended, without the hold-off. Returns true if it was a stall of the
+    /// machine; stalls are not learned.
     pub(super) fn ended(&mut self, kind: Kind, length: u64, late: units::Nanos, stalls_ppm: u32) -> bool {
         if kind == Kind::Device {
             self.blocked = class(length);
@@ -329,7 +363,11 @@ impl Plan {
     }
 
     /// Learns the times from arrival to departure of the first and the last packet after a wait that the device ended.
-    pub(super) fn departed(&mut self, first: units::Nanos, last: units::Nanos) {
+    /// A hold-off delays the first packet by `hold`, and the others by less. So the first one alone shows the rest of
+    /// the delay.
+    pub(super) fn departed(&mut self, first: units::Nanos, last: units::Nanos, hold: units::Nanos) {
+        let first = first.saturating_sub(hold);
+        let last = if hold > units::Nanos::ZERO { first } else { last };
         let after = &mut self.after[self.blocked];
         if first == last {
             after.add_twice(first, 0, self.samples);
@@ -356,7 +394,7 @@ impl Plan {
         }
         self.service = self.service * slower.work / SAME;
         self.work = self.work * slower.work / SAME;
-        for seen in &mut self.seen {
+        for seen in self.seen.iter_mut().chain(&mut self.held.1) {
             // The error of the model is kept, but is less certain at another frequency.
             let expected = seen.expected.min(CERTAIN);
             let late =
@@ -401,6 +439,7 @@ impl Plan {
     pub(super) fn doubt(&mut self) {
         let is_taken = |slot: usize| self.taken & (1 << slot) != 0;
         self.turn = (self.turn + 1) % (3 * SLOTS);
+        self.held.1[self.turn % HOLDS].halve();
         let chosen = match self.turn % 3 {
             0 => self.turn / 3,
             1 if self.forecast.is_some() && !is_taken(UNTIL) && !is_taken(until(SAFE)) => until(SAFE),
@@ -466,8 +505,7 @@ impl Plan {
     /// is reduced by the same factor, as if one more late packet had been both expected and seen. If more were late,
     /// the unexpected ones are added. The model has the weight of N packets, where the policy aims at one late packet
     /// in N.
-    fn corrected(&self, slot: usize, packets: u64, late: u64, slower: Slower) -> u64 {
-        let seen = &self.seen[slot];
+    fn corrected(&self, (slot, seen): (usize, &Seen), packets: u64, late: u64, slower: Slower) -> u64 {
         let both = seen.late.min(seen.expected);
         let known = product_over(late, ONE + both, ONE + seen.expected);
         // At a higher frequency these packets need not be late.
@@ -503,7 +541,7 @@ impl Plan {
             }
         }
         let price = self.prices.of(Kind::Timer, away, slower.timer);
-        Cell { cut, ..self.cell(slot, wait, away, price, packets, late, slower) }
+        Cell { cut, ..self.cell((slot, &self.seen[slot]), wait, away, price, packets, late, slower) }
     }
 
     /// How much longer packets take after a wait for the device, in 256ths, with the wake-up and the work weighted by
@@ -516,33 +554,45 @@ impl Plan {
 
     /// The candidate for a block when the next frame is expected after `wait` nanoseconds.
     fn block(&self, wait: u64, slower: Slower) -> Cell {
+        self.block_held(wait, (self.hold, &self.seen[BLOCK]), slower)
+    }
+
+    /// The same with a hold-off of `hold` nanoseconds. `seen` is what was observed of blocks with it.
+    fn block_held(&self, wait: u64, (hold, seen): (u64, &Seen), slower: Slower) -> Cell {
         let samples = |kind: Kind| self.lateness[kind as usize].iter().map(|of| of.tail.samples()).sum::<u32>();
         if self.blind && samples(Kind::Device) == 0 && samples(Kind::Timer) < ENOUGH {
             // Without timestamps, nobody would see that the block is late.
             return Cell::default();
         }
+        let wait = wait + hold;
         let atoms = self.lateness(Kind::Device, wait).scaled(slower.device);
         let service = self.service * slower.work / SAME;
-        let packets = 1_000_000 + self.gaps.follow(atoms.mean);
+        let packets = 1_000_000 + self.gaps.follow(hold + atoms.mean);
         let mut late = 0;
+        // Late are the first packet and those that come so soon after it that they are late, too.
+        let mut add = |at: u64, share: u64| {
+            let over = (hold + at).saturating_sub(self.target);
+            if over > 0 {
+                late += (ONE + self.gaps.follow(over)) * share / ONE;
+            }
+        };
         // As in `lateness`: longer waits first.
         let at = class(wait);
         let tried = |index: &usize| self.after[*index].tail.samples() >= ENOUGH;
         if let Some(nearest) = (at..CLASSES).find(tried).or_else(|| (0..at).rev().find(tried)) {
             let after = self.after[nearest].atoms.scaled(self.slower_after(nearest, slower));
-            let share: u64 = after.seen().filter(|(at, _)| *at > self.target).map(|(_, share)| share).sum();
-            late = packets * share / ONE;
-        } else {
-            for (at, share) in atoms.seen() {
-                let over = (at + service).saturating_sub(self.target);
-                if over > 0 {
-                    late += (ONE + self.gaps.follow(over)) * share / ONE;
-                }
+            if hold > 0 {
+                after.seen().for_each(|(at, share)| add(at, share));
+            } else {
+                let share: u64 = after.seen().filter(|(at, _)| *at > self.target).map(|(_, share)| share).sum();
+                late = packets * share / ONE;
             }
+        } else {
+            atoms.seen().for_each(|(at, share)| add(at + service, share));
         }
         let away = wait + atoms.mean;
         let price = self.prices.of(Kind::Device, away, slower.device);
-        self.cell(BLOCK, wait, away, price, packets, late, slower)
+        self.cell((BLOCK, seen), wait, away, price, packets, late, slower)
     }
 
     /// The number of packets in a busy period: those that have gathered, those that arrive while the first ones are
@@ -555,13 +605,22 @@ impl Plan {
     }
 
     #[expect(clippy::too_many_arguments)] // what a cell is made of
-    fn cell(&self, slot: usize, wait: u64, away: u64, price: u64, packets: u64, late: u64, slower: Slower) -> Cell {
+    fn cell(
+        &self,
+        (slot, seen): (usize, &Seen),
+        wait: u64,
+        away: u64,
+        price: u64,
+        packets: u64,
+        late: u64,
+        slower: Slower,
+    ) -> Cell {
         let each = self.work * slower.work / SAME;
         let late = self.until_drained(late, each.max(self.spacing)).min(self.until_drained(packets, each));
         let packets = self.until_drained(packets, each);
         let work = product_over(packets, each, ONE) as u64;
         let share = product_over(late, ONE, packets.max(1)) as u64;
-        let late = self.corrected(slot, packets, late, slower);
+        let late = self.corrected((slot, seen), packets, late, slower);
         let (lasts, costs, weight) = (away + work, price + work, self.weight(late));
         Cell { wait, lasts, costs, weight, late: share.min(ONE), packets, cut: false }
     }
@@ -675,8 +734,10 @@ impl Plan {
                 let late = |at: u64| at + self.service > self.target + margin;
                 atoms.seen().filter(|(at, _)| late(*at)).map(|(_, share)| share).sum()
             });
-            let weights =
-                core::array::from_fn(|part| self.weight(self.corrected(until(part), ONE, lates[part], Slower::NOT)));
+            let weights = core::array::from_fn(|part| {
+                let slot = until(part);
+                self.weight(self.corrected((slot, &self.seen[slot]), ONE, lates[part], Slower::NOT))
+            });
             let block = if self.interrupts { self.block(ahead, Slower::NOT) } else { Cell::default() };
             self.forecast = Some((Forecast { margins, costs, weights, lates, block }, self.learned));
         }
@@ -691,30 +752,103 @@ impl Plan {
     ///
     /// The length of a silence cannot be chosen. So each octave of silence is weighted by its share of the time.
     pub(super) fn outlook(&self, slower: Slower) -> Prospect {
-        /// The multiplier is tried in this many steps up to one. At one, polling costs no more than a wait that makes
-        /// as many packets late as the policy aims at.
-        const STEPS: u64 = 16;
+        let [prospect] = self.prospects(slower, &EVEN, [(self.hold, &self.seen[BLOCK])]);
+        prospect
+    }
+
+    /// The same for each of several hold-offs in nanoseconds, with what was observed of blocks with them. `multipliers`
+    /// are those that are tried, in 2^-16.
+    fn prospects<const N: usize>(
+        &self,
+        slower: Slower,
+        multipliers: &Steps,
+        holds: [(u64, &Seen); N],
+    ) -> [Prospect; N] {
         /// Octaves with a smaller share of the time than this (in 2^-16) are ignored.
         const LITTLE: u64 = 1 << 10;
-        let (mut dual, mut covered) = ([0u64; STEPS as usize + 1], 0);
+        let (mut duals, mut covered): ([Steps; N], _) = ([[0; STEPS]; N], 0);
         for (octave, share) in self.gaps.shares().into_iter().enumerate().filter(|(_, share)| *share >= LITTLE) {
             covered += share;
-            let cells: [Cell; SLEEPS + 1] = core::array::from_fn(|slot| self.work_out(octave, slot, slower));
-            for (step, sum) in (0..).zip(&mut dual) {
+            let sleeps: [Cell; SLEEPS] = core::array::from_fn(|slot| self.work_out(octave, slot, slower));
+            let least = |cells: &[Cell], step: usize, most: u64| {
                 let rate = |cell: &Cell| {
-                    let costs = u128::from(cell.costs + cell.weight * step / STEPS) << 16;
+                    let weight = (u128::from(cell.weight) * u128::from(multipliers[step])) >> 16;
+                    let costs = (u128::from(cell.costs) + weight) << 16;
                     u64::try_from(costs / u128::from(cell.lasts.max(1))).unwrap_or(1 << 16)
                 };
-                let least = cells.iter().filter(|cell| cell.wait > 0).map(rate).fold(1 << 16, u64::min);
-                *sum += share * least;
+                cells.iter().filter(|cell| cell.wait > 0).map(rate).fold(most, u64::min)
+            };
+            let slept: Steps = core::array::from_fn(|step| least(&sleeps, step, 1 << 16));
+            let next = self.gaps.residual(begins(octave));
+            for (dual, hold) in duals.iter_mut().zip(holds) {
+                let block = if self.interrupts { self.block_held(next, hold, slower) } else { Cell::default() };
+                for step in 0..STEPS {
+                    dual[step] += share * least(&[block], step, slept[step]);
+                }
             }
         }
-        let value = |(step, sum): (u64, u64)| (sum / covered.max(1)).saturating_sub((step << 16) / STEPS);
         if covered == 0 {
-            return Prospect { costs: 1 << 16, free: 1 << 16 };
+            return [Prospect { costs: 1 << 16, free: 1 << 16 }; N];
         }
-        let free = value((0, dual[0]));
-        Prospect { costs: (0..).zip(dual).map(value).max().unwrap_or(1 << 16), free }
+        duals.map(|dual| {
+            let value = |step: usize| (dual[step] / covered).saturating_sub(multipliers[step]);
+            Prospect { costs: (0..STEPS).map(value).max().unwrap_or(1 << 16), free: value(0) }
+        })
+    }
+
+    /// The hold-offs that are compared, in nanoseconds: none, a quarter and a half of the goal's latency, and those that
+    /// leave room for a part of the lateness of blocks (not for the median alone). As after a sleep, the ring has room
+    /// for the packets that come during nearly every wake-up. Until a few waits have ended, there is no hold-off.
+    fn holds(&self) -> [u64; HOLDS] {
+        if self.lateness.as_flattened().iter().all(|lateness| lateness.tail.samples() < ENOUGH) {
+            return [0; HOLDS];
+        }
+        let budget = self.target.saturating_sub(self.service);
+        let atoms = self.lateness(Kind::Device, budget + self.gaps.residual(0));
+        let bounded = |hold: u64| {
+            let hold = hold.min(self.longest).min(self.ring.saturating_sub(atoms.at[PARTS - 2]));
+            if hold < budget / LEAST_HOLD { 0 } else { hold / HOLD_STEP * HOLD_STEP }
+        };
+        core::array::from_fn(|number| match number {
+            0 => 0,
+            1 => bounded(budget / 4),
+            2 => bounded(budget / 2),
+            _ => bounded(budget.saturating_sub(atoms.at[number - 2])),
+        })
+    }
+
+    /// The place and the length in nanoseconds of the present hold-off.
+    pub(super) fn present_hold(&self) -> (usize, u64) {
+        (self.held.0, self.hold)
+    }
+
+    /// The place and the length in nanoseconds of the hold-off that is expected to cost least. `None` if the present one
+    /// costs about as little.
+    pub(super) fn better_hold(&self) -> Option<(usize, u64)> {
+        let (present, holds) = (self.held.0, self.holds());
+        let seen = |place: usize| if place == present { &self.seen[BLOCK] } else { &self.held.1[place] };
+        let prospects =
+            self.prospects::<HOLDS>(Slower::NOT, &FINE, core::array::from_fn(|place| (holds[place], seen(place))));
+        let [Prospect { costs: stay, .. }] = self.prospects(Slower::NOT, &FINE, [(self.hold, &self.seen[BLOCK])]);
+        let best = (0..HOLDS).min_by_key(|place| prospects[*place].costs)?;
+        let saves = prospects[best].costs < stay - stay / WORTHWHILE;
+        (saves && holds[best] != self.hold).then_some((best, holds[best]))
+    }
+
+    /// Changes to another hold-off, given by its place and its length in nanoseconds.
+    pub(super) fn take_hold(&mut self, (place, hold): (usize, u64)) {
+        self.held.1[self.held.0] = self.seen[BLOCK];
+        self.seen[BLOCK] = self.held.1[place];
+        self.held.0 = place;
+        self.set_hold(hold);
+    }
+
+    /// Notes the hold-off that is in force from now on, in nanoseconds.
+    pub(super) fn set_hold(&mut self, hold: u64) {
+        if hold != self.hold {
+            self.hold = hold;
+            self.forget();
+        }
     }
 }
 
@@ -770,7 +904,7 @@ mod tests {
     /// A block of 100 us that ended so late, and the time from arrival to departure.
     fn blocked(plan: &mut Plan, late: u64, took: u64) {
         plan.ended(Kind::Device, 100 * US, Nanos::from_nanos(late), 0);
-        plan.departed(Nanos::from_nanos(took), Nanos::from_nanos(took));
+        plan.departed(Nanos::from_nanos(took), Nanos::from_nanos(took), Nanos::ZERO);
         plan.spent(Kind::Device, 100 * US, 10 * US, 5 * US);
     }
 
@@ -799,7 +933,7 @@ mod tests {
         // Longer blocks say more than shorter ones.
         for _ in 0..ENOUGH {
             plan.ended(Kind::Device, 500 * US, Nanos::from_micros(30), 0);
-            plan.departed(Nanos::from_micros(34), Nanos::from_micros(34));
+            plan.departed(Nanos::from_micros(34), Nanos::from_micros(34), Nanos::ZERO);
         }
         assert_eq!((plan.block(100 * US, Slower::NOT).late, plan.block(200 * US, Slower::NOT).late), (0, ONE));
     }

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sim::goals::{Files, Idle, MACHINES, Pattern, Plan, PlanError, Setting};
+use policy::wait::Mode;
+use sim::goals::{Files, Idle, MACHINES, Pattern, Plan, PlanError, Setting, Way};
 
 use crate::Failure;
 use crate::args::sim::Goals as Typed;
@@ -48,6 +49,10 @@ pub fn plan(typed: &Typed) -> Result<Planned, Failure> {
     if !typed.idle.is_empty() {
         plan.idle = typed.idle.iter().map(|s| Idle { deepest: s.clone(), up_to_ppm: 1_000_000 }).collect();
     }
+    plan.holds_off = typed.hold_off;
+    if typed.hold_off {
+        plan.rivals.extend(delayed(&plan.rivals));
+    }
     if !typed.rival.is_empty() {
         // Only the chosen rivals. Rivals at other frequencies are added only on request.
         (plan.rivals, plan.frequencies) = (typed.rival.clone(), 0);
@@ -67,6 +72,15 @@ pub fn plan(typed: &Typed) -> Result<Planned, Failure> {
     };
     let settings = plan.settings().map_err(wrong)?.into_iter().map(Arc::new).collect();
     Ok(Planned { plan, settings, inputs })
+}
+
+/// Rivals whose interrupts are delayed for as long as the `rivals` with backoff sleep.
+fn delayed(rivals: &[Way]) -> Vec<Way> {
+    let delay = |way: &Way| match way.wait {
+        Mode::Backoff { max } => Some(Way { delay: max, ..Way::at_base(Mode::Interrupt) }),
+        _ => None,
+    };
+    rivals.iter().filter_map(delay).collect()
 }
 
 fn wrong(error: PlanError) -> Failure {

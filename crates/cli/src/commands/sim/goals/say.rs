@@ -83,7 +83,9 @@ impl Places {
         let (least, most) = (window(|all| all.iter().copied().min()), window(|all| all.iter().copied().max()));
         let window = if least == most { least.to_string() } else { format!("{least} to {most}") };
         let common = if self.common.is_empty() { String::new() } else { format!("{}; ", self.common) };
-        format!("simulated: {common}{seeds}, {window} after {} of warm-up", Nanos::from_nanos(document.warm_up_ns))
+        let holds_off = if document.hold_off { ", with hold-off" } else { "" };
+        let warm_up = Nanos::from_nanos(document.warm_up_ns);
+        format!("simulated: {common}{seeds}, {window} after {warm_up} of warm-up{holds_off}")
     }
 
     fn cells(&self, place: [String; 6]) -> Vec<String> {

@@ -1,0 +1,166 @@
+//! Chooses the hold-off: how long the device delays its interrupt after the first waiting frame.
+//!
+//! With a hold-off, one wake-up serves several frames, and the core rests for longer. The plan predicts what blocks with
+//! another hold-off would cost. A prediction alone is not enough: what was observed of blocks corrects the plan, and of
+//! a hold-off that was never used, nothing was observed. So the policy compares what it really pays:
+//!
+//! ```text
+//!           ┌─────────────────── dearer: back, and wait twice as long before the next trial ────────────────────┐
+//!           ▼                                                                                                   │
+//!   PRESENT: pay for a period ── another one is expected to cost less ──► TRIAL: learn for a period, then pay ──┤
+//!           ▲                                                                                    for a period   │
+//!           └──────────────────────────────────── cheaper: keep it ─────────────────────────────────────────────┘
+//! ```
+//! The cost of a period includes its late packets, so a hold-off that makes too many of them is dearer.
+
+use units::{Instant, Nanos};
+
+use super::Paid;
+
+/// Number of calls in a period. At ten calls a second, bursts and pauses alternate several times in it.
+const PERIOD: u32 = 6;
+/// A trial must lower the cost by 1 / `WORTHWHILE`, as expected and as paid.
+pub(super) const WORTHWHILE: u64 = 32;
+/// The maximum number of periods between two trials.
+const MOST_PATIENCE: u32 = 64;
+
+/// The trials of hold-offs.
+#[derive(Debug)]
+pub(super) struct Trials<C> {
+    /// Start of the current period, and the totals at that time. `None` before the first call.
+    began: Option<(Instant<C>, Paid)>,
+    calls: u32,
+    /// The hold-off before the current trial (its place among those that are compared, and its length in nanoseconds),
+    /// what it cost, and the mean gap between packets. `None` if there is no trial.
+    before: Option<Before>,
+    /// Whether the first period of the current trial has ended, in which the policy learned what these blocks cost.
+    learned: bool,
+    /// Number of periods before the next trial.
+    wait: u32,
+    /// The number that `wait` had after the last trial.
+    patience: u32,
+}
+
+/// The hold-off before a trial.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Before {
+    /// Its place among the hold-offs that are compared.
+    pub(super) place: usize,
+    /// Its length in nanoseconds.
+    pub(super) hold: u64,
+    /// Its cost, as a share of a polling core, in 2^-16.
+    pub(super) cost: u64,
+    /// The mean gap between packets at that time, in nanoseconds.
+    pub(super) gap: u64,
+}
+
+/// What to do at the end of a period.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Next {
+    /// Keep the present hold-off.
+    Stay,
+    /// Try another one, if one is expected to cost less.
+    Try,
+    /// Return to the one before the trial.
+    Return(Before),
+}
+
+impl<C> Trials<C> {
+    pub(super) const fn new() -> Self {
+        Self { began: None, calls: 0, before: None, learned: false, wait: 0, patience: 0 }
+    }
+
+    /// The start of the period that ends with this call, and the totals at that time. `None` if no period ends.
+    pub(super) fn ends(&mut self, now: Instant<C>, paid: Paid) -> Option<(Nanos, Paid)> {
+        self.calls += 1;
+        let (began, then) = *self.began.get_or_insert((now, paid));
+        if self.calls <= PERIOD {
+            return None;
+        }
+        (self.began, self.calls) = (Some((now, paid)), 1);
+        now.since(began).filter(|span| *span > Nanos::ZERO).map(|span| (span, then))
+    }
+
+    /// Judges a period that cost `cost`, as a share of a polling core.
+    pub(super) fn judge(&mut self, cost: u64, gap: u64) -> Next {
+        let Some(before) = self.before else {
+            let tries = self.wait == 0;
+            self.wait = self.wait.saturating_sub(1);
+            return if tries { Next::Try } else { Next::Stay };
+        };
+        if !self.learned {
+            self.learned = true;
+            return Next::Stay;
+        }
+        self.before = None;
+        if cost <= before.cost - before.cost / WORTHWHILE {
+            (self.wait, self.patience) = (0, 0);
+            return Next::Stay;
+        }
+        // If the traffic has changed, the costs cannot be compared.
+        let changed = gap.abs_diff(before.gap) > before.gap / 4;
+        if !changed {
+            self.patience = (2 * self.patience).clamp(1, MOST_PATIENCE);
+        }
+        self.wait = self.patience;
+        Next::Return(before)
+    }
+
+    /// Notes that a trial begins.
+    pub(super) fn begin(&mut self, before: Before) {
+        (self.before, self.learned) = (Some(before), false);
+    }
+}
+
+impl<C> Clone for Trials<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for Trials<C> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Simulated;
+
+    const BEFORE: Before = Before { place: 0, hold: 0, cost: 1_000, gap: 100 };
+
+    #[test]
+    fn a_period_takes_six_calls() {
+        let mut trials = Trials::<Simulated>::new();
+        let at = |call: u64| Instant::from_nanos(call * 100);
+        let ends: [bool; 14] = core::array::from_fn(|call| trials.ends(at(call as u64), Paid::default()).is_some());
+        assert_eq!(ends.iter().filter(|ends| **ends).count(), 2);
+        assert!(ends[6] && ends[12]);
+    }
+
+    #[test]
+    fn a_trial_that_saves_nothing_is_repeated_ever_less() {
+        let mut trials = Trials::<Simulated>::new();
+        let mut waited = || {
+            let mut periods = 0;
+            while !matches!(trials.judge(1_000, 100), Next::Try) {
+                periods += 1;
+            }
+            trials.begin(BEFORE);
+            assert!(matches!(trials.judge(5_000, 100), Next::Stay), "it learns first");
+            assert!(matches!(trials.judge(990, 100), Next::Return(Before { hold: 0, .. })), "1 % is not enough");
+            periods
+        };
+        assert_eq!([waited(), waited(), waited(), waited()], [0, 1, 2, 4]);
+        (0..10).for_each(|_| assert!(waited() <= MOST_PATIENCE));
+        trials.begin(BEFORE);
+        (0..2).for_each(|_| assert!(matches!(trials.judge(900, 100), Next::Stay)));
+        assert!(matches!(trials.judge(900, 100), Next::Try), "one that saves is followed by the next");
+    }
+
+    #[test]
+    fn other_traffic_proves_nothing() {
+        let mut trials = Trials::<Simulated>::new();
+        trials.begin(BEFORE);
+        trials.judge(5_000, 20);
+        assert!(matches!(trials.judge(5_000, 20), Next::Return(_)));
+        assert!(matches!(trials.judge(5_000, 20), Next::Try));
+    }
+}
