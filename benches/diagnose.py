@@ -417,6 +417,8 @@ def one(args, cause, rng, number):
 
 
 def main():
+    # So that a plain kill, too, ends what the script started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--apus", default="target/debug/apus")
     parser.add_argument("--rounds", type=int, default=10)

@@ -37,6 +37,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -367,6 +368,8 @@ def find(run, path):
 
 
 def main():
+    # So that a plain kill, too, ends what the script started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("--apus", default="target/release/apus")
     parse.add_argument("--rounds", type=int, default=5)

@@ -105,6 +105,8 @@ def measured(typed, rate):
 
 
 def main():
+    # So that a plain kill, too, ends what the script started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("--library", default="target/libapus", help="folder that `make lib` or tools/libapus.sh wrote")
     parse.add_argument("--rounds", type=int, default=5)

@@ -16,6 +16,7 @@ import math
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -111,6 +112,8 @@ def quantile(values, share):
 
 
 def main():
+    # So that a plain kill, too, ends what the script started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--apus", default="target/debug/apus")
     parser.add_argument("--seconds", type=float, default=120)

@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import statistics
 import struct
 import subprocess
@@ -110,6 +111,8 @@ def gaps_by_oslat(cpu, seconds):
 
 
 def main():
+    # So that a plain kill, too, ends what the script started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=list(BOUNDS), help="what to compare")
     parser.add_argument("--pairs", type=int, default=7, help="number of pairs (default %(default)s)")

@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -184,6 +185,8 @@ def cells(size):
 
 
 def main():
+    # So that a plain kill, too, ends what the script started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", metavar="FOLDER", help="where the results go: FOLDER/DEVICE.json")
     parser.add_argument("--devices", default="l2fwd,l3fwd,testpmd,guest", type=lambda text: text.split(","))

@@ -153,6 +153,8 @@ def allowed_by(goal):
 
 
 def main():
+    # So that a plain kill, too, ends what the script started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     cpus = sorted(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("platform", help="platform profile of apus probe")

@@ -123,6 +123,21 @@ fn the_fences_of_doc_comments_stand_alone() {
 }
 
 /// Who speaks netlink, or the ioctl of ethtool. `live` cannot use `host`, and asks for an interface's speed and queues.
+/// A bench that a plain kill ends would otherwise leave its namespaces and programs.
+#[test]
+fn benches_clean_up_after_a_plain_kill() {
+    let mut seen = 0;
+    for entry in std::fs::read_dir(root().join("benches")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        if path.extension().is_some_and(|end| end == "py") && text.contains("\ndef main():") {
+            assert!(text.contains("signal.signal(signal.SIGTERM, "), "{} ignores SIGTERM", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 8, "only {seen} benches");
+}
+
 #[test]
 fn network_interfaces_are_asked_by_host_nic_alone() {
     const ASK: [&str; 7] = [

@@ -110,6 +110,19 @@ fn goals_of_ones_own() {
     assert_ne!(first, drawn("2"));
 }
 
+/// With a hold-off, rivals delay their interrupts too.
+#[test]
+fn a_hold_off_is_fair() {
+    let (plain, _) = document(&[&FEW[..], &["--json"]].concat());
+    let (of_all, _) = document(&[&FEW[..], &["--hold-off", "--json"]].concat());
+    assert_eq!([&plain, &of_all].map(|one| one["hold_off"].as_bool()), [Some(false), Some(true)]);
+    let delayed = |one: &Value| ways(&one["cases"][0]).into_iter().filter(|way| way.starts_with("interrupt ")).count();
+    let backoffs = ways(&of_all["cases"][0]).into_iter().filter(|way| way.starts_with("backoff ")).count();
+    assert_eq!((delayed(&plain), delayed(&of_all)), (0, backoffs));
+    let said = bare(&[&FEW[..], &["--hold-off", "--rival", "poll", "--all"]].concat()).stdout;
+    assert!(text(&said).lines().next().unwrap().ends_with("with hold-off"), "{}", text(&said));
+}
+
 #[test]
 fn wrong_use_of_goals_is_2_with_a_remedy() {
     for (words, part) in [

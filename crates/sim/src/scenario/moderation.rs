@@ -109,7 +109,11 @@ pub(super) fn moderation(
         }
         ModerationName::HoldOff => {
             throttle(&mut section, host)?;
-            let every = section.text::<Nanos>("every")?.map_or(HOLD_OFF_EVERY, |spot| spot.value);
+            let every = section.text::<Nanos>("every")?;
+            if let Some(every) = every.as_ref().filter(|every| every.value == Nanos::ZERO) {
+                return Err(every.wrong("`moderation.every = \"0ns\"`", "expected more than 0, such as 100ms"));
+            }
+            let every = every.map_or(HOLD_OFF_EVERY, |spot| spot.value);
             ModerationPlan::HoldOff { every }
         }
     };

@@ -229,6 +229,28 @@ fn the_goals_policies_need_a_goal() {
     assert!(parse(&both).is_ok(), "{:?}", parse(&both).err());
 }
 
+/// A hold-off needs a policy that chooses it, and interrupts.
+#[test]
+fn only_adaptive_holds_off() {
+    let hold_off = |worker: &str, keys: &str| {
+        let text = format!(
+            "machine = \"xeon-gold-6338n\"\nnic = \"x540\"\nduration = \"1s\"\n[[traffic]]\nkind = \"poisson\"\nrate = \
+             \"1kpps\"\n[worker]\n{worker}\n[moderation]\npolicy = \"hold-off\"\n{keys}\n"
+        );
+        parse(&text).map(|scenario| scenario.moderation).map_err(|error| error.to_string())
+    };
+    let adaptive = "driver = \"user\"\nwait = \"adaptive\"";
+    for (keys, every) in [("", Nanos::from_millis(100)), ("every = \"2ms\"", Nanos::from_millis(2))] {
+        assert_eq!(hold_off(adaptive, keys), Ok(ModerationPlan::HoldOff { every }));
+    }
+    assert!(hold_off(adaptive, "every = \"0s\"").unwrap_err().contains("expected more than 0"));
+    let deaf = format!("{adaptive}\ninterrupts = false");
+    for worker in [&deaf, "driver = \"user\"\nwait = \"interrupt\"", "driver = \"kernel\""] {
+        let error = hold_off(worker, "").unwrap_err();
+        assert!(error.contains("wait = \"adaptive\"") && error.starts_with("a.toml:"), "{worker}: {error}");
+    }
+}
+
 /// Errors in DIM's profiles and in NMAP's thresholds are reported.
 #[test]
 fn profiles_and_thresholds_are_checked() {

@@ -53,6 +53,9 @@
 //! cost at another frequency, where work takes longer or shorter. [`Adaptive::paid_since`] reports what the waits have
 //! actually cost.
 //!
+//! **Hold-off.** A device may delay its interrupt after the first waiting frame, so that one wake-up serves several
+//! frames. [`Adaptive::hold_off`] chooses this delay a few times a second ([`hold_off`]).
+//!
 //! **Bounds.** No timed sleep is longer than the goal's latency or the time until the ring overflows. Any longer wait
 //! ends when the first frame arrives. Stalls of the machine are neither learned nor charged while they cause at most a
 //! quarter of the late packets that the goal allows ([`tail`]). A packet that was late although the core was awake is
