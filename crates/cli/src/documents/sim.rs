@@ -250,7 +250,7 @@ pub struct Queue {
     pub in_flight: u64,
     /// Number of interrupts.
     pub interrupts: u64,
-    /// Number of times that the queue's interrupt moderation changed; `null` if the kernel does not control the queue.
+    /// Number of times that the queue's interrupt moderation changed; `null` if no policy controls the moderation.
     pub moderation_changes: Option<u64>,
     /// Time under each moderation profile.
     pub moderation: Vec<Profile>,

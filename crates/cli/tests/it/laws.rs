@@ -122,7 +122,6 @@ fn the_fences_of_doc_comments_stand_alone() {
     }
 }
 
-/// Who speaks netlink, or the ioctl of ethtool. `live` cannot use `host`, and asks for an interface's speed and queues.
 /// A bench that a plain kill ends would otherwise leave its namespaces and programs.
 #[test]
 fn benches_clean_up_after_a_plain_kill() {
@@ -138,6 +137,7 @@ fn benches_clean_up_after_a_plain_kill() {
     assert!(seen >= 8, "only {seen} benches");
 }
 
+/// Who speaks netlink, or the ioctl of ethtool. `live` cannot use `host`, and asks for an interface's speed and queues.
 #[test]
 fn network_interfaces_are_asked_by_host_nic_alone() {
     const ASK: [&str; 7] = [

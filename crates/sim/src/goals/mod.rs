@@ -14,11 +14,11 @@
 //! | `adaptive` | as the goal allows | as the goal allows |
 //!
 //! `backoff` is tried with several maxima, because its users would look for the maximum that suits their goal. No named
-//! grid has an `interrupt` with a delay, because `adaptive` cannot have the NIC delay interrupts either: it waits for
-//! several packets by timed sleeps.
+//! grid has an `interrupt` with a delay. With `--hold-off`, `adaptive` chooses a delay, and for each `backoff`, an
+//! `interrupt` with a delay of that length joins.
 //!
 //! Apus and all rivals receive the same frames, to the nanosecond, and run on the same host: a FIFO thread on an
-//! isolated core, no interrupt moderation (unless the rival has a delay), rings of 4,096 descriptors (the maximum of
+//! isolated core, no interrupt moderation (unless the rival has a delay, or Apus chooses one), rings of 4,096 descriptors (the maximum of
 //! the drivers of the 82599, X540 and XL710). Descriptors are written back at once (by default they wait up to 32 us on
 //! the XL710: Intel 637284-001US, A.9).
 //!

@@ -37,8 +37,9 @@ units::named! {
     }
 }
 
-/// On a real NIC, changing the delay takes a system call.
-const HOLD_OFF_EVERY: Nanos = Nanos::from_millis(100);
+/// `adaptive` compares costs over six times this time, so it changes the delay at most four times a second. On a real
+/// NIC, each change takes a system call.
+const HOLD_OFF_EVERY: Nanos = Nanos::from_millis(40);
 
 #[derive(Clone, Copy)]
 enum ModerationName {
@@ -111,7 +112,7 @@ pub(super) fn moderation(
             throttle(&mut section, host)?;
             let every = section.text::<Nanos>("every")?;
             if let Some(every) = every.as_ref().filter(|every| every.value == Nanos::ZERO) {
-                return Err(every.wrong("`moderation.every = \"0ns\"`", "expected more than 0, such as 100ms"));
+                return Err(every.wrong("`moderation.every = \"0ns\"`", "expected more than 0, such as 40ms"));
             }
             let every = every.map_or(HOLD_OFF_EVERY, |spot| spot.value);
             ModerationPlan::HoldOff { every }

@@ -240,7 +240,7 @@ fn only_adaptive_holds_off() {
         parse(&text).map(|scenario| scenario.moderation).map_err(|error| error.to_string())
     };
     let adaptive = "driver = \"user\"\nwait = \"adaptive\"";
-    for (keys, every) in [("", Nanos::from_millis(100)), ("every = \"2ms\"", Nanos::from_millis(2))] {
+    for (keys, every) in [("", Nanos::from_millis(40)), ("every = \"2ms\"", Nanos::from_millis(2))] {
         assert_eq!(hold_off(adaptive, keys), Ok(ModerationPlan::HoldOff { every }));
     }
     assert!(hold_off(adaptive, "every = \"0s\"").unwrap_err().contains("expected more than 0"));

@@ -103,7 +103,8 @@ impl<C> Outlook<C> {
             None => {
                 let first = seen.poll.queues.iter().find_map(|queue| queue.arrivals.as_ref());
                 let Some(first) = first else { return };
-                (1, first.lateness())
+                // A hold-off takes equally long at each frequency.
+                (1, first.lateness().saturating_sub(seen.waiting.map_or(Nanos::ZERO, Adaptive::ended_hold_off)))
             }
         };
         let late = u32::try_from(late.as_nanos()).unwrap_or(u32::MAX).max(1);

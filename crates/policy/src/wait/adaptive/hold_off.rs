@@ -11,34 +11,47 @@
 //!           ▲                                                                                    for a period   │
 //!           └──────────────────────────────────── cheaper: keep it ─────────────────────────────────────────────┘
 //! ```
-//! The cost of a period includes its late packets, so a hold-off that makes too many of them is dearer.
+//! The cost of a period includes its late packets if the goal allows at least eight in that time. In shorter periods,
+//! late packets only count through the waits that they make the policy choose.
 
 use units::{Instant, Nanos};
 
 use super::Paid;
 
-/// Number of calls in a period. At ten calls a second, bursts and pauses alternate several times in it.
+/// Number of calls in a period. With 40 ms between calls, bursts and pauses can alternate several times in it.
 const PERIOD: u32 = 6;
 /// A trial must lower the cost by 1 / `WORTHWHILE`, as expected and as paid.
 pub(super) const WORTHWHILE: u64 = 32;
 /// The maximum number of periods between two trials.
 const MOST_PATIENCE: u32 = 64;
+/// Minimum number of periods after a trial during which the traffic or the frequency changed. Without this limit, such
+/// changes could keep the policy in trials most of the time.
+const AFTER_CHANGE: u32 = 4;
 
 /// The trials of hold-offs.
 #[derive(Debug)]
 pub(super) struct Trials<C> {
     /// Start of the current period, and the totals at that time. `None` before the first call.
-    began: Option<(Instant<C>, Paid)>,
+    began: Option<(Instant<C>, Totals)>,
     calls: u32,
-    /// The hold-off before the current trial (its place among those that are compared, and its length in nanoseconds),
-    /// what it cost, and the mean gap between packets. `None` if there is no trial.
+    /// The hold-off before the current trial. `None` if there is no trial.
     before: Option<Before>,
     /// Whether the first period of the current trial has ended, in which the policy learned what these blocks cost.
     learned: bool,
+    /// Whether the frequency changed during the current trial.
+    mixed: bool,
     /// Number of periods before the next trial.
     wait: u32,
     /// The number that `wait` had after the last trial.
     patience: u32,
+}
+
+/// Totals since the start of the policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) paid: Paid,
+    /// Number of packets.
+    pub(super) packets: u64,
 }
 
 /// The hold-off before a trial.
@@ -50,7 +63,7 @@ pub(super) struct Before {
     pub(super) hold: u64,
     /// Its cost, as a share of a polling core, in 2^-16.
     pub(super) cost: u64,
-    /// The mean gap between packets at that time, in nanoseconds.
+    /// The mean gap between packets in the period before the trial, in nanoseconds.
     pub(super) gap: u64,
 }
 
@@ -67,21 +80,21 @@ pub(super) enum Next {
 
 impl<C> Trials<C> {
     pub(super) const fn new() -> Self {
-        Self { began: None, calls: 0, before: None, learned: false, wait: 0, patience: 0 }
+        Self { began: None, calls: 0, before: None, learned: false, mixed: false, wait: 0, patience: 0 }
     }
 
-    /// The start of the period that ends with this call, and the totals at that time. `None` if no period ends.
-    pub(super) fn ends(&mut self, now: Instant<C>, paid: Paid) -> Option<(Nanos, Paid)> {
+    /// The length of the period that ends with this call, and the totals at its start. `None` if no period ends.
+    pub(super) fn ends(&mut self, now: Instant<C>, totals: Totals) -> Option<(Nanos, Totals)> {
         self.calls += 1;
-        let (began, then) = *self.began.get_or_insert((now, paid));
+        let (began, then) = *self.began.get_or_insert((now, totals));
         if self.calls <= PERIOD {
             return None;
         }
-        (self.began, self.calls) = (Some((now, paid)), 1);
+        (self.began, self.calls) = (Some((now, totals)), 1);
         now.since(began).filter(|span| *span > Nanos::ZERO).map(|span| (span, then))
     }
 
-    /// Judges a period that cost `cost`, as a share of a polling core.
+    /// Judges a period that cost `cost`, as a share of a polling core. `gap` is the mean gap between its packets.
     pub(super) fn judge(&mut self, cost: u64, gap: u64) -> Next {
         let Some(before) = self.before else {
             let tries = self.wait == 0;
@@ -93,22 +106,39 @@ impl<C> Trials<C> {
             return Next::Stay;
         }
         self.before = None;
+        if self.mixed || gap.abs_diff(before.gap) > before.gap / 4 {
+            // The costs cannot be compared.
+            self.wait = self.patience.max(AFTER_CHANGE);
+            return Next::Return(before);
+        }
         if cost <= before.cost - before.cost / WORTHWHILE {
             (self.wait, self.patience) = (0, 0);
             return Next::Stay;
         }
-        // If the traffic has changed, the costs cannot be compared.
-        let changed = gap.abs_diff(before.gap) > before.gap / 4;
-        if !changed {
-            self.patience = (2 * self.patience).clamp(1, MOST_PATIENCE);
-        }
-        self.wait = self.patience;
+        self.fail();
         Next::Return(before)
+    }
+
+    /// Ends a trial that the device refused: `in_force` is still the hold-off before it. `None` if it is not.
+    pub(super) fn refused(&mut self, in_force: u64) -> Option<Before> {
+        let before = self.before.take_if(|before| before.hold == in_force)?;
+        self.fail();
+        Some(before)
+    }
+
+    /// Starts the period anew, because the costs before and after a change of frequency cannot be compared.
+    pub(super) fn frequency_changed(&mut self) {
+        (self.began, self.calls, self.mixed) = (None, 0, true);
+    }
+
+    fn fail(&mut self) {
+        self.patience = (2 * self.patience).clamp(1, MOST_PATIENCE);
+        self.wait = self.patience;
     }
 
     /// Notes that a trial begins.
     pub(super) fn begin(&mut self, before: Before) {
-        (self.before, self.learned) = (Some(before), false);
+        (self.before, self.learned, self.mixed) = (Some(before), false, false);
     }
 }
 
@@ -130,7 +160,7 @@ mod tests {
     fn a_period_takes_six_calls() {
         let mut trials = Trials::<Simulated>::new();
         let at = |call: u64| Instant::from_nanos(call * 100);
-        let ends: [bool; 14] = core::array::from_fn(|call| trials.ends(at(call as u64), Paid::default()).is_some());
+        let ends: [bool; 14] = core::array::from_fn(|call| trials.ends(at(call as u64), Totals::default()).is_some());
         assert_eq!(ends.iter().filter(|ends| **ends).count(), 2);
         assert!(ends[6] && ends[12]);
     }
@@ -159,8 +189,23 @@ mod tests {
     fn other_traffic_proves_nothing() {
         let mut trials = Trials::<Simulated>::new();
         trials.begin(BEFORE);
-        trials.judge(5_000, 20);
-        assert!(matches!(trials.judge(5_000, 20), Next::Return(_)));
-        assert!(matches!(trials.judge(5_000, 20), Next::Try));
+        trials.judge(500, 200);
+        assert!(matches!(trials.judge(500, 200), Next::Return(_)), "it is cheaper only because fewer packets come");
+        (0..AFTER_CHANGE).for_each(|_| assert!(matches!(trials.judge(500, 200), Next::Stay)));
+        assert!(matches!(trials.judge(500, 200), Next::Try));
+        // Nor does another frequency.
+        trials.begin(BEFORE);
+        trials.judge(500, 100);
+        trials.frequency_changed();
+        assert!(matches!(trials.judge(500, 100), Next::Return(_)));
+    }
+
+    #[test]
+    fn a_refused_trial_is_over() {
+        let mut trials = Trials::<Simulated>::new();
+        trials.begin(BEFORE);
+        assert!(trials.refused(30_000).is_none(), "a rounded value is no refusal");
+        assert!(trials.refused(0).is_some() && trials.refused(0).is_none());
+        assert!(matches!(trials.judge(900, 100), Next::Stay), "the next one waits");
     }
 }

@@ -95,7 +95,7 @@ use super::{Action, Arrivals, Decision, Ended, Observation, Reason, WaitKind, Wa
 use crate::{Goal, LossBound};
 pub use belief::Belief;
 pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
-use hold_off::{Before, Next, Trials};
+use hold_off::{Before, Next, Totals, Trials};
 pub use owed::AIM_EIGHTHS;
 use owed::Owed;
 use period::Period;
@@ -117,6 +117,8 @@ const SPARSE: u64 = 45_000_000;
 const RESERVE_PART: u64 = 8;
 /// Upper limit of the reserve for delays that the worker cannot see.
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
+/// A longer hold-off of a device counts as this long.
+const LONGEST_HOLD: Nanos = Nanos::from_millis(100);
 /// If nothing was learned from waits for this long, known costs are trusted less.
 const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
 /// One packet. Expected late packets are counted in millionths of a packet.
@@ -181,7 +183,11 @@ pub struct Adaptive<C> {
     planned: u64,
     /// The hold-off during that wait.
     held: Nanos,
+    /// The hold-off during the last wait that has ended.
+    ended_held: Nanos,
     trials: Trials<C>,
+    /// Number of packets since the start.
+    packets: u64,
     charged: bool,
     /// Fractions of late packets, in millionths, that were charged as expected because they cannot be observed.
     unseen: u64,
@@ -246,7 +252,9 @@ impl<C> Adaptive<C> {
             expected: 0,
             planned: 0,
             held: Nanos::ZERO,
+            ended_held: Nanos::ZERO,
             trials: Trials::new(),
+            packets: 0,
             charged: false,
             unseen: 0,
             compared: Compared::Nothing,
@@ -291,14 +299,21 @@ impl<C> Adaptive<C> {
     /// assumes it for the next block. Without arrival timestamps, there is no hold-off, because its lateness would not
     /// be visible.
     pub fn hold_off(&mut self, now: Instant<C>, in_force: Nanos) -> Nanos {
-        self.plan.set_hold(in_force.as_nanos());
+        let in_force = in_force.min(LONGEST_HOLD).as_nanos();
+        if in_force != self.plan.hold {
+            match self.trials.refused(in_force) {
+                Some(Before { place, hold, .. }) => self.plan.take_hold((place, hold)),
+                None => self.plan.set_hold(in_force),
+            }
+        }
         if !self.interrupts || self.plan.blind {
             self.plan.set_hold(0);
             return Nanos::ZERO;
         }
-        if let Some((span, then)) = self.trials.ends(now, self.paid) {
-            let (_, cost) = self.paid_since(then, span);
-            let gap = self.plan.gaps.mean();
+        let totals = Totals { paid: self.paid, packets: self.packets };
+        if let Some((span, then)) = self.trials.ends(now, totals) {
+            let (_, cost) = self.paid_since(then.paid, span);
+            let gap = span.as_nanos() / (self.packets - then.packets).max(1);
             match self.trials.judge(cost, gap) {
                 Next::Stay => {}
                 // A wait for a forecast burst serves several frames without a hold-off.
@@ -336,6 +351,11 @@ impl<C> Adaptive<C> {
         (share(paid, span), share(paid + polls, span + polls))
     }
 
+    /// The hold-off during the last wait that has ended.
+    pub fn ended_hold_off(&self) -> Nanos {
+        self.ended_held
+    }
+
     /// The recent mean time between packets.
     pub fn mean_gap(&self) -> Nanos {
         Nanos::from_nanos(self.plan.gaps.mean())
@@ -343,6 +363,7 @@ impl<C> Adaptive<C> {
 
     /// Tells the policy that another frequency was requested. From now on, work and wake-ups take longer by `slower`.
     pub fn change(&mut self, slower: Slower) {
+        self.trials.frequency_changed();
         self.service.scale(slower.work);
         self.worked.0 = self.worked.0 * slower.work / 256;
         self.plan.change(slower);
@@ -357,6 +378,7 @@ impl<C> Adaptive<C> {
         let mut stalled = false;
         if let Some(wait) = &seen.ended {
             self.learned = Some(seen.now);
+            self.ended_held = self.held;
             stalled = self.learn_wait(wait, seen);
             self.charged = wait.action.kind() != WaitKind::Pause;
             self.busy_since = None;
@@ -364,6 +386,9 @@ impl<C> Adaptive<C> {
         self.busy_since = self.busy_since.or(picked_up(seen));
         let woke = seen.ended.filter(|wait| wait.action.kind() == WaitKind::Block && wait.overshoot().is_none());
         let (mut received, mut late) = (0, 0);
+        // Only the frame that ended the wait has waited for the whole hold-off.
+        let oldest = seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).map(|came| came.first).min();
+        let held = |came: &Arrivals<C>| seen.ended.is_some() && Some(came.first) == oldest;
         for queue in seen.queues {
             let (Some(arrivals), frames) = (&queue.arrivals, u64::from(queue.received)) else { continue };
             received += frames;
@@ -379,7 +404,7 @@ impl<C> Adaptive<C> {
                 } else {
                     late += self.late(seen.now, arrivals, frames);
                 }
-                if self.chosen == BLOCK && arrivals.stamped {
+                if self.chosen == BLOCK && arrivals.stamped && (self.held == Nanos::ZERO || held(arrivals)) {
                     // The first and the last frame represent all those between them.
                     let [first, last] =
                         [arrivals.first, arrivals.last].map(|arrival| seen.now.since(arrival).unwrap_or(Nanos::ZERO));
@@ -403,10 +428,13 @@ impl<C> Adaptive<C> {
             self.until_service_sample -= 1;
         }
         let late = late.min(received);
+        self.packets += received;
         self.owed.packets(received, late);
         self.paid.late += i128::from(late) * 1_000_000 - i128::from(received) * i128::from(self.owed.share());
         if self.charged {
-            if !stalled {
+            // A block that ended while the hold-off changed says nothing of the new one.
+            let is_present = self.chosen != BLOCK || self.held.as_nanos() == self.plan.hold;
+            if !stalled && is_present {
                 self.plan.saw(self.chosen, received, late, self.expected);
             }
             // The frames of the wait may take several polls, and so may those that arrive meanwhile.
@@ -427,11 +455,11 @@ impl<C> Adaptive<C> {
             }
             None => {
                 let stamped = |came: &&Arrivals<C>| came.stamped;
-                let first = seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).find(stamped);
-                // A frame that arrived before the wait began did not wait for the device.
+                let arrivals = seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref());
+                let first = arrivals.filter(stamped).min_by_key(|came| came.first);
+                // The interrupt is due when the hold-off of the first frame ends, but not before the wait began.
                 let late = |came: &Arrivals<C>| {
-                    let waited = came.picked_up.since(came.first.max(wait.began)).unwrap_or(Nanos::ZERO);
-                    waited.saturating_sub(self.held)
+                    came.picked_up.since((came.first + self.held).max(wait.began)).unwrap_or(Nanos::ZERO)
                 };
                 (Kind::Device, self.planned, first.map(late))
             }
@@ -682,5 +710,85 @@ mod tests {
             policy.decide(&Observation { now: at(ended), queues: &queues, ended: Some(wait) });
         }
         assert_eq!(policy.paid().saved, i128::from(u64::MAX - 1));
+    }
+
+    /// `count` packets, 50 to 150 us apart. Each of them ends a block of 40 us that begins after the one before it.
+    fn blocks(
+        policy: &mut Adaptive<Simulated>,
+        count: u64,
+        mut each: impl FnMut(&mut Adaptive<Simulated>, Instant<Simulated>),
+    ) {
+        let us = Nanos::from_micros;
+        let mut came = Instant::from_nanos(1_000_000);
+        for number in 1..=count {
+            came = came + Nanos::from_nanos(50_000 + number * 7_919 % 100_000);
+            let (began, picked_up) = (came.before(us(40)).unwrap(), came + us(8) + Nanos::from_nanos(policy.plan.hold));
+            let arrivals = Some(Arrivals { first: came, last: came, picked_up, stamped: true });
+            let action = Action::BlockUntil(None);
+            let ended = Ended { action, began, ended: picked_up, spent: Some(us(20)), idle: us(10) };
+            let queues = [super::super::Queue { received: 1, fill: 1, arrivals }];
+            policy.decide(&Observation { now: picked_up + us(1), queues: &queues, ended: Some(ended) });
+            each(policy, picked_up + us(1));
+        }
+    }
+
+    /// A policy that knows that a sleep costs as much as polling for as long.
+    fn with_goal(goal: &str) -> Adaptive<Simulated> {
+        let mut policy = Adaptive::new(AdaptiveConfig { goal: goal.parse().ok(), ..AdaptiveConfig::default() });
+        for length in [10, 30, 60, 120, 240, 480].into_iter().cycle().take(240).map(Nanos::from_micros) {
+            let (began, due) = (Instant::ORIGIN, Instant::ORIGIN + length);
+            let queues = [super::super::Queue { received: 0, fill: 0, arrivals: None }];
+            let ended =
+                Ended { action: Action::SleepUntil(due), began, ended: due, spent: Some(length), idle: Nanos::ZERO };
+            policy.decide(&Observation { now: due, queues: &queues, ended: Some(ended) });
+        }
+        policy
+    }
+
+    #[test]
+    fn a_hold_off_is_tried_where_it_gathers() {
+        let (mut policy, mut in_force, mut longest) = (with_goal("p99=500us"), Nanos::ZERO, Nanos::ZERO);
+        let mut packets = 0;
+        blocks(&mut policy, 4_000, |policy, now| {
+            packets += 1;
+            if packets % 100 == 0 {
+                in_force = policy.hold_off(now, in_force);
+                longest = longest.max(in_force);
+            }
+        });
+        assert!((Nanos::from_micros(60)..=Nanos::from_micros(500)).contains(&longest), "{longest}");
+    }
+
+    #[test]
+    fn a_device_that_refuses_or_exaggerates_is_understood() {
+        let mut policy = with_goal("p99=500us");
+        let (mut asked, mut packets) = (false, 0);
+        blocks(&mut policy, 4_000, |policy, now| {
+            packets += 1;
+            if packets % 100 == 0 {
+                asked |= policy.hold_off(now, Nanos::ZERO) > Nanos::ZERO;
+                // The next call shows that nothing has changed.
+                policy.hold_off(now, Nanos::ZERO);
+            }
+        });
+        assert!(asked);
+        policy.hold_off(Instant::from_nanos(1 << 40), Nanos::ZERO);
+        assert_eq!(policy.plan.present_hold(), (0, 0));
+        let held = policy.hold_off(Instant::from_nanos(1 << 41), Nanos::MAX);
+        assert!(held <= LONGEST_HOLD);
+        blocks(&mut policy, 100, |_, _| {});
+    }
+
+    #[test]
+    fn without_interrupts_or_timestamps_there_is_no_hold_off() {
+        let us = Nanos::from_micros;
+        let deaf = AdaptiveConfig { interrupts: false, ..AdaptiveConfig::default() };
+        assert_eq!(Adaptive::<Simulated>::new(deaf).hold_off(Instant::from_nanos(1), us(30)), Nanos::ZERO);
+        let mut blind = with_goal("p99=500us");
+        let at = Instant::from_nanos;
+        let arrivals = Some(Arrivals::unstamped(at(1_000), at(50_000)));
+        let queues = [super::super::Queue { received: 1, fill: 1, arrivals }];
+        blind.decide(&Observation { now: at(51_000), queues: &queues, ended: None });
+        assert_eq!(blind.hold_off(at(60_000), us(30)), Nanos::ZERO);
     }
 }

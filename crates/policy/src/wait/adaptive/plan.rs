@@ -830,9 +830,10 @@ impl Plan {
         let prospects =
             self.prospects::<HOLDS>(Slower::NOT, &FINE, core::array::from_fn(|place| (holds[place], seen(place))));
         let [Prospect { costs: stay, .. }] = self.prospects(Slower::NOT, &FINE, [(self.hold, &self.seen[BLOCK])]);
-        let best = (0..HOLDS).min_by_key(|place| prospects[*place].costs)?;
-        let saves = prospects[best].costs < stay - stay / WORTHWHILE;
-        (saves && holds[best] != self.hold).then_some((best, holds[best]))
+        // Nothing was observed at the places of hold-offs that came out as none.
+        let others = (0..HOLDS).filter(|place| holds[*place] != self.hold && (*place == 0 || holds[*place] > 0));
+        let best = others.min_by_key(|place| prospects[*place].costs)?;
+        (prospects[best].costs < stay - stay / WORTHWHILE).then_some((best, holds[best]))
     }
 
     /// Changes to another hold-off, given by its place and its length in nanoseconds.
