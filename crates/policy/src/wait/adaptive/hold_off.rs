@@ -1,15 +1,15 @@
 //! Chooses the hold-off: how long the device delays its interrupt after the first waiting frame.
 //!
 //! With a hold-off, one wake-up serves several frames, and the core rests for longer. The plan predicts what blocks with
-//! another hold-off would cost. A prediction alone is not enough: what was observed of blocks corrects the plan, and of
-//! a hold-off that was never used, nothing was observed. So the policy compares what it really pays:
+//! another hold-off would cost. A prediction alone is not enough: observations of blocks correct the plan, and there are
+//! none for a hold-off that was never used. So the policy tries it and compares the real costs:
 //!
 //! ```text
-//!           ┌─────────────────── dearer: back, and wait twice as long before the next trial ────────────────────┐
-//!           ▼                                                                                                   │
-//!   PRESENT: pay for a period ── another one is expected to cost less ──► TRIAL: learn for a period, then pay ──┤
-//!           ▲                                                                                    for a period   │
-//!           └──────────────────────────────────── cheaper: keep it ─────────────────────────────────────────────┘
+//!           ┌──────────── costs more: return, and wait twice as long before the next trial ────────────────┐
+//!           ▼                                                                                              │
+//!   PRESENT: measure the cost of a period ── another one should cost less ──► TRIAL: learn for a period,   │
+//!           ▲                                                      then measure the cost of a period ──────┤
+//!           └──────────────────────────────── costs less: keep it ─────────────────────────────────────────┘
 //! ```
 //! The cost of a period includes its late packets if the goal allows at least eight in that time. In shorter periods,
 //! late packets only count through the waits that they make the policy choose.
@@ -20,7 +20,7 @@ use super::Paid;
 
 /// Number of calls in a period. With 40 ms between calls, bursts and pauses can alternate several times in it.
 const PERIOD: u32 = 6;
-/// A trial must lower the cost by 1 / `WORTHWHILE`, as expected and as paid.
+/// A trial begins only if it should lower the cost by 1 / `WORTHWHILE`, and succeeds only if it does.
 pub(super) const WORTHWHILE: u64 = 32;
 /// The maximum number of periods between two trials.
 const MOST_PATIENCE: u32 = 64;
@@ -42,7 +42,7 @@ pub(super) struct Trials<C> {
     mixed: bool,
     /// Number of periods before the next trial.
     wait: u32,
-    /// The number that `wait` had after the last trial.
+    /// The number of periods that the policy waited after the last failed trial.
     patience: u32,
 }
 
