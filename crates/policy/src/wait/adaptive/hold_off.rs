@@ -52,6 +52,8 @@ pub(super) struct Totals {
     pub(super) paid: Paid,
     /// Number of packets.
     pub(super) packets: u64,
+    /// Number of waits for a forecast burst.
+    pub(super) forecasts: u64,
 }
 
 /// The hold-off before a trial.

@@ -188,6 +188,8 @@ pub struct Adaptive<C> {
     trials: Trials<C>,
     /// Number of packets since the start.
     packets: u64,
+    /// Number of waits for a forecast burst since the start.
+    forecasts: u64,
     charged: bool,
     /// Fractions of late packets, in millionths, that were charged as expected because they cannot be observed.
     unseen: u64,
@@ -255,6 +257,7 @@ impl<C> Adaptive<C> {
             ended_held: Nanos::ZERO,
             trials: Trials::new(),
             packets: 0,
+            forecasts: 0,
             charged: false,
             unseen: 0,
             compared: Compared::Nothing,
@@ -310,17 +313,21 @@ impl<C> Adaptive<C> {
             self.plan.set_hold(0);
             return Nanos::ZERO;
         }
-        let totals = Totals { paid: self.paid, packets: self.packets };
+        let totals = Totals { paid: self.paid, packets: self.packets, forecasts: self.forecasts };
         if let Some((span, then)) = self.trials.ends(now, totals) {
             let (_, cost) = self.paid_since(then.paid, span);
             let gap = span.as_nanos() / (self.packets - then.packets).max(1);
             match self.trials.judge(cost, gap) {
                 Next::Stay => {}
-                // A wait for a forecast burst serves several frames without a hold-off.
-                Next::Try if self.chosen >= UNTIL => {}
+                // A wait for a forecast burst serves all of it without a hold-off, which would only delay bursts that
+                // come early.
+                Next::Try if self.forecasts > then.forecasts => {}
                 Next::Return(Before { place, hold, .. }) => self.plan.take_hold((place, hold)),
                 Next::Try => {
-                    if let Some(other) = self.plan.better_hold() {
+                    // If the goal allows no late packet in a period, those of a trial would take long to pay for.
+                    let safe = self.owed.each(gap) > span.as_nanos();
+                    let other = self.plan.better_hold(safe).filter(|_| !safe || self.plan.knows_blocks());
+                    if let Some(other) = other {
                         let (place, hold) = self.plan.present_hold();
                         self.trials.begin(Before { place, hold, cost, gap });
                         self.plan.take_hold(other);
@@ -578,6 +585,7 @@ impl<C> Adaptive<C> {
             }
             slot @ UNTIL.. => {
                 (self.chosen, self.expected, self.planned) = (slot, best.late, best.wait);
+                self.forecasts += 1;
                 let until = now + Nanos::from_nanos(best.wait);
                 let action = if self.interrupts {
                     Action::BlockUntil(Some(until))

@@ -797,16 +797,18 @@ impl Plan {
     }
 
     /// The hold-offs that are compared, in nanoseconds: none, a quarter and a half of the goal's latency, and those that
-    /// leave room for a part of the lateness of blocks (not for the median alone). As after a sleep, the ring has room
-    /// for the packets that come during nearly every wake-up. Until a few waits have ended, there is no hold-off.
-    fn holds(&self) -> [u64; HOLDS] {
+    /// leave room for a part of the lateness of blocks (not for the median alone). If `safe`, all of them leave room for
+    /// so much of it that the goal allows the rest. As after a sleep, the ring has room for the packets that come during
+    /// nearly every wake-up. Until a few waits have ended, there is no hold-off.
+    fn holds(&self, safe: bool) -> [u64; HOLDS] {
         if self.lateness.as_flattened().iter().all(|lateness| lateness.tail.samples() < ENOUGH) {
             return [0; HOLDS];
         }
         let budget = self.target.saturating_sub(self.service);
         let atoms = self.lateness(Kind::Device, budget + self.gaps.residual(0));
+        let most = if safe { budget.saturating_sub(atoms.room(self.share)) } else { budget };
         let bounded = |hold: u64| {
-            let hold = hold.min(self.longest).min(self.ring.saturating_sub(atoms.at[PARTS - 2]));
+            let hold = hold.min(most).min(self.longest).min(self.ring.saturating_sub(atoms.at[PARTS - 2]));
             if hold < budget / LEAST_HOLD { 0 } else { hold / HOLD_STEP * HOLD_STEP }
         };
         core::array::from_fn(|number| match number {
@@ -817,15 +819,21 @@ impl Plan {
         })
     }
 
+    /// Whether a few blocks have shown how late they end.
+    pub(super) fn knows_blocks(&self) -> bool {
+        self.lateness[Kind::Device as usize].iter().any(|lateness| lateness.tail.samples() >= ENOUGH)
+    }
+
     /// The place and the length in nanoseconds of the present hold-off.
     pub(super) fn present_hold(&self) -> (usize, u64) {
         (self.held.0, self.hold)
     }
 
     /// The place and the length in nanoseconds of the hold-off that is expected to cost least. `None` if the present one
-    /// costs about as little.
-    pub(super) fn better_hold(&self) -> Option<(usize, u64)> {
-        let (present, holds) = (self.held.0, self.holds());
+    /// costs about as little. If `safe`, only hold-offs that the known lateness of blocks makes no later than the goal
+    /// allows.
+    pub(super) fn better_hold(&self, safe: bool) -> Option<(usize, u64)> {
+        let (present, holds) = (self.held.0, self.holds(safe));
         let seen = |place: usize| if place == present { &self.seen[BLOCK] } else { &self.held.1[place] };
         let prospects =
             self.prospects::<HOLDS>(Slower::NOT, &FINE, core::array::from_fn(|place| (holds[place], seen(place))));

@@ -57,6 +57,12 @@ impl Atoms {
         self.seen().chain([(self.beyond, self.unseen)])
     }
 
+    /// The lateness that at most `share` (in millionths) of the waits exceed, in nanoseconds.
+    pub(super) fn room(&self, share: u64) -> u64 {
+        let part = UP_TO_PPM.iter().position(|up_to| u64::from(*up_to) + share >= 1_000_000);
+        self.at[part.unwrap_or(PARTS - 1)]
+    }
+
     /// Limits the value of each part to its entry in `most`.
     pub(super) fn at_most(&self, most: [u64; PARTS]) -> Self {
         let at = core::array::from_fn(|part| self.at[part].min(most[part]));
