@@ -167,9 +167,9 @@ pub struct Way {
     pub late_ppm_ci95: Option<(f64, f64)>,
     /// Whether the mode met the goal; `no` if any packet was lost.
     pub held: Name<Held>,
-    /// Delay in ns at the goal's quantile: the median over the seeds. Lost packets, and those that had not
-    /// departed after this delay, count as infinitely late. `null` if the quantile falls among these, or if a run
-    /// had too few packets.
+    /// Delay in ns at the goal's quantile (median over the seeds). Packets that were lost, or were still waiting after
+    /// this delay at the end of the run, count as later than any delay. `null` if the quantile falls among them, or if
+    /// a run had too few packets.
     pub latency_ns: Option<u64>,
     /// Mean power of the core in uW.
     pub power_uw: u64,

@@ -255,8 +255,8 @@ impl User {
         Some(from + Nanos::from_nanos(ahead.div_ceil(period) * period))
     }
 
-    /// Closes the counts at the end of the simulation. Returns the history of each queue's hold-offs, if the wait policy
-    /// chose them.
+    /// Closes the counts at the end of the simulation. If the wait policy chose the hold-offs, returns each queue's
+    /// history of them.
     pub fn finish(&mut self, end: At, tally: &Tally) -> Vec<Moderated> {
         if let State::Skipping { from, period, reason } = self.state {
             self.skipped(from, end, period, reason, tally);

@@ -24,8 +24,7 @@ fn late(outcome: &Outcome) -> u64 {
     outcome.goal.as_ref().expect("there is a goal").late
 }
 
-/// One packet in 100 us: with a goal of 250 us, one wake-up can serve three. After 10 s, the trials have found a
-/// hold-off.
+/// One packet in 100 us: with a goal of 250 us, one wake-up can serve three. The trials take less than 10 s.
 #[test]
 fn one_wake_up_serves_several_packets() {
     let of =

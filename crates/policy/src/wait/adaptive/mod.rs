@@ -299,8 +299,8 @@ impl<C> Adaptive<C> {
     /// Chooses the hold-off: how long the device should delay its interrupt after the first waiting frame, so that one
     /// wake-up serves several frames. `in_force` is the present one. Call this a few times a second, between decisions,
     /// if the device has such a setting (`ethtool -C rx-usecs`), and set the device to the result at once: the policy
-    /// assumes it for the next block. Without arrival timestamps, there is no hold-off, because its lateness would not
-    /// be visible.
+    /// assumes it for the next block. Without arrival timestamps, the result is zero, because nothing would show how late
+    /// a hold-off makes packets.
     pub fn hold_off(&mut self, now: Instant<C>, in_force: Nanos) -> Nanos {
         let in_force = in_force.min(LONGEST_HOLD).as_nanos();
         if in_force != self.plan.hold {

@@ -268,8 +268,8 @@ pub(super) struct Plan {
     blocked: usize,
     /// The hold-off: how long the device delays the interrupt after the first waiting frame, in nanoseconds.
     pub(super) hold: u64,
-    /// The place of the present hold-off among those that are compared, and what was observed of blocks with each of
-    /// the others.
+    /// The place of the present hold-off among those that are compared. For each of the others, what was observed of
+    /// blocks with it.
     held: (usize, [Seen; HOLDS]),
     seen: [Seen; SLOTS],
     rows: [Row; OCTAVES],
@@ -363,8 +363,7 @@ impl Plan {
     }
 
     /// Learns the times from arrival to departure of the first and the last packet after a wait that the device ended.
-    /// A hold-off delays the first packet by `hold`, and the others by less. So the first one alone shows the rest of
-    /// the delay.
+    /// A hold-off delays the first packet by `hold`, and the others by less, so only the first one is learned.
     pub(super) fn departed(&mut self, first: units::Nanos, last: units::Nanos, hold: units::Nanos) {
         let first = first.saturating_sub(hold);
         let last = if hold > units::Nanos::ZERO { first } else { last };
@@ -830,8 +829,8 @@ impl Plan {
     }
 
     /// The place and the length in nanoseconds of the hold-off that is expected to cost least. `None` if the present one
-    /// costs about as little. If `safe`, only hold-offs that the known lateness of blocks makes no later than the goal
-    /// allows.
+    /// costs about as little. If `safe`, a hold-off counts only if the known lateness of blocks leaves room for it within
+    /// the goal's latency.
     pub(super) fn better_hold(&self, safe: bool) -> Option<(usize, u64)> {
         let (present, holds) = (self.held.0, self.holds(safe));
         let seen = |place: usize| if place == present { &self.seen[BLOCK] } else { &self.held.1[place] };
