@@ -288,6 +288,8 @@ impl Device for DpdkDevice {
             stamps_arrival: false,
             zero_copy: !self.port.info.is_virtual(),
             wakes: self.interrupt().is_some(),
+            // DPDK's drivers do not say.
+            sends_in_turn: false,
             busy_poll: None,
             rx_descriptors: u32::from(self.port.descriptors.0),
             longest_frame: self.slots.room(),

@@ -21,6 +21,7 @@ use crate::app::{AnyApp, App, AppConfig};
 use crate::cpu::LinuxCpu;
 use crate::device::Device;
 use crate::device::afxdp::SocketConfig;
+use crate::hold_off::{self, HoldOff};
 use crate::mode::{CostsText, ModeText};
 use crate::os::{self, Scheduling, Signals};
 use crate::pool::{Pool, PoolConfig};
@@ -60,6 +61,9 @@ pub struct InstanceConfig {
     pub huge_pages: bool,
     /// Whether to lock all memory of the process in RAM.
     pub lock_memory: bool,
+    /// Whether the mode `adaptive` chooses the hold-off of each worker's queues ([`Instance::hold_offs`]). All ports must
+    /// be AF_XDP ports.
+    pub hold_off: bool,
     /// The directory in which telemetry files are created.
     pub telemetry_root: PathBuf,
     /// Maximum number of decisions of the wait policy to record per worker. `None` records nothing.
@@ -79,7 +83,11 @@ pub struct Instance {
     exhausted: Arc<AtomicUsize>,
     readers: Vec<Reader>,
     wrappers: Vec<WrapperReport>,
+    hold_offs: Vec<HoldOff>,
 }
+
+/// Time between two calls of [`Instance::run`]'s `look`.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How an instance ended.
 #[derive(Debug)]
@@ -170,15 +178,18 @@ impl Instance {
             }
             ready.push((*scheduling, devices, pool, telemetry));
         }
-        let (mut workers, exhausted) = (Vec::new(), Arc::<AtomicUsize>::default());
+        let (mut workers, mut hold_offs, exhausted) = (Vec::new(), Vec::new(), Arc::<AtomicUsize>::default());
         for (scheduling, devices, pool, telemetry) in ready {
             let (app, stop, record, costs) = (app.clone(), stop.clone(), config.record, config.costs);
+            let hold_off = config.hold_off.then(HoldOff::default);
+            hold_offs.extend(hold_off.clone());
+            let mode = (mode, costs, hold_off);
             let start = move || match app {
-                AnyApp::Drop(app) => work(app, devices, pool, telemetry, (mode, costs), scheduling, stop, record),
-                AnyApp::MacSwap(app) => work(app, devices, pool, telemetry, (mode, costs), scheduling, stop, record),
-                AnyApp::L2Fwd(app) => work(app, devices, pool, telemetry, (mode, costs), scheduling, stop, record),
-                AnyApp::UdpEcho(app) => work(app, devices, pool, telemetry, (mode, costs), scheduling, stop, record),
-                AnyApp::L3Fwd(app) => work(app, devices, pool, telemetry, (mode, costs), scheduling, stop, record),
+                AnyApp::Drop(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
+                AnyApp::MacSwap(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
+                AnyApp::L2Fwd(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
+                AnyApp::UdpEcho(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
+                AnyApp::L3Fwd(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
             };
             let count = exhausted.clone();
             let counted = move || {
@@ -194,7 +205,7 @@ impl Instance {
                 .map_err(|e| Error::system("start a worker's thread", e))?;
             workers.push(thread);
         }
-        Ok(Self { ports: reports, mode, stop, workers, exhausted, readers, wrappers })
+        Ok(Self { ports: reports, mode, stop, workers, exhausted, readers, wrappers, hold_offs })
     }
 
     /// The properties of the opened ports, in the order of their numbers.
@@ -205,6 +216,12 @@ impl Instance {
     /// The mode in use, with its loss bound (see [`InstanceConfig::mode`]) set.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// The hold-off of each worker's queues, in the order of the workers. Empty unless [`InstanceConfig::hold_off`] is
+    /// set.
+    pub fn hold_offs(&self) -> &[HoldOff] {
+        &self.hold_offs
     }
 
     /// The current counters of each worker.
@@ -218,12 +235,15 @@ impl Instance {
     }
 
     /// Waits until a termination signal arrives, `duration` is over, a worker fails or the ports of all workers have no
-    /// more frames, then stops all workers. Calls `look` about ten times per second until then.
+    /// more frames, then stops all workers. Until then, calls `look` about ten times per second, and more often if
+    /// workers choose a hold-off.
     pub fn run(self, signals: &Signals, duration: Option<Duration>, mut look: impl FnMut(&Self)) -> Outcome {
+        let interval =
+            if self.hold_offs.is_empty() { LOOK } else { Duration::from_nanos(hold_off::INTERVAL.as_nanos()) };
         let end = duration.map(|span| std::time::Instant::now() + span);
         let cause = loop {
             let left = end.map(|at| at.saturating_duration_since(std::time::Instant::now()));
-            let slice = left.unwrap_or(Duration::MAX).min(Duration::from_millis(100));
+            let slice = left.unwrap_or(Duration::MAX).min(interval);
             if signals.wait(slice).is_some() {
                 break Cause::Asked;
             }
@@ -307,21 +327,25 @@ fn work<A: App>(
     devices: Vec<Box<dyn Device>>,
     pool: Pool,
     telemetry: Telemetry,
-    (mode, costs): (Mode, Option<WakeCosts>),
+    (mode, costs, hold_off): (Mode, Option<WakeCosts>, Option<HoldOff>),
     scheduling: Scheduling,
     stop: Stop,
     record: Option<usize>,
 ) -> WorkerEnd {
     let mut policy = mode.policy();
     costs.iter().for_each(|costs| policy.know(costs));
+    if hold_off.is_some() {
+        policy.expect_held_frames();
+    }
     match record {
-        None => drive(app, devices, pool, telemetry, policy, scheduling, stop, |_| None),
+        None => drive(app, devices, pool, telemetry, (policy, hold_off), scheduling, stop, |_| None),
         Some(limit) => {
             let policy = Recording::<Policy<Monotonic>>::new(policy, limit);
-            drive(app, devices, pool, telemetry, policy, scheduling, stop, |policy| {
+            let holds_off = hold_off.is_some();
+            drive(app, devices, pool, telemetry, (policy, hold_off), scheduling, stop, |policy| {
                 let mut text = Vec::new();
                 let costs = costs.as_ref().map(CostsText::from);
-                policy.write(&ModeText::from(mode), costs.as_ref(), &mut text).ok().map(|()| text)
+                policy.write(&ModeText::from(mode), costs.as_ref(), holds_off, &mut text).ok().map(|()| text)
             })
         }
     }
@@ -333,7 +357,7 @@ fn drive<A: App, P: WaitPolicy<Monotonic>>(
     devices: Vec<Box<dyn Device>>,
     pool: Pool,
     telemetry: Telemetry,
-    policy: P,
+    (policy, hold_off): (P, Option<HoldOff>),
     scheduling: Scheduling,
     stop: Stop,
     record: impl FnOnce(&P) -> Option<Vec<u8>>,
@@ -342,7 +366,10 @@ fn drive<A: App, P: WaitPolicy<Monotonic>>(
     let run = || -> Result<_, Error> {
         os::place_this_thread(scheduling)?;
         telemetry.runs_here()?;
-        let worker = Worker::new(devices, pool, app, policy, LinuxCpu, telemetry, stop)?;
+        let mut worker = Worker::new(devices, pool, app, policy, LinuxCpu, telemetry, stop)?;
+        if let Some(hold_off) = hold_off {
+            worker = worker.with_hold_off(hold_off);
+        }
         // Drop privileges before the first frame is handled.
         os::give_up_privileges()?;
         Ok(worker)
@@ -427,6 +454,7 @@ mod tests {
             lock_memory: false,
             telemetry_root: root.clone(),
             record: None,
+            hold_off: false,
             wrappers: Wrappers::default(),
         };
         (Instance::start(&config).unwrap(), [far, far_of_second], root)

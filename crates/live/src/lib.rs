@@ -13,6 +13,7 @@ pub mod app;
 pub mod cpu;
 pub mod device;
 pub mod error;
+pub mod hold_off;
 pub mod instance;
 pub mod meter;
 pub mod mode;

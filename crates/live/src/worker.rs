@@ -11,13 +11,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Queue, Reason, WaitKind, WaitPolicy};
+use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Queue, Reason, Sent, WaitKind, WaitPolicy};
 use units::{Instant, Monotonic, Nanos};
 
 use crate::Error;
 use crate::app::{App, Verdict};
 use crate::cpu::{Cpu, MAX_HANDLES, Woken};
 use crate::device::{Device, Health};
+use crate::hold_off::{self, HoldOff};
 use crate::meter::Meter;
 use crate::pool::{Frame, Pool};
 use crate::telemetry::{DropReason, State, Telemetry};
@@ -64,6 +65,8 @@ struct QueueRef {
     /// The clock's reading just before the last poll of this queue. Frames found by the next poll arrived after this
     /// time.
     polled: Instant<Monotonic>,
+    /// The stamp of the last frame. `None` before the first frame with a stamp.
+    stamped: Option<Instant<Monotonic>>,
 }
 
 struct Port {
@@ -72,6 +75,8 @@ struct Port {
     tx_queue: usize,
     /// The longest frame that the device can send, in bytes.
     longest: usize,
+    /// See [`Capabilities::sends_in_turn`](crate::device::Capabilities).
+    sends_in_turn: bool,
     health: Health,
     out: Vec<Frame>,
 }
@@ -93,6 +98,8 @@ pub struct Worker<A, P, C> {
     meter: Meter,
     /// Kind and reason of the last published choice, and the number of choices since then that were not published.
     published: (Option<(WaitKind, Reason)>, u32),
+    /// The hold-off that the policy chooses, and when it chooses next. `None` if it chooses none.
+    hold_off: Option<(HoldOff, Instant<Monotonic>)>,
 }
 
 /// The result of polling all queues.
@@ -135,7 +142,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             .iter()
             .enumerate()
             .flat_map(|(port, device)| {
-                (0..device.queues()).map(move |queue| QueueRef { port, queue, polled: running_since })
+                (0..device.queues()).map(move |queue| QueueRef { port, queue, polled: running_since, stamped: None })
             })
             .collect();
         if queues.is_empty() || queues.len() > MAX_HANDLES {
@@ -148,11 +155,13 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             .into_iter()
             .map(|device| {
                 // A device that does not state a limit has none.
-                let longest = match device.capabilities().longest_frame {
+                let can = device.capabilities();
+                let longest = match can.longest_frame {
                     0 => usize::MAX,
                     octets => octets as usize,
                 };
-                Port { device, tx_queue: 0, longest, health: Health::Up, out: Vec::with_capacity(2 * BURST) }
+                let out = Vec::with_capacity(2 * BURST);
+                Port { device, tx_queue: 0, longest, sends_in_turn: can.sends_in_turn, health: Health::Up, out }
             })
             .collect();
         let meter = Meter::new(&cpu);
@@ -170,7 +179,15 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             running_since,
             meter,
             published: (None, 0),
+            hold_off: None,
         })
+    }
+
+    /// Lets the policy choose the hold-off of the worker's queues.
+    #[must_use]
+    pub fn with_hold_off(mut self, hold_off: HoldOff) -> Self {
+        self.hold_off = Some((hold_off, self.running_since));
+        self
     }
 
     /// The worker's policy, for example to write out what it recorded.
@@ -211,6 +228,10 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             }
             if self.stop.requested() {
                 return Ok(Finish::Stopped);
+            }
+            if let Some((hold_off, next)) = self.hold_off.as_mut().filter(|(_, next)| now >= *next) {
+                *next = now + hold_off::INTERVAL;
+                hold_off.want(self.policy.hold_off(now, hold_off.in_force()));
             }
             let decision = self.policy.decide(&Observation { now, queues: &self.seen, ended });
             self.telemetry.decided(decision.reason);
@@ -256,7 +277,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         let mut last_done = None;
         for index in 0..self.queues.len() {
             last_done = None;
-            let QueueRef { port, queue, polled } = self.queues[index];
+            let QueueRef { port, queue, polled, .. } = self.queues[index];
             self.queues[index].polled = self.running_since;
             let frames = self.ports[port].device.rx(queue, &mut self.pool, &mut self.batch, BURST);
             if frames == 0 {
@@ -266,11 +287,17 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             received += frames;
             let fill = frames + self.ports[port].device.backlog(queue);
             let picked_up = self.running_at(GAP);
-            let arrivals = self.take_in(polled, picked_up);
-            self.seen.push(Queue { received: frames as u32, fill: fill as u32, arrivals: Some(arrivals) });
+            let mut arrivals = self.take_in(index, polled, picked_up);
             self.work(port);
+            let departing = self.departing();
             self.transmit();
             let done = self.running_at(GAP + GAP_PER_FRAME * frames as u64);
+            // To begin to send is assumed to take as long as to send two more frames.
+            arrivals.sent = departing.map(|(began, frames)| Sent {
+                first: began + done.since(began).unwrap_or(Nanos::ZERO) * 3 / (frames as u64 + 2),
+                last: done,
+            });
+            self.seen.push(Queue { received: frames as u32, fill: fill as u32, arrivals: Some(arrivals) });
             let service = done.since(picked_up).unwrap_or(Nanos::ZERO);
             self.telemetry.served(service);
             busy += service;
@@ -300,24 +327,49 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
 
     /// Counts the received batch and returns when its frames arrived. If the device does not stamp frames, they arrived
     /// between the previous poll of their queue, at `polled`, and `picked_up`.
-    fn take_in(&mut self, polled: Instant<Monotonic>, picked_up: Instant<Monotonic>) -> Arrivals<Monotonic> {
+    fn take_in(
+        &mut self,
+        index: usize,
+        polled: Instant<Monotonic>,
+        picked_up: Instant<Monotonic>,
+    ) -> Arrivals<Monotonic> {
         let mut arrivals: Option<Arrivals<Monotonic>> = None;
         let mut bytes = 0;
+        let held = self.held(index);
+        let (mut left, all) = (self.batch.len() as u64, self.batch.len() as u64);
         for frame in &self.batch {
             bytes += frame.len() as u64;
             let Some(at) = frame.arrived() else { continue };
             // A stamp later than `picked_up` would be an error of the clocks. It counts as a lateness of 0.
-            self.telemetry.picked_up(picked_up.since(at).unwrap_or(Nanos::ZERO));
+            let late = picked_up.since(at).unwrap_or(Nanos::ZERO);
+            // The frames are assumed to have arrived evenly spaced.
+            self.telemetry.picked_up(late + held.unwrap_or(Nanos::ZERO) * left / all);
+            left -= 1;
             match &mut arrivals {
-                None => arrivals = Some(Arrivals { first: at, last: at, picked_up, stamped: true }),
+                None => {
+                    let first = at.before(held.unwrap_or(Nanos::ZERO)).unwrap_or(at);
+                    arrivals = Some(Arrivals { first, last: at, picked_up, stamped: true, held, sent: None });
+                }
                 Some(known) => {
                     known.first = known.first.min(at);
                     known.last = known.last.max(at);
                 }
             }
         }
+        if let Some(arrivals) = &arrivals {
+            self.queues[index].stamped = Some(arrivals.last);
+        }
         self.telemetry.received(self.batch.len() as u64, bytes);
         arrivals.unwrap_or(Arrivals::unstamped(polled, picked_up))
+    }
+
+    /// For how long at most the hold-off has delayed the oldest frame of the batch. `None` if the policy chooses no
+    /// hold-off.
+    #[inline]
+    fn held(&self, index: usize) -> Option<Nanos> {
+        let (hold_off, _) = self.hold_off.as_ref()?;
+        let oldest = self.batch.iter().find_map(Frame::arrived)?;
+        oldest.since(hold_off::earliest(oldest, self.queues[index].stamped, hold_off.longest()))
     }
 
     /// Passes each frame of the batch to the application and sorts the frames by outgoing port.
@@ -337,6 +389,17 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             };
             self.telemetry.dropped(reason, 1);
             self.pool.give(frame);
+        }
+    }
+
+    /// The present time and the number of frames about to be sent, if all of them leave one after another through one
+    /// port.
+    #[inline]
+    fn departing(&self) -> Option<(Instant<Monotonic>, usize)> {
+        let mut ports = self.ports.iter().filter(|port| !port.out.is_empty());
+        match (ports.next(), ports.next()) {
+            (Some(port), None) if port.sends_in_turn => Some((self.cpu.now(), port.out.len())),
+            _ => None,
         }
     }
 

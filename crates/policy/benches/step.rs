@@ -126,7 +126,7 @@ fn steps(
             queue = Queue {
                 received: count,
                 fill: count,
-                arrivals: Some(Arrivals { first: at, last: at, picked_up: now, stamped: true }),
+                arrivals: Some(Arrivals { first: at, last: at, picked_up: now, stamped: true, held: None, sent: None }),
             };
         };
         match situation {

@@ -148,6 +148,8 @@ fn run(policy: &mut Policy, load: &Load, platform: Platform, warm_up: u64, measu
                 last: At::from_nanos(arrivals[taken + received - 1]),
                 picked_up: At::from_nanos(picked_up),
                 stamped: true,
+                held: None,
+                sent: None,
             }),
         };
         taken += received;

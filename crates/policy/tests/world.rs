@@ -104,6 +104,8 @@ fn run_with(machine: Machine, policy: &mut impl WaitPolicy<Simulated>, arrivals:
                     last: At::from_nanos(arrivals[next - 1]),
                     picked_up,
                     stamped,
+                    held: None,
+                    sent: None,
                 },
             }),
         };
@@ -425,7 +427,7 @@ proptest! {
             now = now + Nanos::from_nanos(advance);
             let first = now.before(Nanos::from_nanos(age + spread)).unwrap_or(At::ORIGIN);
             let arrivals = (received > 0)
-                .then(|| Arrivals { first, last: first + Nanos::from_nanos(spread), picked_up: now, stamped: true });
+                .then(|| Arrivals { first, last: first + Nanos::from_nanos(spread), picked_up: now, stamped: true, held: None, sent: None });
             now = now + Nanos::from_nanos(work);
             let queues = [Queue { received, fill: received, arrivals }, Queue { received: 0, fill: 0, arrivals: None }];
             let seen = Observation { now, queues: &queues, ended };

@@ -29,6 +29,12 @@ impl PacketRate {
     pub const fn time_for(self, packets: u64) -> Nanos {
         Nanos::from_nanos(packets).scale(1_000_000_000, self.0)
     }
+    /// The number of packets that arrive within `span` at this rate, rounded up.
+    pub const fn packets_in(self, span: Nanos) -> u64 {
+        let billionths = span.as_nanos() as u128 * self.0 as u128;
+        let packets = billionths.div_ceil(1_000_000_000);
+        if packets > u64::MAX as u128 { u64::MAX } else { packets as u64 }
+    }
 }
 
 /// Reads `20kpps`, `14.88Mpps` or `350pps`.
@@ -108,6 +114,8 @@ mod tests {
         let rate = PacketRate::new(40_000_000_000 / (1500 * 8));
         assert_eq!(rate.time_for(1024).as_micros_floor(), 307);
         assert_eq!(PacketRate::new(0).time_for(1), Nanos::MAX);
+        assert_eq!(rate.packets_in(Nanos::from_micros(307)), 1_024);
+        assert_eq!(PacketRate::new(u64::MAX).packets_in(Nanos::MAX), u64::MAX);
     }
 
     #[test]

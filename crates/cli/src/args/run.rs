@@ -125,6 +125,12 @@ pub struct Common {
     #[arg(long, value_name = "RATE", help_heading = "Waiting")]
     pub peak_rate: Option<PacketRate>,
 
+    /// Let `adaptive` choose a hold-off: how long the kernel delays frames so that one wake-up serves several (NAPI deferral
+    /// of the queues). Apus restores the original deferral at the end. Needs Linux 6.13 or later, and root [adaptive only;
+    /// default: keep the interface's setting].
+    #[arg(long, conflicts_with_all = ["defer", "busy_poll"], help_heading = "Waiting")]
+    pub hold_off: bool,
+
     /// CPUs to use, such as 1,2. One worker is pinned to each CPU [default: one worker, not pinned].
     #[arg(long, value_name = "CPU,…", value_delimiter = ',', help_heading = "Workers")]
     pub cpu: Vec<usize>,
@@ -150,9 +156,11 @@ pub struct Common {
     /// Whether the driver receives directly into Apus's memory.
     #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Ports")]
     pub zero_copy: ZeroCopy,
-    /// Number of descriptors in each ring: a power of two from 64 to 1048576.
-    #[arg(long, value_name = "N", value_parser = ring, default_value_t = 2048, help_heading = "Ports")]
-    pub ring: u32,
+    /// Number of descriptors in each ring: a power of two from 64 to 1048576 [default: 2048; with `adaptive`, the receive
+    /// rings of a network interface have up to 8192, so that they take twice the goal's latency to fill at the peak
+    /// rate].
+    #[arg(long, value_name = "N", value_parser = ring, help_heading = "Ports")]
+    pub ring: Option<u32>,
     /// Let the worker poll the driver (kernel busy polling), at most BUDGET frames at a time. Apus warns if the driver
     /// ignores it [default: off].
     #[arg(long, value_name = "BUDGET", help_heading = "Ports")]

@@ -5,7 +5,7 @@
 use host::knob::Error as KnobError;
 use host::knob::{Access, NapiDeferral};
 use host::privilege;
-use host::transaction::{Deferred, Error, take_back_abandoned};
+use host::transaction::{Deferred, Error, RolledBack, take_back_abandoned};
 use rustix::thread::CapabilitySet;
 
 use crate::documents::VERSION;
@@ -40,9 +40,14 @@ pub fn defer(interface: &str, queues: &[u32], wanted: NapiDeferral, command: &st
 
 /// Rolls a deferral back. Returns a warning if a setting could not be restored.
 pub fn end(deferred: Deferred) -> Option<String> {
+    restored(|| deferred.release())
+}
+
+/// Rolls a deferral back with `release`. Returns a warning if a setting could not be restored.
+pub fn restored(release: impl FnOnce() -> Result<Option<RolledBack>, Error>) -> Option<String> {
     // If the capabilities were not set aside, there is nothing to resume. If one is missing, the release reports it.
     let _ = privilege::resume();
-    match deferred.release() {
+    match release() {
         Ok(None) => None,
         Ok(Some(back)) if back.closed => None,
         Ok(Some(back)) => Some(format!(

@@ -98,11 +98,13 @@ pub struct Config {
     pub platform: Option<String>,
     /// Longest sleep of the mode `backoff`, in ns; `null` for other modes.
     pub sleep_max_ns: Option<u64>,
+    /// Whether `adaptive` chooses how long NAPI delays frames (`--hold-off`).
+    pub hold_off: bool,
     /// Where each worker runs.
     pub workers: Vec<Place>,
     /// Whether the process's memory is locked into RAM.
     pub lock_memory: bool,
-    /// Number of descriptors in each ring.
+    /// Number of descriptors in each ring. The receive rings of a port may be larger: see `ports`.
     pub ring_descriptors: u32,
     /// Memory reserved for each frame, in bytes.
     pub frame_size_octets: u32,
@@ -296,6 +298,8 @@ pub struct Worker {
     pub error: Option<String>,
     /// The worker's counters; `null` if it failed before it ran.
     pub counts: Option<WorkerCounts>,
+    /// How often the worker's policy changed the hold-off of its queues; `null` without `--hold-off`.
+    pub hold_off_changes: Option<u64>,
 }
 
 /// The counters of a worker.

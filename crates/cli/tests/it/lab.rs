@@ -174,6 +174,56 @@ fn after_kill_9_the_next_start_works_and_napi_settings_come_back() {
     assert_eq!(napi(&lab), before, "what was before the killed one, not what it set");
 }
 
+/// Sets the deferral of the tested interface, as somebody else would.
+fn defer(lab: &Guard, defer_hard_irqs: u32, timeout: Duration) {
+    tester::lab::in_namespace(&lab.namespace("dut"), || {
+        let mut client = host::nic::Client::new();
+        let tested = client.interface("dut0").unwrap();
+        let settings = host::nic::NapiSettings {
+            defer_hard_irqs: Some(defer_hard_irqs),
+            gro_flush_timeout_ns: Some(timeout.as_nanos() as u64),
+            ..Default::default()
+        };
+        for napi in client.napis(&tested).unwrap() {
+            client.set_napi(napi.id, &settings).unwrap();
+        }
+    })
+    .unwrap();
+}
+
+/// A hold-off of 20 ms, with which no wait can meet the goal, was set by somebody else before `adaptive` changed it.
+#[test]
+fn a_hold_off_with_which_no_goal_can_be_met_is_given_up_and_somebody_elses_is_left_alone() {
+    let _turn = turn();
+    let Some(lab) = lab("hold") else { return };
+    let root = Root::new();
+    let record = root.0.join("hold.jsonl").display().to_string();
+    let words = ["--goal", "p99=300us", "--hold-off", "--record", &record, "--record-limit", "20000"];
+    let mut running = start(&root, &lab, &words);
+    defer(&lab, 1, Duration::from_millis(20));
+    std::thread::sleep(Duration::from_millis(1_200));
+    let words = ["bench", "latency", "--schedule", "constant:100us", "--duration", "4s"];
+    let (_, result) = bench(&root, &lab, &words);
+    assert_eq!(result["result"]["latency"]["frames"]["lost"], 0);
+    assert_ne!(napi(&lab)[0].1, 20_000_000, "{result:#}");
+    // From now on, it is somebody else's.
+    defer(&lab, 3, Duration::from_micros(70));
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(napi(&lab), [(3, 70_000)]);
+    let (code, document) = end(&mut running, Signal::TERM);
+    assert_eq!((code, &document["accounted"]), (Some(0), &true.into()));
+    assert_eq!(document["config"]["hold_off"], true);
+    assert!(document["workers"][0]["hold_off_changes"].as_u64().unwrap() > 0, "{document}");
+    let warnings = document["warnings"].to_string();
+    assert!(warnings.contains("no longer chooses its hold-off") && warnings.contains("70"), "{warnings}");
+    // What the policy was told of the hold-off is in the record.
+    let output = bare(&["replay", &record]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    let lines = std::fs::read_to_string(&record).unwrap();
+    assert!(lines.contains("\"hold_off\":true") && lines.contains("\"hold_off_ns\":20000000"));
+    assert!(lines.contains("\"held_ns\":"), "frames were held");
+}
+
 #[test]
 fn a_lost_interface_ends_it_with_3_and_its_name() {
     let _turn = turn();

@@ -54,8 +54,9 @@ pub use interface::{interface_index, interface_name, interfaces};
 pub use irq::{IrqAffinity, IrqDefaultAffinity, IrqEffective, irqs};
 pub use irqbalance::IrqbalanceBans;
 pub use memory::HugePages;
-pub(crate) use napi::defers_each;
-pub use napi::{DeviceDeferral, Napi, NapiDeferral, deferral_of, lists_napis, napi_queues, napis_of};
+pub use napi::{
+    DeviceDeferral, Napi, NapiDeferral, deferral_of, defers_each_queue, lists_napis, napi_queues, napis_of,
+};
 pub use pmqos::{CpuLatency, ResumeLatency};
 pub use sysctl::Sysctl;
 pub(crate) use thread::process_started;

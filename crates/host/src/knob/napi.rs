@@ -80,7 +80,7 @@ pub fn lists_napis(access: &Access) -> bool {
 
 /// Whether the kernel defers the interrupts of each NAPI instance separately, as Linux does from 6.13 on. `found` are
 /// the instances of an interface. If it is empty, returns whether the kernel lists instances at all.
-pub(crate) fn defers_each(access: &Access, found: &[(Napi, u32)]) -> Result<bool, Error> {
+pub fn defers_each_queue(access: &Access, found: &[(Napi, u32)]) -> Result<bool, Error> {
     let Some((napi, _)) = found.first() else { return Ok(lists_napis(access)) };
     Ok(napi.read(access)?.is_some_and(|value| value.field("gro-flush-timeout").is_some()))
 }

@@ -13,7 +13,7 @@ use super::network::network;
 use super::rollback::{self, Recovered, RolledBack, rollback_own};
 use super::{Error, Plan, Target};
 use crate::journal::{Durable, Journal, Lease, Lock, Processes, Record};
-use crate::knob::{Access, DeviceDeferral, Error as KnobError, NapiDeferral, defers_each, napis_of};
+use crate::knob::{Access, DeviceDeferral, Error as KnobError, NapiDeferral, defers_each_queue, napis_of};
 use crate::vault::Vault;
 
 /// An applied plan that stays in force as long as this value exists. It is rolled back on drop. If this process is
@@ -200,7 +200,7 @@ impl Deferred {
         wanted.check()?;
         let found = napis_of(access, interface, queues)?;
         let plan = Plan::new("port");
-        let (plan, queues) = if !defers_each(access, &found)? {
+        let (plan, queues) = if !defers_each_queue(access, &found)? {
             let files = DeviceDeferral::values(interface, wanted);
             (files.into_iter().fold(plan, |plan, (file, value)| plan.with(file, value)), DeferredQueues::Device)
         } else if found.is_empty() {

@@ -27,6 +27,7 @@ pub fn config(name: &str, ports: Vec<PortConfig>, app: AppConfig, mode: Mode) ->
         frame_size: FRAME_SIZE,
         huge_pages: false,
         lock_memory: false,
+        hold_off: false,
         telemetry_root: Path::new(env!("CARGO_TARGET_TMPDIR")).join("dpdk"),
         record: None,
         wrappers: Wrappers::default(),

@@ -22,13 +22,12 @@ impl Backend for InterfaceConfig {
         check_spread(self, opening.workers)?;
         let interface = Interface::attach(self)?;
         let facts = os::interface_facts(&self.name)?;
-        Ok(Box::new(Open {
-            interface,
-            mac: Mac::new(facts.mac),
-            workers: opening.workers,
-            sockets: *opening.sockets,
-            peak: opening.peak(facts.speed),
-        }))
+        let peak = opening.peak(facts.speed);
+        let mut sockets = *opening.sockets;
+        if let Some(span) = sockets.lasting {
+            sockets.rings = sockets.rings.lasting(span, peak.rate);
+        }
+        Ok(Box::new(Open { interface, mac: Mac::new(facts.mac), workers: opening.workers, sockets, peak }))
     }
 }
 

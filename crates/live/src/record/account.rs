@@ -167,6 +167,8 @@ mod tests {
             last: at(last),
             picked_up: at(taken),
             stamped: true,
+            held: None,
+            sent: None,
         };
         let received = frames.map_or(0, |(received, ..)| received);
         let queue = Queue { received, fill: received, arrivals: frames.map(arrivals) };

@@ -11,7 +11,7 @@ mod account;
 
 use std::io::{self, BufRead, Write};
 
-use policy::wait::{Action, Arrivals, Belief, Decision, Ended, Observation, Queue, Reason, WaitPolicy};
+use policy::wait::{Action, Arrivals, Belief, Decision, Ended, Observation, Queue, Reason, Sent, WaitPolicy};
 use serde::{Deserialize, Serialize};
 use units::{Instant, Monotonic, Nanos};
 
@@ -30,6 +30,8 @@ pub struct Recording<P> {
     inner: P,
     entries: Vec<Entry>,
     left_out: u64,
+    /// The hold-off in force when the policy was last asked for another one, until its next decision.
+    asked: Option<Nanos>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,20 +42,29 @@ struct Entry {
     count: u8,
     decision: Decision<Monotonic>,
     belief: Option<Belief>,
+    asked: Option<Nanos>,
 }
 
 impl<P> Recording<P> {
     /// Records the first `limit` decisions of the policy `inner`.
     pub fn new(inner: P, limit: usize) -> Self {
-        Self { inner, entries: Vec::with_capacity(limit), left_out: 0 }
+        Self { inner, entries: Vec::with_capacity(limit), left_out: 0, asked: None }
     }
 
-    /// Writes the recording. [`replay`] creates its policy from `mode` and `costs`.
-    pub fn write(&self, mode: &ModeText, costs: Option<&CostsText>, out: &mut impl Write) -> io::Result<()> {
+    /// Writes the recording. [`replay`] creates its policy from `mode`, `costs` and `hold_off`, which says whether the
+    /// policy chose the hold-off of its queues.
+    pub fn write(
+        &self,
+        mode: &ModeText,
+        costs: Option<&CostsText>,
+        hold_off: bool,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
         let header = Header {
             schema: SCHEMA.into(),
             mode: mode.clone(),
             costs: costs.cloned(),
+            hold_off,
             decisions: self.entries.len() as u64,
             left_out: self.left_out,
         };
@@ -70,6 +81,7 @@ impl<P> Recording<P> {
 impl<P: WaitPolicy<Monotonic>> WaitPolicy<Monotonic> for Recording<P> {
     fn decide(&mut self, seen: &Observation<'_, Monotonic>) -> Decision<Monotonic> {
         let decision = self.inner.decide(seen);
+        let asked = self.asked.take();
         if self.entries.len() == self.entries.capacity() || seen.queues.len() > MOST_QUEUES {
             self.left_out += 1;
             return decision;
@@ -79,12 +91,17 @@ impl<P: WaitPolicy<Monotonic>> WaitPolicy<Monotonic> for Recording<P> {
         queues[..seen.queues.len()].copy_from_slice(seen.queues);
         let count = seen.queues.len() as u8;
         let belief = self.inner.belief();
-        self.entries.push(Entry { now: seen.now, ended: seen.ended, queues, count, decision, belief });
+        self.entries.push(Entry { now: seen.now, ended: seen.ended, queues, count, decision, belief, asked });
         decision
     }
 
     fn belief(&self) -> Option<Belief> {
         self.inner.belief()
+    }
+
+    fn hold_off(&mut self, now: Instant<Monotonic>, in_force: Nanos) -> Nanos {
+        self.asked = Some(in_force);
+        self.inner.hold_off(now, in_force)
     }
 }
 
@@ -119,6 +136,9 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
     if let Some(costs) = &header.costs {
         policy.know(&costs.parse()?);
     }
+    if header.hold_off {
+        policy.expect_held_frames();
+    }
     let (mut decisions, mut first_difference) = (0, None);
     let mut sum = account::Sum::default();
     let mut before = 0;
@@ -134,6 +154,9 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
             ended: line.ended.as_ref().map(EndedLine::ended),
         };
         sum.see(&seen);
+        if let Some(in_force) = line.hold_off_ns {
+            policy.hold_off(seen.now, Nanos::from_nanos(in_force));
+        }
         let said = DecisionLine::from(policy.decide(&seen));
         decisions += 1;
         if said != line.decision {
@@ -166,6 +189,9 @@ struct Header {
     mode: ModeText,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     costs: Option<CostsText>,
+    /// Whether the policy chose the hold-off of its queues.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    hold_off: bool,
     decisions: u64,
     left_out: u64,
 }
@@ -174,6 +200,9 @@ struct Header {
 #[serde(deny_unknown_fields)]
 struct Line {
     now_ns: u64,
+    /// The hold-off in force, if the policy chose another one before this decision.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    hold_off_ns: Option<u64>,
     queues: Vec<QueueLine>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     ended: Option<EndedLine>,
@@ -200,7 +229,9 @@ impl Line {
         }
         let mut arrivals =
             self.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).map(|a| (a.first_ns, a.last_ns));
-        arrivals.try_for_each(|(first, last)| in_order("between two arrivals", first, last))
+        arrivals.try_for_each(|(first, last)| in_order("between two arrivals", first, last))?;
+        let mut sent = self.queues.iter().filter_map(|queue| queue.arrivals.as_ref()?.sent.as_ref());
+        sent.try_for_each(|sent| in_order("between two departures", sent.first_ns, sent.last_ns))
     }
 }
 
@@ -251,6 +282,19 @@ struct ArrivalsLine {
     /// Whether the device stamped the arrivals. True if the file does not say.
     #[serde(skip_serializing_if = "is_true", default = "yes")]
     stamped: bool,
+    /// How much of the time since `first_ns` a hold-off has taken. Absent if the policy chose no hold-off.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    held_ns: Option<u64>,
+    /// When the frames left one after another. Absent if all of them left at the time of the decision.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    sent: Option<SentLine>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SentLine {
+    first_ns: u64,
+    last_ns: u64,
 }
 
 fn yes() -> bool {
@@ -291,6 +335,7 @@ impl From<&Entry> for Line {
     fn from(entry: &Entry) -> Self {
         Self {
             now_ns: entry.now.as_nanos(),
+            hold_off_ns: entry.asked.map(Nanos::as_nanos),
             queues: entry.queues[..usize::from(entry.count)].iter().map(QueueLine::from).collect(),
             ended: entry.ended.map(|wait| EndedLine {
                 action: wait.action.into(),
@@ -314,6 +359,8 @@ impl From<&Queue<Monotonic>> for QueueLine {
                 last_ns: a.last.as_nanos(),
                 picked_up_ns: a.picked_up.as_nanos(),
                 stamped: a.stamped,
+                held_ns: a.held.map(Nanos::as_nanos),
+                sent: a.sent.map(|sent| SentLine { first_ns: sent.first.as_nanos(), last_ns: sent.last.as_nanos() }),
             }),
         }
     }
@@ -330,6 +377,8 @@ impl QueueLine {
                 last: at(a.last_ns),
                 picked_up: at(a.picked_up_ns),
                 stamped: a.stamped,
+                held: a.held_ns.map(Nanos::from_nanos),
+                sent: a.sent.as_ref().map(|sent| Sent { first: at(sent.first_ns), last: at(sent.last_ns) }),
             }),
         }
     }

@@ -301,12 +301,14 @@ pub struct Quirky {
     pub before_arming: Option<(MemoryHandle, Vec<u8>)>,
     /// What a look at the port's health takes.
     pub health_takes: Option<(Time, Nanos)>,
+    /// What it takes to send a frame: the frames leave one after another.
+    pub sending_takes: Option<(Time, Nanos)>,
 }
 
 impl Quirky {
     /// Around `inner`, without a quirk yet.
     pub fn new(inner: Box<dyn Device>) -> Self {
-        Self { inner, tx_room: usize::MAX, before_arming: None, health_takes: None }
+        Self { inner, tx_room: usize::MAX, before_arming: None, health_takes: None, sending_takes: None }
     }
 }
 
@@ -325,6 +327,9 @@ impl Device for Quirky {
         let mut rest = frames.split_off(taken);
         let sent = self.inner.tx(queue, pool, frames);
         frames.append(&mut rest);
+        if let Some((time, span)) = &self.sending_takes {
+            time.pass(*span * sent as u64);
+        }
         sent
     }
     fn injected(&self) -> Injected {
@@ -355,6 +360,6 @@ impl Device for Quirky {
         self.inner.statistics(queue)
     }
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        Capabilities { sends_in_turn: self.sending_takes.is_some(), ..self.inner.capabilities() }
     }
 }

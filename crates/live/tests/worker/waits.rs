@@ -3,9 +3,10 @@ use std::rc::Rc;
 
 use live::app::drop::Drop as DropAll;
 use live::app::l2fwd::L2Fwd;
+use live::app::macswap::MacSwap;
 use live::telemetry::State;
 use live::worker::{Finish, HEALTH_INTERVAL};
-use policy::wait::{Action, Decision, Ended, Interrupt, Observation, Poll, Reason, WaitKind, WaitPolicy};
+use policy::wait::{Action, Decision, Ended, Interrupt, Observation, Poll, Reason, Sent, WaitKind, WaitPolicy};
 use units::{Instant, Monotonic, Nanos};
 
 use super::scripted::{Event, Quirky, Script, TICK, udp};
@@ -28,6 +29,7 @@ struct Told {
     received: u32,
     lateness: Option<Nanos>,
     stamped: Option<bool>,
+    sent: Option<Sent<Monotonic>>,
     ended: Option<Ended<Monotonic>>,
 }
 
@@ -42,7 +44,8 @@ impl WaitPolicy<Monotonic> for Always {
         let (now, received, ended) = (seen.now, seen.received(), seen.ended);
         let arrivals = seen.queues[0].arrivals;
         let (lateness, stamped) = (arrivals.map(|came| came.lateness()), arrivals.map(|came| came.stamped));
-        self.told.borrow_mut().push(Told { now, received, lateness, stamped, ended });
+        let sent = arrivals.and_then(|came| came.sent);
+        self.told.borrow_mut().push(Told { now, received, lateness, stamped, sent, ended });
         let action = if seen.received() > 0 { Action::Poll } else { (self.wait)(seen.now) };
         Decision { action, reason: Reason::Fixed }
     }
@@ -90,6 +93,38 @@ fn a_frame_without_a_stamp_came_after_the_poll_before() {
     assert!(stamped.lateness.unwrap() < US * 100);
     // Nothing is known of its lateness, so none is shown.
     assert_eq!(ended.snapshot.counts.lateness.count(), 1);
+}
+
+/// A policy that took all frames of a poll for sent when the last one was kept a batch's whole time free in each sleep.
+#[test]
+fn a_policy_is_told_when_the_frames_left_if_they_leave_one_after_another() {
+    for in_turn in [true, false] {
+        let mut script = Script::new(1);
+        let time = script.time.clone();
+        let takes = in_turn.then_some((time, US * 30));
+        script.wrap(0, |device| Box::new(Quirky { sending_takes: takes, ..Quirky::new(device) }));
+        for frame in 0..4 {
+            script.frame(US * (510 + frame), 0, &udp(OURS));
+        }
+        script.at(MS, Event::Stop);
+        let ended = script.run(MacSwap, Always::new(|now| Action::SleepUntil(now + US * 100)));
+        let told = ended.policy.told.borrow();
+        let batch = told.iter().max_by_key(|told| told.received).unwrap();
+        let frames = u64::from(batch.received);
+        assert!(frames >= 3, "{frames}");
+        let Some(sent) = batch.sent else {
+            assert!(!in_turn);
+            continue;
+        };
+        // The first frame takes its own time, and as much as for two frames to begin.
+        let after_the_first = sent.last.since(sent.first).unwrap();
+        let expected = US * (30 * frames * (frames - 1) / (frames + 2));
+        assert!(
+            after_the_first >= expected && after_the_first <= expected + TICK,
+            "{after_the_first}, {frames} frames"
+        );
+        assert_eq!(sent.last, batch.now);
+    }
 }
 
 #[test]

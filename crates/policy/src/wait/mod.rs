@@ -78,13 +78,29 @@ pub struct Arrivals<C> {
     /// Whether the device timestamps arrivals. If not, the frames arrived at unknown times between `first` and `last`,
     /// and policies take that into account.
     pub stamped: bool,
+    /// How much of the time since `first` a hold-off has taken, if the worker knows it. `None` if the device delays the
+    /// interrupt after the frame that ends a wait by the whole hold-off, and no other frame.
+    pub held: Option<Nanos>,
+    /// When the frames left. `None` if the worker does not know: policies then assume that all of them left at the
+    /// observation's `now`.
+    pub sent: Option<Sent<C>>,
+}
+
+/// When the frames of one poll left, if the device sent them one after another. Their departures are assumed to be evenly
+/// spaced.
+#[derive(Debug)]
+pub struct Sent<C> {
+    /// When the first frame left.
+    pub first: Instant<C>,
+    /// When the last frame left.
+    pub last: Instant<C>,
 }
 
 impl<C> Arrivals<C> {
     /// The arrivals at a device without timestamps: all frames arrived between the previous poll, which began at
     /// `after`, and `picked_up`.
     pub const fn unstamped(after: Instant<C>, picked_up: Instant<C>) -> Self {
-        Self { first: after, last: picked_up, picked_up, stamped: false }
+        Self { first: after, last: picked_up, picked_up, stamped: false, held: None, sent: None }
     }
 
     /// How long the oldest frame waited in the ring. Without timestamps, this is an upper bound. Zero if the timestamps
@@ -225,6 +241,12 @@ pub trait WaitPolicy<C> {
     fn belief(&self) -> Option<Belief> {
         None
     }
+
+    /// The hold-off that the policy wants, see [`Adaptive::hold_off`]. `in_force` is the present one. Policies that do not
+    /// choose it leave it as it is.
+    fn hold_off(&mut self, _now: Instant<C>, in_force: Nanos) -> Nanos {
+        in_force
+    }
 }
 
 /// Any one of this module's policies, without dynamic dispatch.
@@ -252,11 +274,10 @@ impl<C> Policy<C> {
         }
     }
 
-    /// The hold-off that the policy wants, see [`Adaptive::hold_off`]. The other policies leave the device as it is.
-    pub fn hold_off(&mut self, now: Instant<C>, in_force: Nanos) -> Nanos {
-        match self {
-            Self::Adaptive(policy) => policy.hold_off(now, in_force),
-            Self::Poll(_) | Self::Interrupt(_) | Self::Backoff(_) | Self::Hybrid300(_) => in_force,
+    /// See [`Adaptive::expect_held_frames`]. The other policies ignore this call.
+    pub fn expect_held_frames(&mut self) {
+        if let Self::Adaptive(policy) = self {
+            policy.expect_held_frames();
         }
     }
 }
@@ -280,6 +301,13 @@ impl<C> WaitPolicy<C> for Policy<C> {
             Self::Poll(_) | Self::Interrupt(_) | Self::Backoff(_) | Self::Hybrid300(_) => None,
         }
     }
+
+    fn hold_off(&mut self, now: Instant<C>, in_force: Nanos) -> Nanos {
+        match self {
+            Self::Adaptive(policy) => policy.hold_off(now, in_force),
+            Self::Poll(_) | Self::Interrupt(_) | Self::Backoff(_) | Self::Hybrid300(_) => in_force,
+        }
+    }
 }
 
 /// Implements `Clone` and `Copy` for any clock. Derives would add the needless bound `C: Copy` on the clock's marker
@@ -294,7 +322,7 @@ macro_rules! copy_for_any_clock {
         impl<C> Copy for $name<C> {}
     )*};
 }
-copy_for_any_clock!(Queue, Arrivals, Ended, Action, Decision);
+copy_for_any_clock!(Queue, Arrivals, Sent, Ended, Action, Decision);
 
 macro_rules! equal_for_any_clock {
     ($($name:ident { $($field:ident),* })*) => {$(
@@ -306,7 +334,11 @@ macro_rules! equal_for_any_clock {
         impl<C> Eq for $name<C> {}
     )*};
 }
-equal_for_any_clock!(Decision { action, reason } Arrivals { first, last, picked_up, stamped });
+equal_for_any_clock!(
+    Decision { action, reason }
+    Arrivals { first, last, picked_up, stamped, held, sent }
+    Sent { first, last }
+);
 
 impl<C> PartialEq for Action<C> {
     fn eq(&self, other: &Self) -> bool {
@@ -334,7 +366,14 @@ pub(crate) mod tests {
     /// The decision after a poll at `now_ns` that found `received` frames on the only queue; they arrived at that time.
     pub fn frames(policy: &mut impl WaitPolicy<Simulated>, now_ns: u64, received: u32) -> Decision<Simulated> {
         let now = Instant::from_nanos(now_ns);
-        let arrivals = (received > 0).then_some(Arrivals { first: now, last: now, picked_up: now, stamped: true });
+        let arrivals = (received > 0).then_some(Arrivals {
+            first: now,
+            last: now,
+            picked_up: now,
+            stamped: true,
+            held: None,
+            sent: None,
+        });
         policy.decide(&Observation { now, queues: &[Queue { received, fill: received, arrivals }], ended: None })
     }
 

@@ -258,10 +258,15 @@ impl Kernel {
     fn look(&mut self, fill: u32, picked_up: At) {
         let arrivals = match (self.config.stamps, self.batch.first(), self.batch.last()) {
             (_, None, _) | (_, _, None) => None,
-            (true, Some(first), Some(last)) => {
-                Some(Arrivals { first: first.arrival, last: last.arrival, picked_up, stamped: true })
-            }
-            _ => Some(Arrivals { first: picked_up, last: picked_up, picked_up, stamped: true }),
+            (true, Some(first), Some(last)) => Some(Arrivals {
+                first: first.arrival,
+                last: last.arrival,
+                picked_up,
+                stamped: true,
+                held: None,
+                sent: None,
+            }),
+            _ => Some(Arrivals { first: picked_up, last: picked_up, picked_up, stamped: true, held: None, sent: None }),
         };
         self.seen.push(Queue { received: self.batch.len() as u32, fill, arrivals });
     }

@@ -345,9 +345,9 @@ impl User {
     fn arrivals(&self, picked_up: At) -> Arrivals<Simulated> {
         match (self.config.stamps, self.batch.first(), self.batch.last()) {
             (true, Some(first), Some(last)) => {
-                Arrivals { first: first.arrival, last: last.arrival, picked_up, stamped: true }
+                Arrivals { first: first.arrival, last: last.arrival, picked_up, stamped: true, held: None, sent: None }
             }
-            _ => Arrivals { first: picked_up, last: picked_up, picked_up, stamped: true },
+            _ => Arrivals { first: picked_up, last: picked_up, picked_up, stamped: true, held: None, sent: None },
         }
     }
 

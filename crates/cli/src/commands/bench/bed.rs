@@ -85,6 +85,7 @@ impl Bed {
         let ring = typed.ring;
         let sockets = SocketConfig {
             rings: RingSizes { fill: ring, rx: ring, tx: ring, completion: ring },
+            lasting: None,
             zero_copy: typed.zero_copy,
             ..SocketConfig::default()
         };

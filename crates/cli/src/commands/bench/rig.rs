@@ -382,6 +382,7 @@ fn open_port(name: &str, typed: &Typed, sizes: &[Sizes]) -> anyhow::Result<Opene
     let ring = typed.ring;
     let sockets = SocketConfig {
         rings: RingSizes { fill: ring, rx: ring, tx: ring, completion: ring },
+        lasting: None,
         zero_copy: typed.zero_copy,
         ..SocketConfig::default()
     };

@@ -14,7 +14,7 @@ use live::instance::InstanceConfig;
 use live::os::{self, InterfaceFacts, Scheduling};
 use live::pool::{HEADROOM, LARGEST_SLOT, PoolConfig, slot_for};
 use live::port::{MemoryConfig, PortConfig, Wrappers, captures, clock_to_realtime};
-use policy::wait::{AdaptiveConfig, Backoff, Mode};
+use policy::wait::{AdaptiveConfig, Backoff, DEFAULT_GOAL, Mode};
 use tester::frame::{Encapsulation, FrameSize, Layout, Template};
 use units::{Instant, Nanos};
 
@@ -28,6 +28,9 @@ use crate::documents::run::{Config, Deferral, Place};
 
 /// Number of calls of each device that `--trace` keeps.
 const TRACED_CALLS: usize = 100_000;
+/// Without `--ring`, the receive rings should take this many times the goal's latency to fill. The longest sleep takes
+/// up to the goal's latency, and it may end late.
+const LASTING: u64 = 2;
 /// The largest slot size in bytes that is chosen automatically. It holds the jumbo frames of Ethernet cards; the
 /// loopback interface's frames of 64 KiB would take four times the memory.
 const LARGEST_CHOSEN: u32 = 16_384;
@@ -111,11 +114,26 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
     // In non-promiscuous mode, a NIC discards frames to addresses other than its own.
     let promiscuous = matches!(app, AppConfig::L2Fwd { .. });
     let ports = common.ports.iter().enumerate().map(|(number, port)| self::port(port, number, &common, promiscuous));
-    let rings = RingSizes { fill: common.ring, rx: common.ring, tx: common.ring, completion: common.ring };
+    let rings = common.ring.map_or_else(RingSizes::default, |size| RingSizes {
+        fill: size,
+        rx: size,
+        tx: size,
+        completion: size,
+    });
+    let lasting = match mode {
+        Mode::Adaptive(config) if common.ring.is_none() => Some(config.goal.unwrap_or(DEFAULT_GOAL).latency * LASTING),
+        _ => None,
+    };
     let instance = InstanceConfig {
         name: name.clone(),
         ports: ports.collect::<Result<_, _>>()?,
-        sockets: SocketConfig { rings, zero_copy: common.zero_copy, need_wakeup: true, busy_poll: common.busy_poll },
+        sockets: SocketConfig {
+            rings,
+            lasting,
+            zero_copy: common.zero_copy,
+            need_wakeup: true,
+            busy_poll: common.busy_poll,
+        },
         mode,
         costs: platform.as_ref().map(|platform| platform.costs),
         peak_rate: common.peak_rate,
@@ -124,6 +142,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         frame_size,
         huge_pages: common.huge_pages,
         lock_memory: (kernel || dpdk) && !common.no_lock_memory,
+        hold_off: common.hold_off,
         telemetry_root: common.telemetry.clone(),
         record: common.record.as_ref().map(|_| common.record_limit),
         wrappers: Wrappers {
@@ -143,7 +162,8 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         platform: common.platform.as_ref().map(|path| path.display().to_string()),
         workers: workers.iter().map(|place| Place { cpu: place.cpu, fifo: place.fifo }).collect(),
         lock_memory: instance.lock_memory,
-        ring_descriptors: common.ring,
+        hold_off: common.hold_off,
+        ring_descriptors: rings.rx,
         frame_size_octets: frame_size,
         huge_pages: common.huge_pages,
         busy_poll_frames: common.busy_poll,
@@ -198,12 +218,18 @@ fn ports(typed: &Common, kernel: bool, dpdk: bool) -> Result<(), Failure> {
         ("--busy-poll", typed.busy_poll.is_some()),
         ("--defer", typed.defer.is_some()),
         ("--filter", typed.filter != Filter::All),
+        ("--hold-off", typed.hold_off),
         ("--xdp", typed.xdp != XdpMode::Auto),
         ("--zero-copy", typed.zero_copy != ZeroCopy::Auto),
     ];
     if let Some((option, _)) = of_interfaces.into_iter().find(|(_, given)| *given && !kernel) {
         let why = "it applies to network interfaces that AF_XDP opens, and no port is one";
         return Err(Failure::wrong(option, why, "omit it"));
+    }
+    let interfaces = |port: &PortText| matches!(port, PortText::Interface { .. });
+    if typed.hold_off && !typed.ports.iter().all(interfaces) {
+        let why = "it applies to network interfaces that AF_XDP opens, and a port is none";
+        return Err(Failure::wrong("--hold-off", why, "omit it, or run the other ports in another instance"));
     }
     let of_hardware = [
         ("--netns", typed.netns.is_some(), "it applies to network interfaces"),
@@ -243,6 +269,10 @@ fn mode(typed: &Common) -> Result<Mode, Failure> {
     if typed.peak_rate.is_some() && !adaptive {
         let why = "only the mode adaptive limits its sleeps by the size of the ring".to_owned();
         return Err(Failure::wrong(format!("--peak-rate with {name}"), why, "omit it, or use --mode adaptive"));
+    }
+    if typed.hold_off && !adaptive {
+        let why = "only the mode adaptive chooses a hold-off".to_owned();
+        return Err(Failure::wrong(format!("--hold-off with {name}"), why, "omit it, or use --mode adaptive"));
     }
     if typed.peak_rate.is_some_and(|rate| rate.as_pps() == 0) {
         let why = "at a rate of 0 the ring never fills, so sleeps would have no limit".to_owned();

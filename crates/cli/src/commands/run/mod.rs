@@ -1,6 +1,7 @@
 //! `apus run`: [`meaning`] builds an instance from the arguments, and [`say`] prints its results.
 
 mod dpdk;
+mod hold_off;
 mod meaning;
 mod platform;
 mod say;
@@ -22,6 +23,7 @@ use crate::commands::ports;
 use crate::failure::describe;
 use crate::terminal::{self, print_json};
 use crate::{Failure, Status};
+use hold_off::HoldOffs;
 use meaning::Meaning;
 
 /// Runs `apus run` until it is asked to stop, and prints its counters.
@@ -37,7 +39,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     meaning.fit_slots();
     let left_behind = if meaning.interfaces.is_empty() { Vec::new() } else { ports::take_back_left_behind(COMMAND)? };
     left_behind.iter().for_each(|line| tell(line));
-    let (instance, deferred) = match start(&meaning) {
+    let (instance, deferred, mut hold_offs) = match start(&meaning) {
         Ok(started) => started,
         Err(error) => {
             if meaning.json {
@@ -47,7 +49,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         }
     };
     // The workers dropped their privileges before their first frame.
-    ports::give_up_privileges(deferred.iter().any(Option::is_some))?;
+    ports::give_up_privileges(deferred.iter().any(Option::is_some) || hold_offs.is_some())?;
     let (ports, mode) = (instance.ports().to_vec(), instance.mode());
     let deferred_queues: Vec<Option<DeferredQueues>> =
         deferred.iter().map(|one| one.as_ref().map(|one| one.queues().clone())).collect();
@@ -56,9 +58,15 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     }
     meaning.warnings.extend(say::unserved_warnings(&ports, &meaning.without_queues));
     meaning.warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
-    let mut dead = Vec::new();
+    let (mut dead, mut lost) = (Vec::new(), Vec::new());
     meter.start();
     let outcome = instance.run(&signals, meaning.duration, |instance| {
+        if let Some(hold_offs) = &mut hold_offs {
+            for warning in hold_offs.poll(instance.hold_offs()) {
+                tell(&format!("warning: {warning}"));
+                lost.push(warning);
+            }
+        }
         for warning in say::busy_poll_warnings(&instance.snapshots()) {
             if !dead.contains(&warning) {
                 tell(&format!("warning: {warning}"));
@@ -68,10 +76,16 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     });
     let (frames, work) = say::work(&outcome);
     let energy = meter.stop(Some(frames), work);
-    let left: Vec<String> = deferred.into_iter().flatten().filter_map(ports::end).collect();
+    let changes = hold_offs.as_ref().map(HoldOffs::changes);
+    let mut left: Vec<String> = deferred.into_iter().flatten().filter_map(ports::end).collect();
+    left.extend(hold_offs.and_then(HoldOffs::end));
     left.iter().for_each(|warning| tell(&format!("warning: {warning}")));
     let unkept = outputs.keep(&outcome);
     let mut document = say::document(&meaning, (&ports, &deferred_queues), mode, &outcome, energy);
+    for (worker, changes) in document.workers.iter_mut().zip(changes.into_iter().flatten()) {
+        worker.hold_off_changes = Some(changes);
+    }
+    document.warnings.extend(lost);
     document.warnings.extend(left);
     let line = |error: &anyhow::Error| match error.downcast_ref::<Failure>() {
         Some(Failure { what, why, .. }) => format!("{what}: {why}"),
@@ -94,8 +108,8 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
 const COMMAND: &str = "apus run";
 
 /// Starts the instance, and applies the interrupt deferral of its ports. Returns one entry per port, `None` if the port
-/// has no deferral.
-fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>)> {
+/// has no deferral, and the hold-offs if the workers choose them.
+fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>, Option<HoldOffs>)> {
     let instance = Instance::start(&meaning.instance)?;
     let mut deferred = Vec::new();
     for port in instance.ports() {
@@ -112,7 +126,16 @@ fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>)>
         };
         deferred.push(one);
     }
-    Ok((instance, deferred))
+    if !meaning.instance.hold_off {
+        return Ok((instance, deferred, None));
+    }
+    match HoldOffs::begin(&instance) {
+        Ok(hold_offs) => Ok((instance, deferred, Some(hold_offs))),
+        Err(error) => {
+            instance.finish();
+            Err(error)
+        }
+    }
 }
 
 /// Prints to standard error, because standard output is for the result.

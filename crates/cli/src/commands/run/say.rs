@@ -196,7 +196,7 @@ fn worker(number: usize, end: &live::instance::WorkerEnd) -> Worker {
         Err(error) => (WorkerEnded::Failed, Some(text(error))),
     };
     let counts = end.counts.as_ref().map(|snapshot| WorkerCounts::new(snapshot, end.usage));
-    Worker { worker: number, ended: ended.into(), error, counts }
+    Worker { worker: number, ended: ended.into(), error, counts, hold_off_changes: None }
 }
 
 fn text(error: &Error) -> String {
@@ -263,6 +263,9 @@ pub fn summary(document: &Document, out: &mut impl Write) -> io::Result<()> {
         let reasons = total.decisions.iter().filter(|(_, n)| **n > 0);
         let reasons: Vec<String> = reasons.map(|(reason, n)| format!("{n} {reason}")).collect();
         writeln!(out, "  because   {}", reasons.join(", "))?;
+        if let Some(changes) = worker.hold_off_changes {
+            writeln!(out, "  hold-off  changed {changes} times")?;
+        }
         if total.gaps > 0 {
             let time = Nanos::from_nanos(total.gap_time_ns);
             writeln!(out, "  stopped   {} times by the host, for {time} in total", total.gaps)?;

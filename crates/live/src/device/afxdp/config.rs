@@ -1,5 +1,7 @@
 //! Configuration of an interface and of its AF_XDP sockets.
 
+use units::{Nanos, PacketRate};
+
 use crate::Error;
 
 /// An interface to open, and the part of its traffic that goes to the application.
@@ -82,6 +84,10 @@ pub enum Filter {
 pub struct SocketConfig {
     /// Number of descriptors in each queue's rings.
     pub rings: RingSizes,
+    /// How long the receive rings should take to fill at the port's peak rate. A [`Backend`](crate::port::Backend)
+    /// enlarges rings that would fill sooner, to at most [`RingSizes::MOST_ENLARGED`] descriptors. `None` keeps the
+    /// sizes in `rings`.
+    pub lasting: Option<Nanos>,
     /// Whether the driver receives directly into the pool.
     pub zero_copy: ZeroCopy,
     /// Whether the driver may sleep until the application wakes it, instead of polling the rings. Source: kernel
@@ -94,7 +100,13 @@ pub struct SocketConfig {
 
 impl Default for SocketConfig {
     fn default() -> Self {
-        Self { rings: RingSizes::default(), zero_copy: ZeroCopy::Auto, need_wakeup: true, busy_poll: None }
+        Self {
+            rings: RingSizes::default(),
+            lasting: None,
+            zero_copy: ZeroCopy::Auto,
+            need_wakeup: true,
+            busy_poll: None,
+        }
     }
 }
 
@@ -146,6 +158,23 @@ pub struct RingSizes {
 }
 
 impl RingSizes {
+    /// Rings are enlarged to at most this many descriptors ([`SocketConfig::lasting`]). With 2 KiB for each frame, the
+    /// two receive rings of a queue then have 32 MiB of slots.
+    pub const MOST_ENLARGED: u32 = 8192;
+
+    /// These sizes, with receive rings that take `span` to fill at `rate`, if that needs no more than
+    /// [`Self::MOST_ENLARGED`] descriptors; otherwise with that many. Never smaller than these sizes.
+    #[must_use]
+    pub fn lasting(self, span: Nanos, rate: PacketRate) -> Self {
+        let frames = rate.packets_in(span).min(u64::from(Self::MOST_ENLARGED)) as u32;
+        let enlarged = |size: u32| {
+            // The descriptors that may lack a slot do not count.
+            let needed = frames + self.refill();
+            size.max(needed.next_power_of_two().min(Self::MOST_ENLARGED))
+        };
+        Self { fill: enlarged(self.fill), rx: enlarged(self.rx), ..self }
+    }
+
     /// The fill ring is refilled when it lacks this many slots: 64, or half of a smaller ring.
     pub(super) fn refill(&self) -> u32 {
         (self.fill / 2).min(64)
@@ -181,6 +210,22 @@ units::named! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn receive_rings_are_enlarged_to_last() {
+        let line_rate = PacketRate::new(14_880_952);
+        let lasting = |us: u64| RingSizes::default().lasting(Nanos::from_micros(us), line_rate);
+        // 131 us: a ring of 2,048 of which 63 may lack a slot.
+        assert_eq!([lasting(30), lasting(131)], [RingSizes::default(); 2]);
+        for (us, size) in [(140, 4_096), (260, 4_096), (280, 8_192), (500, 8_192), (100_000, 8_192)] {
+            let rings = lasting(us);
+            assert_eq!((rings.fill, rings.rx, rings.tx, rings.completion), (size, size, 2_048, 2_048), "{us} us");
+            let lasts = line_rate.time_for(rings.rx_room().into());
+            assert!(lasts >= Nanos::from_micros(us) || size == RingSizes::MOST_ENLARGED, "{us} us: {lasts}");
+        }
+        let large = RingSizes { fill: 16_384, rx: 16_384, ..RingSizes::default() };
+        assert_eq!(large.lasting(Nanos::from_millis(100), line_rate), large, "they do not shrink");
+    }
 
     #[test]
     fn refuses_what_cannot_be() {

@@ -268,10 +268,14 @@ impl Device for AfXdpDevice {
 
     fn capabilities(&self) -> Capabilities {
         let effects = || self.queues.iter().map(|queue| queue.busy_poll.effect());
+        let zero_copy = |queue: &Queue| queue.zero_copy;
         Capabilities {
             stamps_arrival: true,
-            zero_copy: self.queues.iter().all(|queue| queue.zero_copy),
+            zero_copy: self.queues.iter().all(zero_copy),
             wakes: true,
+            // In copy mode, send(2) passes each frame to the driver's transmit function (net/xdp/xsk.c,
+            // `__xsk_generic_xmit`).
+            sends_in_turn: !self.queues.iter().any(zero_copy),
             busy_poll: if effects().any(|e| e == Some(false)) {
                 Some(false)
             } else {

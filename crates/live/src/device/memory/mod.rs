@@ -191,7 +191,7 @@ impl Device for MemoryDevice {
             Kind::Source(_) => (false, SOURCE_DESCRIPTORS, u32::MAX),
             Kind::Link { config, .. } => (config.clock.is_some(), config.ring as u32, config.longest_frame),
         };
-        Capabilities { stamps_arrival, zero_copy: false, wakes: true, busy_poll: None, rx_descriptors, longest_frame }
+        Capabilities { stamps_arrival, wakes: true, rx_descriptors, longest_frame, ..Capabilities::default() }
     }
 }
 

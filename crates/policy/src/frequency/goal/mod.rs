@@ -57,8 +57,8 @@ use virtual_queues::VirtualQueues;
 
 /// 1/`RESERVE_PART` of the goal's latency is reserved for delays that the worker cannot see (the wire, the peer).
 const RESERVE_PART: u64 = 8;
-/// Upper limit of the reserve for unseen delays. The limit and `RESERVE_PART` are the same as in the adaptive wait
-/// policy.
+/// Upper limit of the reserve for unseen delays. (The adaptive wait policy reserves more: it was measured with real
+/// senders.)
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
 /// Minimum time over which the highest packet rate is measured.
 const SHORTEST_SPAN: Nanos = Nanos::from_micros(100);

@@ -128,6 +128,12 @@ impl<C> Trials<C> {
         Some(before)
     }
 
+    /// Ends a trial, if there is one, and delays the next one as after a failed trial.
+    pub(super) fn give_up(&mut self) {
+        (self.before, self.began, self.calls) = (None, None, 0);
+        self.fail();
+    }
+
     /// Starts the period anew, because the costs before and after a change of frequency cannot be compared.
     pub(super) fn frequency_changed(&mut self) {
         (self.began, self.calls, self.mixed) = (None, 0, true);

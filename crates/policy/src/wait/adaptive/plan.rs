@@ -268,6 +268,8 @@ pub(super) struct Plan {
     blocked: usize,
     /// The hold-off: how long the device delays the interrupt after the first waiting frame, in nanoseconds.
     pub(super) hold: u64,
+    /// Whether a hold-off delays the frames themselves, so that no poll finds them earlier.
+    pub(super) holds_frames: bool,
     /// The place of the present hold-off among those that are compared. For each of the others, what was observed of
     /// blocks with it.
     held: (usize, [Seen; HOLDS]),
@@ -317,6 +319,7 @@ impl Plan {
             after: [LATENESS; CLASSES],
             blocked: 0,
             hold: 0,
+            holds_frames: false,
             held: (0, [Seen::default(); HOLDS]),
             seen: [Seen::default(); SLOTS],
             rows: [row; OCTAVES],
@@ -532,9 +535,10 @@ impl Plan {
         let service = self.service * slower.work / SAME;
         let away = wait + atoms.mean;
         let packets = self.gaps.expected(silence, away);
+        let held = if self.holds_frames { self.hold } else { 0 };
         let mut late = 0;
         for (at, share) in atoms.all() {
-            let over = (wait + at + service).saturating_sub(self.target);
+            let over = (held + wait + at + service).saturating_sub(self.target);
             if over > 0 {
                 late += self.gaps.expected(silence, over.min(away)) * share / 1_000_000;
             }
@@ -821,6 +825,12 @@ impl Plan {
     /// Whether a few blocks have shown how late they end.
     pub(super) fn knows_blocks(&self) -> bool {
         self.lateness[Kind::Device as usize].iter().any(|lateness| lateness.tail.samples() >= ENOUGH)
+    }
+
+    /// How late blocks end in the median.
+    #[cfg(test)]
+    pub(super) fn known_block_lateness(&self) -> units::Nanos {
+        units::Nanos::from_nanos(self.lateness(Kind::Device, 40_000).at[0])
     }
 
     /// The place and the length in nanoseconds of the present hold-off.
