@@ -336,14 +336,15 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         let mut arrivals: Option<Arrivals<Monotonic>> = None;
         let mut bytes = 0;
         let held = self.held(index);
-        let (mut left, all) = (self.batch.len() as u64, self.batch.len() as u64);
+        // The frames are assumed to have arrived evenly spaced.
+        let mut left = self.batch.len() as u64;
+        let step = held.unwrap_or(Nanos::ZERO) / left.max(1);
         for frame in &self.batch {
             bytes += frame.len() as u64;
             let Some(at) = frame.arrived() else { continue };
             // A stamp later than `picked_up` would be an error of the clocks. It counts as a lateness of 0.
             let late = picked_up.since(at).unwrap_or(Nanos::ZERO);
-            // The frames are assumed to have arrived evenly spaced.
-            self.telemetry.picked_up(late + held.unwrap_or(Nanos::ZERO) * left / all);
+            self.telemetry.picked_up(late + step * left);
             left -= 1;
             match &mut arrivals {
                 None => {

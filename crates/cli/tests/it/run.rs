@@ -93,6 +93,10 @@ fn wrong_use_is_2_and_names_the_remedy() {
     for (words, remedy) in [
         ("run macswap eth0 --goal p99=40us --mode poll", "use --mode adaptive"),
         ("run macswap eth0 --sleep-max 50us", "use --mode backoff"),
+        ("run macswap eth0 --mode interrupt --hold-off", "use --mode adaptive"),
+        ("run drop memory:64 --hold-off", "omit it"),
+        ("run macswap eth0 memory:64 --hold-off", "run the other ports in another instance"),
+        ("run macswap eth0 --hold-off --defer 2,200us", "cannot be used with"),
         ("run macswap eth0 --platform x.json --mode poll", "use --mode adaptive"),
         ("run macswap memory:64 --platform /nonexistent/x.json", "a file that apus probe wrote"),
         ("run macswap memory:64 --platform /etc/passwd", "a file that apus probe wrote"),

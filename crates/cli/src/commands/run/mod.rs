@@ -56,6 +56,9 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     for line in say::start(&ports, &deferred_queues, mode) {
         tell(&line);
     }
+    if hold_offs.is_some() {
+        tell("adaptive chooses the NAPI deferral of these queues, which is restored at the end (--hold-off)");
+    }
     meaning.warnings.extend(say::unserved_warnings(&ports, &meaning.without_queues));
     meaning.warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
     let (mut dead, mut lost) = (Vec::new(), Vec::new());
