@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         frame_size: FRAME_SIZE,
         huge_pages: false,
         lock_memory: false,
-        hold_off: false,
+        longest_hold_off: None,
         telemetry_root: std::env::temp_dir().join(format!("apus-example-{}", std::process::id())),
         record: None,
         wrappers: Wrappers::default(),

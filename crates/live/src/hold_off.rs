@@ -1,25 +1,24 @@
 //! The hold-off of a worker's queues: NAPI delays frames so that one wake-up serves several. The policy chooses it.
 //!
 //! ```text
-//!   worker: policy.hold_off ──► wanted ──► the program sets the queues' NAPI deferral ──► in force ──► worker
+//!   worker: policy.hold_off ──► wish ──► the program sets the queues' NAPI deferral ──► in force ──► worker
 //! ```
 //! This crate does not change the setting itself. Whoever runs the [instance](crate::instance::Instance) does, and reports
-//! what is in force.
+//! what is in force. The policy is not asked again before its last wish was answered.
 //!
 //! **When a frame arrived.** A frame gets its stamp when NAPI receives it. With deferral, NAPI receives a frame at once
 //! after a silence, and then polls once per timer until a poll finds nothing (Linux, net/core/dev.c,
-//! `napi_complete_done`). So a frame that is received within a timer's length of the one before may have arrived at any
-//! time between the two, and [`earliest`] takes the earliest of these times.
+//! `napi_complete_done`). So a frame that NAPI received within a timer's length of its poll before may have arrived at any
+//! time between the two. [`earliest`] takes the earliest of these times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use units::{Instant, Monotonic, Nanos};
 
-/// Time between two decisions on the hold-off. The policy needs six of them for a measurement.
+/// Minimum time between two decisions on the hold-off. The policy needs six of them for a measurement.
 pub const INTERVAL: Nanos = Nanos::from_millis(40);
-/// A timer of NAPI may end this much late, and a quarter of its length: a frame that is received later than that after the
-/// one before is not one that the timer held.
+/// How much later than its end a timer of NAPI may run: a quarter of its length, but at least this.
 const LATE: Nanos = Nanos::from_micros(20);
 
 /// The hold-off of one worker's queues. All clones share it.
@@ -32,12 +31,23 @@ struct Shared {
     wanted: AtomicU64,
     /// In nanoseconds.
     in_force: AtomicU64,
+    /// Number of wishes so far, and of those that were answered.
+    wishes: AtomicU64,
+    answered: AtomicU64,
 }
 
 impl HoldOff {
-    /// The hold-off that the worker's policy wants. Zero means none.
-    pub fn wanted(&self) -> Nanos {
-        Nanos::from_nanos(self.0.wanted.load(Ordering::Relaxed))
+    /// The hold-off that the worker's policy wants, until [`Self::report`] answers it. `None` if there is nothing to change.
+    /// Zero means no hold-off.
+    pub fn wish(&self) -> Option<Nanos> {
+        self.is_open().then(|| Nanos::from_nanos(self.0.wanted.load(Ordering::Relaxed)))
+    }
+
+    /// Reports what is in force on the worker's queues: the longest timer, if they differ. Answers the last wish, if it is
+    /// not answered yet.
+    pub fn report(&self, in_force: Nanos) {
+        self.0.in_force.store(in_force.as_nanos(), Ordering::Relaxed);
+        self.0.answered.store(self.0.wishes.load(Ordering::Acquire), Ordering::Release);
     }
 
     /// The hold-off in force, as last reported.
@@ -45,34 +55,55 @@ impl HoldOff {
         Nanos::from_nanos(self.0.in_force.load(Ordering::Relaxed))
     }
 
-    /// Reports what is in force on the worker's queues: the longest, if they differ.
-    pub fn report(&self, in_force: Nanos) {
-        self.0.in_force.store(in_force.as_nanos(), Ordering::Relaxed);
+    fn is_open(&self) -> bool {
+        self.0.wishes.load(Ordering::Acquire) != self.0.answered.load(Ordering::Acquire)
     }
 
-    pub(crate) fn want(&self, wanted: Nanos) {
-        self.0.wanted.store(wanted.as_nanos(), Ordering::Relaxed);
+    /// Lets the worker's policy choose, if its last wish was answered. `choose` gets the hold-off in force.
+    pub(crate) fn choose(&self, choose: impl FnOnce(Nanos) -> Nanos) {
+        if self.is_open() {
+            return;
+        }
+        let in_force = self.in_force();
+        let wanted = choose(in_force);
+        if wanted != in_force {
+            self.0.wanted.store(wanted.as_nanos(), Ordering::Relaxed);
+            self.0.wishes.fetch_add(1, Ordering::Release);
+        }
     }
 
     /// Frames are delayed by no more than this, also while the setting is being changed.
-    pub(crate) fn longest(&self) -> Nanos {
-        self.wanted().max(self.in_force())
+    pub fn longest(&self) -> Nanos {
+        self.in_force().max(self.wish().unwrap_or(Nanos::ZERO))
     }
 }
 
-/// The earliest time at which a frame can have arrived that was stamped at `stamped`. `before` is the stamp of the frame
-/// before it in its queue, and `hold_off` the longest time for which NAPI delays a frame.
-pub(crate) fn earliest(
-    stamped: Instant<Monotonic>,
+/// When NAPI received the frames of a queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Received {
+    /// The stamp of the last frame. `None` before the first one.
+    last: Option<Instant<Monotonic>>,
+    /// The stamp of the last frame of NAPI's poll before that. `None` if there was none.
     before: Option<Instant<Monotonic>>,
-    hold_off: Nanos,
-) -> Instant<Monotonic> {
-    let since = before.and_then(|before| stamped.since(before));
-    match since {
-        Some(since) if hold_off > Nanos::ZERO && since <= hold_off + hold_off / 4 + LATE => {
-            stamped.before(since.min(hold_off)).unwrap_or(stamped)
+}
+
+impl Received {
+    /// The earliest time at which the frame can have arrived that NAPI received at `stamped`. `hold_off` is the longest time
+    /// for which NAPI delays a frame.
+    pub(crate) fn earliest(&mut self, stamped: Instant<Monotonic>, hold_off: Nanos) -> Instant<Monotonic> {
+        // NAPI polls at most once per timer: frames with closer stamps are of the same poll.
+        let is_of_next_poll = self.last.and_then(|last| stamped.since(last)).is_none_or(|since| since >= hold_off / 2);
+        if is_of_next_poll {
+            self.before = self.last;
         }
-        _ => stamped,
+        self.last = Some(stamped);
+        let since = self.before.and_then(|before| stamped.since(before));
+        match since {
+            Some(since) if hold_off > Nanos::ZERO && since <= hold_off + (hold_off / 4).max(LATE) => {
+                stamped.before(since.min(hold_off)).unwrap_or(stamped)
+            }
+            _ => stamped,
+        }
     }
 }
 
@@ -80,26 +111,50 @@ pub(crate) fn earliest(
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_frame_may_have_come_right_after_the_one_before_but_not_before_the_timer() {
-        let at = |us: u64| Instant::<Monotonic>::from_nanos(us * 1_000);
-        let us = Nanos::from_micros;
-        let earliest = |stamped: u64, before: Option<u64>| earliest(at(stamped), before.map(at), us(100));
-        assert_eq!(earliest(1_000, None), at(1_000), "nothing is known of the queue: its interrupt is on");
-        assert_eq!(earliest(1_000, Some(970)), at(970));
-        assert_eq!(earliest(1_000, Some(899)), at(900), "the timer was 1 us late");
-        assert_eq!(earliest(1_000, Some(800)), at(1_000), "the timer ended before this frame came");
-        assert_eq!(earliest(1_000, Some(1_010)), at(1_000));
-        assert_eq!(super::earliest(at(1_000), Some(at(999)), Nanos::ZERO), at(1_000));
+    const US: Nanos = Nanos::from_micros(1);
+
+    fn at(us: u64) -> Instant<Monotonic> {
+        Instant::from_nanos(us * 1_000)
     }
 
     #[test]
-    fn while_the_setting_changes_the_longer_one_counts() {
+    fn a_frame_may_have_come_right_after_the_poll_before_but_not_before_the_timer() {
+        let earliest = |stamped: u64, before: u64| {
+            let mut received = Received { last: Some(at(before)), before: None };
+            received.earliest(at(stamped), US * 100)
+        };
+        assert_eq!(Received::default().earliest(at(1_000), US * 100), at(1_000), "the queue's interrupt is on");
+        assert_eq!(earliest(1_000, 930), at(930));
+        assert_eq!(earliest(1_000, 899), at(900), "the timer was 1 us late");
+        assert_eq!(earliest(1_000, 870), at(1_000), "the timer ended before this frame came");
+        assert_eq!(earliest(1_000, 1_010), at(1_000), "a stamp before the last one");
+        let mut received = Received { last: Some(at(999)), before: None };
+        assert_eq!(received.earliest(at(1_000), Nanos::ZERO), at(1_000), "there is no hold-off");
+    }
+
+    /// The second part of a batch once counted as if it had come after the first.
+    #[test]
+    fn frames_of_one_poll_have_waited_since_the_poll_before() {
+        let mut received = Received::default();
+        let earliest = [500, 600, 601, 604, 700].map(|stamped| received.earliest(at(stamped), US * 100));
+        assert_eq!(earliest, [500, 500, 501, 504, 604].map(at));
+    }
+
+    #[test]
+    fn the_policy_is_asked_again_only_after_its_wish_was_answered() {
         let hold_off = HoldOff::default();
-        hold_off.want(Nanos::from_micros(50));
-        assert_eq!((hold_off.in_force(), hold_off.longest()), (Nanos::ZERO, Nanos::from_micros(50)));
-        hold_off.report(Nanos::from_micros(50));
-        hold_off.want(Nanos::ZERO);
-        assert_eq!((hold_off.wanted(), hold_off.longest()), (Nanos::ZERO, Nanos::from_micros(50)));
+        hold_off.choose(|in_force| in_force);
+        assert_eq!(hold_off.wish(), None);
+        // The original setting is no wish of the policy.
+        hold_off.report(US * 30);
+        assert_eq!((hold_off.wish(), hold_off.in_force()), (None, US * 30));
+        hold_off.choose(|in_force| in_force + US * 20);
+        assert_eq!((hold_off.wish(), hold_off.longest()), (Some(US * 50), US * 50));
+        hold_off.choose(|_| panic!("its wish is not answered"));
+        // The driver rounded.
+        hold_off.report(US * 48);
+        assert_eq!((hold_off.wish(), hold_off.longest()), (None, US * 48));
+        hold_off.choose(|_| Nanos::ZERO);
+        assert_eq!((hold_off.wish(), hold_off.longest()), (Some(Nanos::ZERO), US * 48), "the longer one counts");
     }
 }

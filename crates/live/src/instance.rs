@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use policy::LossBound;
 use policy::wait::{AdaptiveConfig, Mode, Policy, WaitPolicy, WakeCosts};
-use units::{Monotonic, PacketRate};
+use units::{Monotonic, Nanos, PacketRate};
 
 use crate::Error;
 use crate::app::{AnyApp, App, AppConfig};
@@ -61,9 +61,9 @@ pub struct InstanceConfig {
     pub huge_pages: bool,
     /// Whether to lock all memory of the process in RAM.
     pub lock_memory: bool,
-    /// Whether the mode `adaptive` chooses the hold-off of each worker's queues ([`Instance::hold_offs`]). All ports must
-    /// be AF_XDP ports.
-    pub hold_off: bool,
+    /// The longest hold-off that the mode `adaptive` may choose for its queues ([`Instance::hold_offs`]), so that no ring of
+    /// a driver overflows meanwhile. `None` if it chooses none. All ports must be AF_XDP ports.
+    pub longest_hold_off: Option<Nanos>,
     /// The directory in which telemetry files are created.
     pub telemetry_root: PathBuf,
     /// Maximum number of decisions of the wait policy to record per worker. `None` records nothing.
@@ -181,8 +181,8 @@ impl Instance {
         let (mut workers, mut hold_offs, exhausted) = (Vec::new(), Vec::new(), Arc::<AtomicUsize>::default());
         for (scheduling, devices, pool, telemetry) in ready {
             let (app, stop, record, costs) = (app.clone(), stop.clone(), config.record, config.costs);
-            let hold_off = config.hold_off.then(HoldOff::default);
-            hold_offs.extend(hold_off.clone());
+            let hold_off = config.longest_hold_off.map(|longest| (HoldOff::default(), longest));
+            hold_offs.extend(hold_off.iter().map(|(hold_off, _)| hold_off.clone()));
             let mode = (mode, costs, hold_off);
             let start = move || match app {
                 AnyApp::Drop(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
@@ -218,8 +218,8 @@ impl Instance {
         self.mode
     }
 
-    /// The hold-off of each worker's queues, in the order of the workers. Empty unless [`InstanceConfig::hold_off`] is
-    /// set.
+    /// The hold-off of each worker's queues, in the order of the workers. Empty unless
+    /// [`InstanceConfig::longest_hold_off`] is set.
     pub fn hold_offs(&self) -> &[HoldOff] {
         &self.hold_offs
     }
@@ -327,25 +327,25 @@ fn work<A: App>(
     devices: Vec<Box<dyn Device>>,
     pool: Pool,
     telemetry: Telemetry,
-    (mode, costs, hold_off): (Mode, Option<WakeCosts>, Option<HoldOff>),
+    (mode, costs, hold_off): (Mode, Option<WakeCosts>, Option<(HoldOff, Nanos)>),
     scheduling: Scheduling,
     stop: Stop,
     record: Option<usize>,
 ) -> WorkerEnd {
     let mut policy = mode.policy();
     costs.iter().for_each(|costs| policy.know(costs));
-    if hold_off.is_some() {
-        policy.expect_held_frames();
+    let (hold_off, longest) = hold_off.unzip();
+    if let Some(longest) = longest {
+        policy.expect_held_frames(longest);
     }
     match record {
         None => drive(app, devices, pool, telemetry, (policy, hold_off), scheduling, stop, |_| None),
         Some(limit) => {
             let policy = Recording::<Policy<Monotonic>>::new(policy, limit);
-            let holds_off = hold_off.is_some();
             drive(app, devices, pool, telemetry, (policy, hold_off), scheduling, stop, |policy| {
                 let mut text = Vec::new();
                 let costs = costs.as_ref().map(CostsText::from);
-                policy.write(&ModeText::from(mode), costs.as_ref(), holds_off, &mut text).ok().map(|()| text)
+                policy.write(&ModeText::from(mode), costs.as_ref(), longest, &mut text).ok().map(|()| text)
             })
         }
     }
@@ -454,7 +454,7 @@ mod tests {
             lock_memory: false,
             telemetry_root: root.clone(),
             record: None,
-            hold_off: false,
+            longest_hold_off: None,
             wrappers: Wrappers::default(),
         };
         (Instance::start(&config).unwrap(), [far, far_of_second], root)

@@ -18,7 +18,7 @@ use crate::Error;
 use crate::app::{App, Verdict};
 use crate::cpu::{Cpu, MAX_HANDLES, Woken};
 use crate::device::{Device, Health};
-use crate::hold_off::{self, HoldOff};
+use crate::hold_off::{self, HoldOff, Received};
 use crate::meter::Meter;
 use crate::pool::{Frame, Pool};
 use crate::telemetry::{DropReason, State, Telemetry};
@@ -65,8 +65,8 @@ struct QueueRef {
     /// The clock's reading just before the last poll of this queue. Frames found by the next poll arrived after this
     /// time.
     polled: Instant<Monotonic>,
-    /// The stamp of the last frame. `None` before the first frame with a stamp.
-    stamped: Option<Instant<Monotonic>>,
+    /// When NAPI received the queue's frames. Used only if the policy chooses the hold-off.
+    received: Received,
 }
 
 struct Port {
@@ -142,7 +142,12 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             .iter()
             .enumerate()
             .flat_map(|(port, device)| {
-                (0..device.queues()).map(move |queue| QueueRef { port, queue, polled: running_since, stamped: None })
+                (0..device.queues()).map(move |queue| QueueRef {
+                    port,
+                    queue,
+                    polled: running_since,
+                    received: Received::default(),
+                })
             })
             .collect();
         if queues.is_empty() || queues.len() > MAX_HANDLES {
@@ -231,7 +236,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             }
             if let Some((hold_off, next)) = self.hold_off.as_mut().filter(|(_, next)| now >= *next) {
                 *next = now + hold_off::INTERVAL;
-                hold_off.want(self.policy.hold_off(now, hold_off.in_force()));
+                hold_off.choose(|in_force| self.policy.hold_off(now, in_force));
             }
             let decision = self.policy.decide(&Observation { now, queues: &self.seen, ended });
             self.telemetry.decided(decision.reason);
@@ -335,42 +340,27 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
     ) -> Arrivals<Monotonic> {
         let mut arrivals: Option<Arrivals<Monotonic>> = None;
         let mut bytes = 0;
-        let held = self.held(index);
-        // The frames are assumed to have arrived evenly spaced.
-        let mut left = self.batch.len() as u64;
-        let step = held.unwrap_or(Nanos::ZERO) / left.max(1);
+        let hold_off = self.hold_off.as_ref().map(|(hold_off, _)| hold_off.longest());
+        let received = &mut self.queues[index].received;
         for frame in &self.batch {
             bytes += frame.len() as u64;
             let Some(at) = frame.arrived() else { continue };
+            let first = hold_off.map_or(at, |hold_off| received.earliest(at, hold_off));
             // A stamp later than `picked_up` would be an error of the clocks. It counts as a lateness of 0.
-            let late = picked_up.since(at).unwrap_or(Nanos::ZERO);
-            self.telemetry.picked_up(late + step * left);
-            left -= 1;
+            self.telemetry.picked_up(picked_up.since(first).unwrap_or(Nanos::ZERO));
             match &mut arrivals {
                 None => {
-                    let first = at.before(held.unwrap_or(Nanos::ZERO)).unwrap_or(at);
+                    let held = hold_off.and_then(|_| at.since(first));
                     arrivals = Some(Arrivals { first, last: at, picked_up, stamped: true, held, sent: None });
                 }
                 Some(known) => {
-                    known.first = known.first.min(at);
+                    known.first = known.first.min(first);
                     known.last = known.last.max(at);
                 }
             }
         }
-        if let Some(arrivals) = &arrivals {
-            self.queues[index].stamped = Some(arrivals.last);
-        }
         self.telemetry.received(self.batch.len() as u64, bytes);
         arrivals.unwrap_or(Arrivals::unstamped(polled, picked_up))
-    }
-
-    /// For how long at most the hold-off has delayed the oldest frame of the batch. `None` if the policy chooses no
-    /// hold-off.
-    #[inline]
-    fn held(&self, index: usize) -> Option<Nanos> {
-        let (hold_off, _) = self.hold_off.as_ref()?;
-        let oldest = self.batch.iter().find_map(Frame::arrived)?;
-        oldest.since(hold_off::earliest(oldest, self.queues[index].stamped, hold_off.longest()))
     }
 
     /// Passes each frame of the batch to the application and sorts the frames by outgoing port.
@@ -399,7 +389,9 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
     fn departing(&self) -> Option<(Instant<Monotonic>, usize)> {
         let mut ports = self.ports.iter().filter(|port| !port.out.is_empty());
         match (ports.next(), ports.next()) {
-            (Some(port), None) if port.sends_in_turn => Some((self.cpu.now(), port.out.len())),
+            (Some(port), None) if port.sends_in_turn && port.health != Health::Down => {
+                Some((self.cpu.now(), port.out.len()))
+            }
             _ => None,
         }
     }

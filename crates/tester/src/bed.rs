@@ -221,7 +221,7 @@ impl Session {
             frame_size: PoolConfig::default().frame_size,
             huge_pages: false,
             lock_memory: true,
-            hold_off: false,
+            longest_hold_off: None,
             telemetry_root: config.telemetry_root.clone(),
             record: None,
             wrappers: Wrappers::default(),

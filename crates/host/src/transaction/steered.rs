@@ -286,6 +286,15 @@ impl Steered {
         })
     }
 
+    /// The present value of the setting with index `place`, whoever set it. `None` if it does not exist now.
+    pub fn value(&self, place: usize) -> Result<Option<Value>, KnobError> {
+        let Some(slot) = self.slots.get(place) else { return Ok(None) };
+        match interface::find(&self.access, &slot.setting, slot.identity.as_deref())? {
+            Place::Here(setting) => setting.read(&self.access),
+            _ => Ok(None),
+        }
+    }
+
     /// Sets the setting with index `place` to `wanted`, unless somebody else has changed it since the last move. Waits
     /// until the machine shows the value, at most as long as it may take.
     ///

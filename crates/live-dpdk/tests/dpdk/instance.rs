@@ -27,7 +27,7 @@ pub fn config(name: &str, ports: Vec<PortConfig>, app: AppConfig, mode: Mode) ->
         frame_size: FRAME_SIZE,
         huge_pages: false,
         lock_memory: false,
-        hold_off: false,
+        longest_hold_off: None,
         telemetry_root: Path::new(env!("CARGO_TARGET_TMPDIR")).join("dpdk"),
         record: None,
         wrappers: Wrappers::default(),

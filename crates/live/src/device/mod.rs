@@ -156,8 +156,8 @@ pub struct Capabilities {
     pub zero_copy: bool,
     /// Whether an arriving frame can wake a blocked worker.
     pub wakes: bool,
-    /// Whether [`tx`](Device::tx) sends the frames one after another, so that the last one has left when it returns.
-    /// Otherwise, a driver or card sends them later, all at about the same time.
+    /// Whether [`tx`](Device::tx) sends the frames one after another, so that the last one has normally left when it
+    /// returns. Otherwise, a driver or card sends them later, all at about the same time.
     pub sends_in_turn: bool,
     /// Whether busy polling has an effect. `None` if it was not requested or is not known yet.
     pub busy_poll: Option<bool>,

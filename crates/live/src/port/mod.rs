@@ -31,7 +31,7 @@ pub use memory::MemoryConfig;
 
 /// Size of the shortest Ethernet frame in bytes, with its frame check sequence (IEEE 802.3-2018, 3.2.7). If only a line
 /// rate is known, the peak packet rate is computed with this size.
-const SHORTEST_FRAME: u64 = 64;
+pub const SHORTEST_FRAME: u64 = 64;
 /// Line rate that is assumed if a port's driver reports none; the [`PeakRateSource`] is then `Assumed`.
 pub const ASSUMED_SPEED: BitRate = BitRate::new(10_000_000_000);
 /// Number of frame slots per queue of a port without kernel rings. Its device reports the same number of descriptors.

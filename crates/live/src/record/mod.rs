@@ -51,20 +51,20 @@ impl<P> Recording<P> {
         Self { inner, entries: Vec::with_capacity(limit), left_out: 0, asked: None }
     }
 
-    /// Writes the recording. [`replay`] creates its policy from `mode`, `costs` and `hold_off`, which says whether the
-    /// policy chose the hold-off of its queues.
+    /// Writes the recording. [`replay`] creates its policy from `mode`, `costs` and `longest_hold_off`, which is `None`
+    /// unless the policy chose the hold-off of its queues.
     pub fn write(
         &self,
         mode: &ModeText,
         costs: Option<&CostsText>,
-        hold_off: bool,
+        longest_hold_off: Option<Nanos>,
         out: &mut impl Write,
     ) -> io::Result<()> {
         let header = Header {
             schema: SCHEMA.into(),
             mode: mode.clone(),
             costs: costs.cloned(),
-            hold_off,
+            longest_hold_off_ns: longest_hold_off.map(Nanos::as_nanos),
             decisions: self.entries.len() as u64,
             left_out: self.left_out,
         };
@@ -136,8 +136,8 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
     if let Some(costs) = &header.costs {
         policy.know(&costs.parse()?);
     }
-    if header.hold_off {
-        policy.expect_held_frames();
+    if let Some(longest) = header.longest_hold_off_ns {
+        policy.expect_held_frames(Nanos::from_nanos(longest));
     }
     let (mut decisions, mut first_difference) = (0, None);
     let mut sum = account::Sum::default();
@@ -189,9 +189,9 @@ struct Header {
     mode: ModeText,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     costs: Option<CostsText>,
-    /// Whether the policy chose the hold-off of its queues.
-    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
-    hold_off: bool,
+    /// The longest hold-off that the policy could choose. Absent if it chose none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    longest_hold_off_ns: Option<u64>,
     decisions: u64,
     left_out: u64,
 }
@@ -200,7 +200,7 @@ struct Header {
 #[serde(deny_unknown_fields)]
 struct Line {
     now_ns: u64,
-    /// The hold-off in force, if the policy chose another one before this decision.
+    /// The hold-off in force, if the policy was asked for another one just before this decision.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     hold_off_ns: Option<u64>,
     queues: Vec<QueueLine>,

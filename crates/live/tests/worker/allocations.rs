@@ -121,7 +121,7 @@ fn what_a_policy_started_from_is_recorded_with_it() {
     assert_eq!(ended.allocator_calls, 0);
     let replayed = |costs: Option<&CostsText>| {
         let mut file = Vec::new();
-        ended.policy.0.borrow().write(&mode.into(), costs, false, &mut file).unwrap();
+        ended.policy.0.borrow().write(&mode.into(), costs, None, &mut file).unwrap();
         live::record::replay(&file[..], "recorded").unwrap()
     };
     assert_eq!(replayed(Some(&CostsText::from(&costs))).first_difference, None);
@@ -138,7 +138,7 @@ fn nor_does_it_when_its_policy_is_recorded() {
         let ended = script().run(MacSwap, policy);
         assert_eq!(ended.allocator_calls, 0);
         let mut file = Vec::new();
-        ended.policy.0.borrow().write(&mode.into(), None, false, &mut file).unwrap();
+        ended.policy.0.borrow().write(&mode.into(), None, None, &mut file).unwrap();
         let replay = live::record::replay(&file[..], "recorded").unwrap();
         assert_eq!(replay.first_difference, None);
         assert_eq!(replay.left_out == 0, all);

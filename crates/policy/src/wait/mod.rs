@@ -275,9 +275,9 @@ impl<C> Policy<C> {
     }
 
     /// See [`Adaptive::expect_held_frames`]. The other policies ignore this call.
-    pub fn expect_held_frames(&mut self) {
+    pub fn expect_held_frames(&mut self, longest: Nanos) {
         if let Self::Adaptive(policy) = self {
-            policy.expect_held_frames();
+            policy.expect_held_frames(longest);
         }
     }
 }

@@ -205,6 +205,12 @@ impl Setter {
         &self.place
     }
 
+    /// The profile in force now, whoever set it. `None` if the setting does not exist now.
+    pub fn in_force(&self) -> Result<Option<Profile>, Error> {
+        let value = self.steered.lock().unwrap_or_else(PoisonError::into_inner).value(self.number)?;
+        Ok(value.and_then(|value| self.place.profile(&value)))
+    }
+
     fn write(&self, profile: Profile) -> Result<Acted<Profile>, Error> {
         let wanted = self.place.value(profile);
         let moved = self.steered.lock().unwrap_or_else(PoisonError::into_inner).steer(self.number, &wanted)?;

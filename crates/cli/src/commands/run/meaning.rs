@@ -142,7 +142,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         frame_size,
         huge_pages: common.huge_pages,
         lock_memory: (kernel || dpdk) && !common.no_lock_memory,
-        hold_off: common.hold_off,
+        longest_hold_off: None,
         telemetry_root: common.telemetry.clone(),
         record: common.record.as_ref().map(|_| common.record_limit),
         wrappers: Wrappers {

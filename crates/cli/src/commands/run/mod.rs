@@ -15,6 +15,7 @@ use live::instance::{Instance, Outcome};
 use live::os::Signals;
 use live::port::PortKind;
 use tester::document::EnergyMeter as _;
+use units::Nanos;
 
 use crate::args::Run as Typed;
 use crate::commands::energy::Wattmeter;
@@ -37,6 +38,11 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         tester::lab::enter(netns)?;
     }
     meaning.fit_slots();
+    if meaning.config.hold_off {
+        let (longest, warnings) = hold_off::longest(&meaning.interfaces, meaning.instance.peak_rate)?;
+        meaning.instance.longest_hold_off = Some(longest);
+        meaning.warnings.extend(warnings);
+    }
     let left_behind = if meaning.interfaces.is_empty() { Vec::new() } else { ports::take_back_left_behind(COMMAND)? };
     left_behind.iter().for_each(|line| tell(line));
     let (instance, deferred, mut hold_offs) = match start(&meaning) {
@@ -56,8 +62,9 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     for line in say::start(&ports, &deferred_queues, mode) {
         tell(&line);
     }
-    if hold_offs.is_some() {
-        tell("adaptive chooses the NAPI deferral of these queues, which is restored at the end (--hold-off)");
+    if let Some(longest) = meaning.instance.longest_hold_off {
+        let most = if longest == Nanos::MAX { String::new() } else { format!(" of at most {longest}") };
+        tell(&format!("adaptive chooses the hold-off{most}; the queues' own NAPI deferral is restored at the end"));
     }
     meaning.warnings.extend(say::unserved_warnings(&ports, &meaning.without_queues));
     meaning.warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
@@ -129,7 +136,7 @@ fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>, 
         };
         deferred.push(one);
     }
-    if !meaning.instance.hold_off {
+    if meaning.instance.longest_hold_off.is_none() {
         return Ok((instance, deferred, None));
     }
     match HoldOffs::begin(&instance) {

@@ -177,6 +177,8 @@ pub struct Adaptive<C> {
     /// When the core began to work. `None` unless every poll since then returned frames.
     busy_since: Option<Instant<C>>,
     until_service_sample: u32,
+    /// Whether such a sample is to be taken from the next poll that allows it.
+    service_is_due: bool,
     /// Time spent on frames, in nanoseconds, and the number of these frames. Both are halved from time to time.
     worked: (u64, u64),
     /// The candidate that was chosen last. While its frames are still being picked up, late packets are charged to it.
@@ -255,6 +257,7 @@ impl<C> Adaptive<C> {
             service: Tail::new(),
             busy_since: None,
             until_service_sample: 0,
+            service_is_due: false,
             worked: (0, 0),
             chosen: BLOCK,
             expected: 0,
@@ -300,9 +303,10 @@ impl<C> Adaptive<C> {
     /// Tells the policy that a hold-off delays the frames themselves, and not only the interrupt: no poll finds them
     /// earlier. That is so with NAPI deferral, because frames reach an AF_XDP socket when the kernel polls the device.
     /// The policy then tries only hold-offs that leave room for the known lateness of blocks, and gives a hold-off up as
-    /// soon as it owes many late packets.
-    pub fn expect_held_frames(&mut self) {
-        self.plan.holds_frames = true;
+    /// soon as it owes many late packets. `longest` is the longest hold-off at which the ring that holds the frames
+    /// meanwhile (not [`AdaptiveConfig::loss`]'s) does not overflow; [`Nanos::MAX`] if it is unknown.
+    pub fn expect_held_frames(&mut self, longest: Nanos) {
+        (self.plan.holds_frames, self.plan.longest_hold) = (true, longest.as_nanos());
     }
 
     /// Estimates what it would cost to meet the goal if work and wake-ups took longer by `slower`.
@@ -316,7 +320,13 @@ impl<C> Adaptive<C> {
     /// assumes it for the next block. Without arrival timestamps, the result is zero, because nothing would show how late
     /// a hold-off makes packets.
     pub fn hold_off(&mut self, now: Instant<C>, in_force: Nanos) -> Nanos {
-        let in_force = in_force.min(LONGEST_HOLD).as_nanos();
+        let known = in_force.min(LONGEST_HOLD);
+        let wanted = self.choose_hold_off(now, known.as_nanos());
+        // What is as it was stays as it is, also if it is longer than the policy counts.
+        if wanted == known { in_force } else { wanted }
+    }
+
+    fn choose_hold_off(&mut self, now: Instant<C>, in_force: u64) -> Nanos {
         if in_force != self.plan.hold {
             match self.trials.refused(in_force) {
                 Some(Before { place, hold, .. }) => self.plan.take_hold((place, hold)),
@@ -331,7 +341,7 @@ impl<C> Adaptive<C> {
             // With this hold-off, no wait is punctual, not even polling.
             if self.plan.hold > 0 {
                 self.trials.give_up();
-                self.plan.take_hold((0, 0));
+                self.plan.give_hold_up();
             }
             return Nanos::ZERO;
         }
@@ -443,16 +453,8 @@ impl<C> Adaptive<C> {
             }
             if self.until_service_sample == 0 {
                 self.until_service_sample = SERVICE_EVERY;
-                // Frames that arrived during the work have also waited for the frames before them. Where all frames of
-                // a poll leave together, that counts. Where each leaves on its own, the first frame after a wait is the
-                // one that has waited longest.
-                if arrivals.sent.is_none() || starts {
-                    let began = self.busy_since.map_or(arrivals.picked_up, |began| began.max(arrivals.first));
-                    let left = arrivals.sent.map_or(seen.now, |sent| sent.first);
-                    self.service.add(left.since(began).unwrap_or(Nanos::ZERO), 0, tail::MEMORY);
-                }
+                self.service_is_due = true;
                 let work = seen.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO);
-                self.plan.service = self.service.upper_quantile(900_000).as_nanos();
                 self.worked = (self.worked.0.saturating_add(work.as_nanos()), self.worked.1 + frames);
                 self.plan.work = self.worked.0 / self.worked.1.max(1);
                 if self.worked.1 > WORKED {
@@ -461,6 +463,16 @@ impl<C> Adaptive<C> {
                 self.owed.set_gap(self.plan.gaps.mean());
             }
             self.until_service_sample -= 1;
+            // Frames that arrived during the work have also waited for the frames before them. Where all frames of a poll
+            // leave together, that counts. Where each leaves on its own, the first frame after a wait is the one that has
+            // waited longest.
+            if self.service_is_due && (arrivals.sent.is_none() || starts) {
+                self.service_is_due = false;
+                let began = self.busy_since.map_or(arrivals.picked_up, |began| began.max(arrivals.first));
+                let left = arrivals.sent.map_or(seen.now, |sent| sent.first);
+                self.service.add(left.since(began).unwrap_or(Nanos::ZERO), 0, tail::MEMORY);
+                self.plan.service = self.service.upper_quantile(900_000).as_nanos();
+            }
         }
         let late = late.min(received);
         self.packets += received;
@@ -538,9 +550,17 @@ impl<C> Adaptive<C> {
     }
 
     fn learn_stamped(&mut self, arrivals: &Arrivals<C>, frames: u64) {
-        self.learn_gaps(arrivals.first, arrivals.last, frames);
+        let held = arrivals.held.unwrap_or(Nanos::ZERO);
+        match self.last_arrival.and_then(|before| arrivals.last.since(before)) {
+            // Held frames arrived at unknown times since the last one. `first` is the earliest, not the likely one.
+            Some(span) if held > Nanos::ZERO => {
+                self.plan.gaps.add(span.as_nanos() / frames.max(1), frames);
+                self.last_arrival = Some(arrivals.last);
+            }
+            _ => self.learn_gaps(arrivals.first + held, arrivals.last, frames),
+        }
         self.on_the_way.add(arrivals.picked_up.since(arrivals.last).unwrap_or(Nanos::ZERO).as_nanos());
-        self.period.arrived(arrivals.first, arrivals.last);
+        self.period.arrived(arrivals.first + held, arrivals.last);
     }
 
     fn learn_gaps(&mut self, first: Instant<C>, last: Instant<C>, frames: u64) {
@@ -848,14 +868,14 @@ mod tests {
         policy.hold_off(Instant::from_nanos(1 << 40), Nanos::ZERO);
         assert_eq!(policy.plan.present_hold(), (0, 0));
         let held = policy.hold_off(Instant::from_nanos(1 << 41), Nanos::MAX);
-        assert!(held <= LONGEST_HOLD);
+        assert_eq!((held, policy.plan.hold), (Nanos::MAX, LONGEST_HOLD.as_nanos()), "the policy changes nothing yet");
         blocks(&mut policy, 100, |_, _| {});
     }
 
     #[test]
     fn a_hold_off_that_delays_the_frames_themselves_is_given_up_if_they_are_late() {
         let mut policy = with_goal("p99=150us");
-        policy.expect_held_frames();
+        policy.expect_held_frames(Nanos::MAX);
         // Somebody set it to 200 us, and the policy is asked once: no period ends, so no trial begins.
         blocks(&mut policy, 400, |policy, now| {
             if policy.plan.hold == 0 {

@@ -270,6 +270,8 @@ pub(super) struct Plan {
     pub(super) hold: u64,
     /// Whether a hold-off delays the frames themselves, so that no poll finds them earlier.
     pub(super) holds_frames: bool,
+    /// Then, the longest hold-off at which the ring that holds the frames does not overflow, in nanoseconds.
+    pub(super) longest_hold: u64,
     /// The place of the present hold-off among those that are compared. For each of the others, what was observed of
     /// blocks with it.
     held: (usize, [Seen; HOLDS]),
@@ -320,6 +322,7 @@ impl Plan {
             blocked: 0,
             hold: 0,
             holds_frames: false,
+            longest_hold: u64::MAX,
             held: (0, [Seen::default(); HOLDS]),
             seen: [Seen::default(); SLOTS],
             rows: [row; OCTAVES],
@@ -526,6 +529,11 @@ impl Plan {
 
     /// The candidate for a timed sleep of length `wait` after a silence of length `silence`.
     fn sleep(&self, slot: usize, silence: u64, wait: u64, slower: Slower) -> Cell {
+        self.sleep_held(slot, silence, wait, self.hold, slower)
+    }
+
+    /// The same with a hold-off of `hold` nanoseconds.
+    fn sleep_held(&self, slot: usize, silence: u64, wait: u64, hold: u64, slower: Slower) -> Cell {
         if wait == 0 {
             return Cell::default();
         }
@@ -535,7 +543,7 @@ impl Plan {
         let service = self.service * slower.work / SAME;
         let away = wait + atoms.mean;
         let packets = self.gaps.expected(silence, away);
-        let held = if self.holds_frames { self.hold } else { 0 };
+        let held = if self.holds_frames { hold } else { 0 };
         let mut late = 0;
         for (at, share) in atoms.all() {
             let over = (held + wait + at + service).saturating_sub(self.target);
@@ -772,7 +780,10 @@ impl Plan {
         let (mut duals, mut covered): ([Steps; N], _) = ([[0; STEPS]; N], 0);
         for (octave, share) in self.gaps.shares().into_iter().enumerate().filter(|(_, share)| *share >= LITTLE) {
             covered += share;
-            let sleeps: [Cell; SLEEPS] = core::array::from_fn(|slot| self.work_out(octave, slot, slower));
+            let sleeps = |hold: u64| -> [Cell; SLEEPS] {
+                let wait = |slot: usize| self.wait_for(slot, slower);
+                core::array::from_fn(|slot| self.sleep_held(slot, begins(octave), wait(slot), hold, slower))
+            };
             let least = |cells: &[Cell], step: usize, most: u64| {
                 let rate = |cell: &Cell| {
                     let weight = (u128::from(cell.weight) * u128::from(multipliers[step])) >> 16;
@@ -781,12 +792,18 @@ impl Plan {
                 };
                 cells.iter().filter(|cell| cell.wait > 0).map(rate).fold(most, u64::min)
             };
-            let slept: Steps = core::array::from_fn(|step| least(&sleeps, step, 1 << 16));
+            let slept = |hold: u64| -> Steps {
+                let sleeps = sleeps(hold);
+                core::array::from_fn(|step| least(&sleeps, step, 1 << 16))
+            };
+            // Unless the hold-off delays the frames themselves, sleeps are the same with all of them.
+            let of_all = slept(self.hold);
             let next = self.gaps.residual(begins(octave));
             for (dual, hold) in duals.iter_mut().zip(holds) {
                 let block = if self.interrupts { self.block_held(next, hold, slower) } else { Cell::default() };
+                let sleeping = if self.holds_frames && hold.0 != self.hold { slept(hold.0) } else { of_all };
                 for step in 0..STEPS {
-                    dual[step] += share * least(&[block], step, slept[step]);
+                    dual[step] += share * least(&[block], step, sleeping[step]);
                 }
             }
         }
@@ -811,7 +828,8 @@ impl Plan {
         let atoms = self.lateness(Kind::Device, budget + self.gaps.residual(0));
         let most = if safe { budget.saturating_sub(atoms.room(self.share)) } else { budget };
         let bounded = |hold: u64| {
-            let hold = hold.min(most).min(self.longest).min(self.ring.saturating_sub(atoms.at[PARTS - 2]));
+            let ring = self.ring.saturating_sub(atoms.at[PARTS - 2]);
+            let hold = hold.min(most).min(self.longest).min(ring).min(self.longest_hold);
             if hold < budget / LEAST_HOLD { 0 } else { hold / HOLD_STEP * HOLD_STEP }
         };
         core::array::from_fn(|number| match number {
@@ -859,6 +877,15 @@ impl Plan {
         self.seen[BLOCK] = self.held.1[place];
         self.held.0 = place;
         self.set_hold(hold);
+    }
+
+    /// Changes to no hold-off, because packets were late with the present one.
+    pub(super) fn give_hold_up(&mut self) {
+        if self.held.0 == 0 {
+            // What was observed with somebody else's hold-off says nothing of blocks without one.
+            self.seen[BLOCK] = Seen::default();
+        }
+        self.take_hold((0, 0));
     }
 
     /// Notes the hold-off that is in force from now on, in nanoseconds.
