@@ -3,13 +3,13 @@
 //! ```text
 //!   worker: policy.hold_off ──► wish ──► the program sets the queues' NAPI deferral ──► in force ──► worker
 //! ```
-//! This crate does not change the setting itself. Whoever runs the [instance](crate::instance::Instance) does, and reports
-//! what is in force. The policy is not asked again before its last wish was answered.
+//! This crate does not change the setting itself. Whoever runs the [instance](crate::instance::Instance) does, and
+//! reports what is in force. The policy is not asked again before its last wish was answered.
 //!
 //! **When a frame arrived.** A frame gets its stamp when NAPI receives it. With deferral, NAPI receives a frame at once
 //! after a silence, and then polls once per timer until a poll finds nothing (Linux, net/core/dev.c,
-//! `napi_complete_done`). So a frame that NAPI received within a timer's length of its poll before may have arrived at any
-//! time between the two. [`earliest`] takes the earliest of these times.
+//! `napi_complete_done`). So a frame that NAPI received within a timer's length of its poll before may have arrived at
+//! any time between the two. [`Received::earliest`] returns the earliest of these times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,18 +36,29 @@ struct Shared {
     answered: AtomicU64,
 }
 
+/// What a worker's policy wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wish {
+    /// The wanted hold-off. Zero means none.
+    pub hold_off: Nanos,
+    number: u64,
+}
+
 impl HoldOff {
-    /// The hold-off that the worker's policy wants, until [`Self::report`] answers it. `None` if there is nothing to change.
-    /// Zero means no hold-off.
-    pub fn wish(&self) -> Option<Nanos> {
-        self.is_open().then(|| Nanos::from_nanos(self.0.wanted.load(Ordering::Relaxed)))
+    /// What the worker's policy wants, until [`Self::report`] answers it. `None` if there is nothing to change.
+    pub fn wish(&self) -> Option<Wish> {
+        let number = self.0.wishes.load(Ordering::Acquire);
+        let is_open = number != self.0.answered.load(Ordering::Acquire);
+        is_open.then(|| Wish { hold_off: Nanos::from_nanos(self.0.wanted.load(Ordering::Relaxed)), number })
     }
 
-    /// Reports what is in force on the worker's queues: the longest timer, if they differ. Answers the last wish, if it is
-    /// not answered yet.
-    pub fn report(&self, in_force: Nanos) {
+    /// Reports what is in force on the worker's queues: the longest timer, if they differ. `answered` is the wish that
+    /// was carried out or refused before. `None` if there was none.
+    pub fn report(&self, in_force: Nanos, answered: Option<Wish>) {
         self.0.in_force.store(in_force.as_nanos(), Ordering::Relaxed);
-        self.0.answered.store(self.0.wishes.load(Ordering::Acquire), Ordering::Release);
+        if let Some(wish) = answered {
+            self.0.answered.store(wish.number, Ordering::Release);
+        }
     }
 
     /// The hold-off in force, as last reported.
@@ -55,13 +66,9 @@ impl HoldOff {
         Nanos::from_nanos(self.0.in_force.load(Ordering::Relaxed))
     }
 
-    fn is_open(&self) -> bool {
-        self.0.wishes.load(Ordering::Acquire) != self.0.answered.load(Ordering::Acquire)
-    }
-
     /// Lets the worker's policy choose, if its last wish was answered. `choose` gets the hold-off in force.
     pub(crate) fn choose(&self, choose: impl FnOnce(Nanos) -> Nanos) {
-        if self.is_open() {
+        if self.wish().is_some() {
             return;
         }
         let in_force = self.in_force();
@@ -74,7 +81,7 @@ impl HoldOff {
 
     /// Frames are delayed by no more than this, also while the setting is being changed.
     pub fn longest(&self) -> Nanos {
-        self.in_force().max(self.wish().unwrap_or(Nanos::ZERO))
+        self.in_force().max(self.wish().map_or(Nanos::ZERO, |wish| wish.hold_off))
     }
 }
 
@@ -88,8 +95,8 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// The earliest time at which the frame can have arrived that NAPI received at `stamped`. `hold_off` is the longest time
-    /// for which NAPI delays a frame.
+    /// The earliest time at which the frame can have arrived that NAPI received at `stamped`. `hold_off` is the longest
+    /// time for which NAPI delays a frame.
     pub(crate) fn earliest(&mut self, stamped: Instant<Monotonic>, hold_off: Nanos) -> Instant<Monotonic> {
         // NAPI polls at most once per timer: frames with closer stamps are of the same poll.
         let is_of_next_poll = self.last.and_then(|last| stamped.since(last)).is_none_or(|since| since >= hold_off / 2);
@@ -143,18 +150,22 @@ mod tests {
     #[test]
     fn the_policy_is_asked_again_only_after_its_wish_was_answered() {
         let hold_off = HoldOff::default();
+        let wanted = |hold_off: &HoldOff| hold_off.wish().map(|wish| wish.hold_off);
         hold_off.choose(|in_force| in_force);
-        assert_eq!(hold_off.wish(), None);
+        assert_eq!(wanted(&hold_off), None);
         // The original setting is no wish of the policy.
-        hold_off.report(US * 30);
-        assert_eq!((hold_off.wish(), hold_off.in_force()), (None, US * 30));
+        hold_off.report(US * 30, None);
+        assert_eq!((wanted(&hold_off), hold_off.in_force()), (None, US * 30));
         hold_off.choose(|in_force| in_force + US * 20);
-        assert_eq!((hold_off.wish(), hold_off.longest()), (Some(US * 50), US * 50));
+        assert_eq!((wanted(&hold_off), hold_off.longest()), (Some(US * 50), US * 50));
         hold_off.choose(|_| panic!("its wish is not answered"));
+        // A report that began before the wish is no answer to it.
+        hold_off.report(US * 30, None);
+        assert_eq!(wanted(&hold_off), Some(US * 50));
         // The driver rounded.
-        hold_off.report(US * 48);
-        assert_eq!((hold_off.wish(), hold_off.longest()), (None, US * 48));
+        hold_off.report(US * 48, hold_off.wish());
+        assert_eq!((wanted(&hold_off), hold_off.longest()), (None, US * 48));
         hold_off.choose(|_| Nanos::ZERO);
-        assert_eq!((hold_off.wish(), hold_off.longest()), (Some(Nanos::ZERO), US * 48), "the longer one counts");
+        assert_eq!((wanted(&hold_off), hold_off.longest()), (Some(Nanos::ZERO), US * 48), "the longer one counts");
     }
 }

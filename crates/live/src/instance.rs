@@ -61,8 +61,8 @@ pub struct InstanceConfig {
     pub huge_pages: bool,
     /// Whether to lock all memory of the process in RAM.
     pub lock_memory: bool,
-    /// The longest hold-off that the mode `adaptive` may choose for its queues ([`Instance::hold_offs`]), so that no ring of
-    /// a driver overflows meanwhile. `None` if it chooses none. All ports must be AF_XDP ports.
+    /// The longest hold-off that the mode `adaptive` may choose for its queues ([`Instance::hold_offs`]), so that no
+    /// ring of a driver overflows meanwhile. `None` if it chooses none. All ports must be AF_XDP ports.
     pub longest_hold_off: Option<Nanos>,
     /// The directory in which telemetry files are created.
     pub telemetry_root: PathBuf,

@@ -125,9 +125,9 @@ pub struct Common {
     #[arg(long, value_name = "RATE", help_heading = "Waiting")]
     pub peak_rate: Option<PacketRate>,
 
-    /// Let `adaptive` choose a hold-off: how long the kernel delays frames so that one wake-up serves several (NAPI deferral
-    /// of the queues). Apus restores the original deferral at the end. Needs Linux 6.13 or later, and root [adaptive only;
-    /// default: keep the interface's setting].
+    /// Let `adaptive` choose a hold-off: how long the kernel delays frames so that one wake-up serves several (NAPI
+    /// deferral of the queues). Apus restores the original deferral at the end. Needs Linux 6.13 or later, and root
+    /// [adaptive only; default: keep the interface's setting].
     #[arg(long, conflicts_with_all = ["defer", "busy_poll"], help_heading = "Waiting")]
     pub hold_off: bool,
 
@@ -156,9 +156,9 @@ pub struct Common {
     /// Whether the driver receives directly into Apus's memory.
     #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Ports")]
     pub zero_copy: ZeroCopy,
-    /// Number of descriptors in each ring: a power of two from 64 to 1048576 [default: 2048; with `adaptive`, the receive
-    /// rings of a network interface have up to 8192, so that they take twice the goal's latency to fill at the peak
-    /// rate].
+    /// Number of descriptors in each ring: a power of two from 64 to 1048576 [default: 2048; with `adaptive`, the
+    /// receive rings of a network interface have up to 8192, so that they take twice the goal's latency to fill at the
+    /// peak rate].
     #[arg(long, value_name = "N", value_parser = ring, help_heading = "Ports")]
     pub ring: Option<u32>,
     /// Let the worker poll the driver (kernel busy polling), at most BUDGET frames at a time. Apus warns if the driver
@@ -177,8 +177,8 @@ pub struct Common {
     pub filter: Filter,
     /// Memory for each frame, in bytes: a power of two from 2048 to 65536. Apus reserves 256 bytes of it, so the
     /// longest frame has BYTES - 256 bytes. If BYTES is more than 4096, network interfaces need Linux 6.6 or newer
-    /// [default: the smallest size that fits the largest MTU of the ports, but at least 2048 (4096 if any port is a DPDK
-    /// port) and at most 16384].
+    /// [default: the smallest size that fits the largest MTU of the ports, but at least 2048 (4096 if any port is a
+    /// DPDK port) and at most 16384].
     #[arg(long, value_name = "BYTES", help_heading = "Ports")]
     pub frame_size: Option<u32>,
     /// Allocate the frame memory from huge pages.

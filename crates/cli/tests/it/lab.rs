@@ -98,7 +98,8 @@ fn latency_is_measured_judged_and_reported() {
     assert_ne!(result["result"]["latency"]["goal"]["held"]["value"], true);
     assert!(std::fs::read_to_string(&csv).unwrap().lines().count() > 5);
 
-    // The gaps of the instance, and the CPU time of its whole process: the worker, and the thread that waits for signals.
+    // The gaps of the instance, and the CPU time of its whole process: the worker, and the thread that waits for
+    // signals.
     assert_eq!(latency["tested_cpu"]["value"]["threads"], 1);
     let pid = running.0.id().to_string();
     let (_, result) = bench(&root, &lab, &[&words[..], &["--pid", &pid]].concat());

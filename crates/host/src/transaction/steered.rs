@@ -214,8 +214,8 @@ impl Steered {
         Self::open(access, name, targets, command, version, PATIENCE)
     }
 
-    /// Same as [`Self::new`], but waits at most `patience` for another transaction to end, instead of 2 s. The same holds
-    /// when the value is dropped.
+    /// Same as [`Self::new`], but waits at most `patience` for another transaction to end, instead of 2 s. The same
+    /// holds when the value is dropped.
     pub fn new_within(
         access: &Access,
         name: &str,
@@ -405,8 +405,8 @@ impl Steered {
         self.settle(place, false)
     }
 
-    /// The outcome of the last [`Self::steer_within`]. `None` if the machine does not show the value yet, unless `is_over`
-    /// says that it has had enough time (`Setting::shows_within`). Also `None` if no move is pending.
+    /// The outcome of the last [`Self::steer_within`]. `None` if the machine does not show the value yet, unless
+    /// `is_over` says that it has had enough time (`Setting::shows_within`). Also `None` if no move is pending.
     pub fn settle(&mut self, place: usize, is_over: bool) -> Result<Option<Moved>, KnobError> {
         let access = self.access.clone();
         let Some(Written { setting, wanted, before }) = self.slot(place)?.written.clone() else { return Ok(None) };

@@ -214,8 +214,8 @@ struct Line {
 }
 
 impl Line {
-    /// Fails if the line has times that cannot be. `before` is the time of the decision before it. The time of a pick-up
-    /// is not compared with the arrivals, because a device's stamp may be later.
+    /// Fails if the line has times that cannot be. `before` is the time of the decision before it. The time of a
+    /// pick-up is not compared with the arrivals, because a device's stamp may be later.
     fn check(&self, before: u64) -> Result<(), String> {
         let in_order = |what: &str, earlier: u64, later: u64| {
             (earlier <= later)

@@ -86,8 +86,8 @@ pub struct Arrivals<C> {
     pub sent: Option<Sent<C>>,
 }
 
-/// When the frames of one poll left, if the device sent them one after another. Their departures are assumed to be evenly
-/// spaced.
+/// When the frames of one poll left, if the device sent them one after another. Their departures are assumed to be
+/// evenly spaced.
 #[derive(Debug)]
 pub struct Sent<C> {
     /// When the first frame left.
@@ -242,8 +242,8 @@ pub trait WaitPolicy<C> {
         None
     }
 
-    /// The hold-off that the policy wants, see [`Adaptive::hold_off`]. `in_force` is the present one. Policies that do not
-    /// choose it leave it as it is.
+    /// The hold-off that the policy wants, see [`Adaptive::hold_off`]. `in_force` is the present one. Policies that do
+    /// not choose it leave it as it is.
     fn hold_off(&mut self, _now: Instant<C>, in_force: Nanos) -> Nanos {
         in_force
     }

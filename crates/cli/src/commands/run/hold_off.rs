@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use host::knob::{Access, Rings, Setting as _, defers_each_queue, driver_of, napis_of};
 use host::privilege;
 use host::transaction::{Steered, Target};
-use live::hold_off::HoldOff;
+use live::hold_off::{HoldOff, Wish as Wanted};
 use live::instance::Instance;
 use live::os;
 use live::port::{ASSUMED_SPEED, PortKind, SHORTEST_FRAME};
@@ -23,13 +23,13 @@ use crate::documents::VERSION;
 
 /// Time between two checks whether somebody else has changed a setting.
 const CHECK: Duration = Duration::from_secs(1);
-/// Number of frames that wait in a veth for the kernel's poll (Linux, drivers/net/veth.c, `VETH_RING_SIZE`). Its driver does
-/// not report it.
+/// Number of frames that wait in a veth for the kernel's poll (Linux, drivers/net/veth.c, `VETH_RING_SIZE`). Its driver
+/// does not report it.
 const VETH_RING: u64 = 256;
 
-/// The longest hold-off at which no ring of these interfaces' drivers overflows: frames wait there until the kernel polls.
-/// Also returns a warning for each interface whose driver does not report the size of its ring; only the goal limits the
-/// hold-off there.
+/// The longest hold-off at which no ring of these interfaces' drivers overflows: frames wait there until the kernel
+/// polls. Also returns a warning for each interface whose driver does not report the size of its ring; only the goal
+/// limits the hold-off there.
 pub(super) fn longest(interfaces: &[String], peak: Option<PacketRate>) -> anyhow::Result<(Nanos, Vec<String>)> {
     let access = Access::live()?;
     let (mut longest, mut warnings) = (Nanos::MAX, Vec::new());
@@ -108,13 +108,13 @@ impl HoldOffs {
             workers[of.0].setters.push(Setter::new(steered.clone(), number, place(of)));
         }
         for (queues, hold_off) in workers.iter().zip(instance.hold_offs()) {
-            queues.report(hold_off);
+            queues.report(hold_off, None);
         }
         Ok(Self { steered, workers, next_check: Instant::now() + CHECK })
     }
 
-    /// Sets what the workers want, and reports to them what is in force. Returns a warning for each worker whose setting was
-    /// lost, or could not be changed.
+    /// Sets what the workers want, and reports to them what is in force. Returns a warning for each worker whose
+    /// setting was lost, or could not be changed.
     pub(super) fn poll(&mut self, hold_offs: &[HoldOff]) -> Vec<String> {
         let is_due = Instant::now() >= self.next_check;
         if is_due {
@@ -124,7 +124,7 @@ impl HoldOffs {
         for (number, (queues, hold_off)) in self.workers.iter_mut().zip(hold_offs).enumerate() {
             let mut lost = is_due.then(|| queues.check()).flatten();
             let wish = hold_off.wish();
-            if let Some(wanted) = wish.filter(|_| !queues.is_lost && lost.is_none()) {
+            if let Some(wanted) = wish.map(|wish| wish.hold_off).filter(|_| !queues.is_lost && lost.is_none()) {
                 let before = queues.trouble.clone();
                 lost = with_privilege(|| queues.set(wanted));
                 if let Some(trouble) = queues.trouble.as_ref().filter(|trouble| Some(*trouble) != before.as_ref()) {
@@ -139,7 +139,7 @@ impl HoldOffs {
                 ));
             }
             if is_due || wish.is_some() {
-                queues.report(hold_off);
+                queues.report(hold_off, wish);
             }
         }
         warnings
@@ -205,12 +205,13 @@ impl Queues {
     }
 
     /// Reports the longest hold-off in force on these queues. If it cannot be read, the last one counts.
-    fn report(&self, hold_off: &HoldOff) {
+    fn report(&self, hold_off: &HoldOff, answered: Option<Wanted>) {
         let timer = |setter: &Setter| {
             let profile = setter.in_force()?;
             Ok::<_, host::knob::Error>(profile.and_then(|profile| profile.timer()).unwrap_or(Nanos::ZERO))
         };
         let longest = self.setters.iter().try_fold(Nanos::ZERO, |longest, setter| Ok(longest.max(timer(setter)?)));
-        hold_off.report(longest.unwrap_or_else(|_: host::knob::Error| hold_off.longest()));
+        let longest = longest.unwrap_or_else(|_: host::knob::Error| hold_off.longest());
+        hold_off.report(longest, answered);
     }
 }

@@ -1,8 +1,8 @@
 //! Chooses the hold-off: how long the device delays its interrupt after the first waiting frame.
 //!
-//! With a hold-off, one wake-up serves several frames, and the core rests for longer. The plan predicts what blocks with
-//! another hold-off would cost. A prediction alone is not enough: observations of blocks correct the plan, and there are
-//! none for a hold-off that was never used. So the policy tries it and compares the real costs:
+//! With a hold-off, one wake-up serves several frames, and the core rests for longer. The plan predicts what blocks
+//! with another hold-off would cost. A prediction alone is not enough: observations of blocks correct the plan, and
+//! there are none for a hold-off that was never used. So the policy tries it and compares the real costs:
 //!
 //! ```text
 //!           ┌──────────── costs more: return, and wait twice as long before the next trial ────────────────┐

@@ -115,8 +115,8 @@ const IDLE_AFTER: Nanos = Nanos::from_millis(50);
 const SPARSE: u64 = 45_000_000;
 /// `1 / RESERVE_PART` of the goal's latency is reserved for delays that the worker cannot see (the wire, the peer).
 const RESERVE_PART: u64 = 8;
-/// Upper limit of the reserve for delays that the worker cannot see. With 10 us, p99 exceeded a goal of 120 us by up to 5
-/// us, because a sender of 100 kpps has to queue its own frames.
+/// Upper limit of the reserve for delays that the worker cannot see. With 10 us, p99 exceeded a goal of 120 us by up to
+/// 5 us, because a sender of 100 kpps has to queue its own frames.
 const RESERVE_MOST: Nanos = Nanos::from_micros(15);
 /// Arrivals without timestamps are known exactly enough to look for a period if the polls are at most this far apart.
 const EXACT: Nanos = Nanos::from_micros(10);
@@ -124,8 +124,8 @@ const EXACT: Nanos = Nanos::from_micros(10);
 const LONGEST_HOLD: Nanos = Nanos::from_millis(100);
 /// If nothing was learned from waits for this long, known costs are trusted less.
 const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
-/// With a larger multiplier, in 256ths, a hold-off that delays the frames themselves is given up. This is five sixths of
-/// the largest multiplier ([`owed`]).
+/// With a larger multiplier, in 256ths, a hold-off that delays the frames themselves is given up. This is five sixths
+/// of the largest multiplier ([`owed`]).
 const GIVES_UP: u64 = 5 * 256 / 2;
 /// One packet. Expected late packets are counted in millionths of a packet.
 const ONE: u64 = 1_000_000;
@@ -302,8 +302,8 @@ impl<C> Adaptive<C> {
 
     /// Tells the policy that a hold-off delays the frames themselves, and not only the interrupt: no poll finds them
     /// earlier. That is so with NAPI deferral, because frames reach an AF_XDP socket when the kernel polls the device.
-    /// The policy then tries only hold-offs that leave room for the known lateness of blocks, and gives a hold-off up as
-    /// soon as it owes many late packets. `longest` is the longest hold-off at which the ring that holds the frames
+    /// The policy then tries only hold-offs that leave room for the known lateness of blocks, and gives a hold-off up
+    /// as soon as it owes many late packets. `longest` is the longest hold-off at which the ring that holds the frames
     /// meanwhile (not [`AdaptiveConfig::loss`]'s) does not overflow; [`Nanos::MAX`] if it is unknown.
     pub fn expect_held_frames(&mut self, longest: Nanos) {
         (self.plan.holds_frames, self.plan.longest_hold) = (true, longest.as_nanos());
@@ -317,8 +317,8 @@ impl<C> Adaptive<C> {
     /// Chooses the hold-off: how long the device should delay its interrupt after the first waiting frame, so that one
     /// wake-up serves several frames. `in_force` is the present one. Call this a few times a second, between decisions,
     /// if the device has such a setting (`ethtool -C rx-usecs`), and set the device to the result at once: the policy
-    /// assumes it for the next block. Without arrival timestamps, the result is zero, because nothing would show how late
-    /// a hold-off makes packets.
+    /// assumes it for the next block. Without arrival timestamps, the result is zero, because nothing would show how
+    /// late a hold-off makes packets.
     pub fn hold_off(&mut self, now: Instant<C>, in_force: Nanos) -> Nanos {
         let known = in_force.min(LONGEST_HOLD);
         let wanted = self.choose_hold_off(now, known.as_nanos());
@@ -463,9 +463,9 @@ impl<C> Adaptive<C> {
                 self.owed.set_gap(self.plan.gaps.mean());
             }
             self.until_service_sample -= 1;
-            // Frames that arrived during the work have also waited for the frames before them. Where all frames of a poll
-            // leave together, that counts. Where each leaves on its own, the first frame after a wait is the one that has
-            // waited longest.
+            // Frames that arrived during the work have also waited for the frames before them. Where all frames of a
+            // poll leave together, that counts. Where each leaves on its own, the first frame after a wait is the one
+            // that has waited longest.
             if self.service_is_due && (arrivals.sent.is_none() || starts) {
                 self.service_is_due = false;
                 let began = self.busy_since.map_or(arrivals.picked_up, |began| began.max(arrivals.first));
@@ -574,9 +574,9 @@ impl<C> Adaptive<C> {
         self.last_arrival = Some(self.last_arrival.map_or(last, |before| before.max(last)));
     }
 
-    /// Number of this poll's frames that are later than the target. Frames are assumed to have arrived evenly spaced, and
-    /// to have left so. A later frame has waited less in the ring, but must also wait for the departure of the frame
-    /// before it.
+    /// Number of this poll's frames that are later than the target. Frames are assumed to have arrived evenly spaced,
+    /// and to have left so. A later frame has waited less in the ring, but must also wait for the departure of the
+    /// frame before it.
     fn late(&self, now: Instant<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
         let further = frames.max(1) - 1;
         let [first, mut last] = delays(arrivals, now);

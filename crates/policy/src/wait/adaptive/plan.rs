@@ -70,8 +70,8 @@ const EVEN: Steps = {
     }
     steps
 };
-/// 0, and multipliers from 2^-8 to 0.7 that grow by a factor of 1.41, in 2^-16. Hold-offs often differ in how many packets
-/// they make late, and with the better of two, a late packet may be cheap.
+/// 0, and multipliers from 2^-8 to 0.7 that grow by a factor of 1.41, in 2^-16. Hold-offs often differ in how many
+/// packets they make late, and with the better of two, a late packet may be cheap.
 const FINE: Steps =
     [0, 256, 362, 512, 724, 1_024, 1_448, 2_048, 2_896, 4_096, 5_793, 8_192, 11_585, 16_384, 23_170, 32_768, 46_341];
 
@@ -355,8 +355,8 @@ impl Plan {
         }
     }
 
-    /// Learns how late a wait of this kind and length ended, without the hold-off. Returns true if it was a stall of the
-    /// machine; stalls are not learned.
+    /// Learns how late a wait of this kind and length ended, without the hold-off. Returns true if it was a stall of
+    /// the machine; stalls are not learned.
     pub(super) fn ended(&mut self, kind: Kind, length: u64, late: units::Nanos, stalls_ppm: u32) -> bool {
         if kind == Kind::Device {
             self.blocked = class(length);
@@ -816,10 +816,10 @@ impl Plan {
         })
     }
 
-    /// The hold-offs that are compared, in nanoseconds: none, a quarter and a half of the goal's latency, and those that
-    /// leave room for a part of the lateness of blocks (not for the median alone). If `safe`, all of them leave room for
-    /// so much of it that the goal allows the rest. As after a sleep, the ring has room for the packets that come during
-    /// nearly every wake-up. Until a few waits have ended, there is no hold-off.
+    /// The hold-offs that are compared, in nanoseconds: none, a quarter and a half of the goal's latency, and those
+    /// that leave room for a part of the lateness of blocks (not for the median alone). If `safe`, all of them leave
+    /// room for so much of it that the goal allows the rest. As after a sleep, the ring has room for the packets that
+    /// come during nearly every wake-up. Until a few waits have ended, there is no hold-off.
     fn holds(&self, safe: bool) -> [u64; HOLDS] {
         if self.lateness.as_flattened().iter().all(|lateness| lateness.tail.samples() < ENOUGH) {
             return [0; HOLDS];
@@ -856,9 +856,9 @@ impl Plan {
         (self.held.0, self.hold)
     }
 
-    /// The place and the length in nanoseconds of the hold-off that is expected to cost least. `None` if the present one
-    /// costs about as little. If `safe`, a hold-off counts only if the known lateness of blocks leaves room for it within
-    /// the goal's latency.
+    /// The place and the length in nanoseconds of the hold-off that is expected to cost least. `None` if the present
+    /// one costs about as little. If `safe`, a hold-off counts only if the known lateness of blocks leaves room for it
+    /// within the goal's latency.
     pub(super) fn better_hold(&self, safe: bool) -> Option<(usize, u64)> {
         let (present, holds) = (self.held.0, self.holds(safe));
         let seen = |place: usize| if place == present { &self.seen[BLOCK] } else { &self.held.1[place] };
@@ -998,7 +998,8 @@ mod tests {
         assert!(then.free <= now.free * 5 / 4, "{now:?} {then:?}");
     }
 
-    /// A packet each 134 ns that takes 100 ns: after a sleep of 80 us the core works for three times as long, and not for 60 us.
+    /// A packet each 134 ns that takes 100 ns: after a sleep of 80 us the core works for three times as long, and not
+    /// for 60 us.
     #[test]
     fn a_wait_lasts_until_what_came_during_the_work_is_served() {
         let mut plan = Plan::new(100 * US, 100 * US, u64::MAX, 750, true);
@@ -1016,7 +1017,8 @@ mod tests {
         assert!(plan.outlook(slower).costs > (1 << 16) * 95 / 100, "{:?}", plan.outlook(slower));
     }
 
-    /// A block that ended 160 us late says nothing against a sleep of 11 us: no idle state that is left so late is entered for that.
+    /// A block that ended 160 us late says nothing against a sleep of 11 us: no idle state that is left so late is
+    /// entered for that.
     #[test]
     fn a_sleep_that_was_not_tried_is_late_by_no_more_than_it_is_long() {
         let mut plan = Plan::new(44 * US, 50 * US, u64::MAX, 75, true);
@@ -1035,7 +1037,8 @@ mod tests {
         assert_eq!(asleep(&plan, half).weight, 0);
     }
 
-    /// Of sleeps nothing is known, of blocks that they end late: no sleep takes all of the ring's time, or more than its own model bears.
+    /// Of sleeps nothing is known, of blocks that they end late: no sleep takes all of the ring's time, or more than
+    /// its own model bears.
     #[test]
     fn a_sleep_leaves_the_ring_room_whatever_is_known() {
         for (target, ring, late) in [(240, 68, 160), (240, 68, 300), (44, 50, 30), (90, 1_000, 80)] {
