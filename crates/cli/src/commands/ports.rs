@@ -40,14 +40,14 @@ pub fn defer(interface: &str, queues: &[u32], wanted: NapiDeferral, command: &st
 
 /// Rolls a deferral back. Returns a warning if a setting could not be restored.
 pub fn end(deferred: Deferred) -> Option<String> {
-    restored(|| deferred.release())
-}
-
-/// Rolls a deferral back with `release`. Returns a warning if a setting could not be restored.
-pub fn restored(release: impl FnOnce() -> Result<Option<RolledBack>, Error>) -> Option<String> {
     // If the capabilities were not set aside, there is nothing to resume. If one is missing, the release reports it.
     let _ = privilege::resume();
-    match release() {
+    restored(deferred.release())
+}
+
+/// The warning about a deferral that was not, or only partly, rolled back.
+pub fn restored(released: Result<Option<RolledBack>, Error>) -> Option<String> {
+    match released {
         Ok(None) => None,
         Ok(Some(back)) if back.closed => None,
         Ok(Some(back)) => Some(format!(

@@ -156,7 +156,9 @@ impl HoldOffs {
         // They hold the settings, too.
         drop(workers);
         let steered = Arc::into_inner(steered)?.into_inner().unwrap_or_else(PoisonError::into_inner);
-        ports::restored(|| steered.release())
+        // If a capability is missing, the release reports it.
+        let _ = privilege::resume();
+        ports::restored(steered.release())
     }
 }
 
