@@ -140,14 +140,7 @@ fn arrivals<C>(
     }
     // A time stamp in the future is an error of the device's clock. Such a packet counts as not late.
     let at = |ns| Instant::from_nanos(ns).clamp(oldest, picked_up);
-    Ok(Arrivals {
-        first: at(queue.first_ns),
-        last: at(queue.last_ns),
-        picked_up,
-        stamped: true,
-        held: None,
-        sent: None,
-    })
+    Ok(Arrivals::stamped(at(queue.first_ns), at(queue.last_ns), picked_up))
 }
 
 fn wait<C>(ended: &EndedIn, now: Instant<C>) -> Result<Ended<C>, Code> {

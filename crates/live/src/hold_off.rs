@@ -27,9 +27,9 @@ pub struct HoldOff(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// In nanoseconds.
+    /// The last wish, in nanoseconds.
     wanted: AtomicU64,
-    /// In nanoseconds.
+    /// The hold-off that was last reported, in nanoseconds.
     in_force: AtomicU64,
     /// Number of wishes so far, and of those that were answered.
     wishes: AtomicU64,

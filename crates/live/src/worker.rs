@@ -75,7 +75,7 @@ struct Port {
     tx_queue: usize,
     /// The longest frame that the device can send, in bytes.
     longest: usize,
-    /// See [`Capabilities::sends_in_turn`](crate::device::Capabilities).
+    /// Whether the device sends the frames one after another, see [`Capabilities`](crate::device::Capabilities).
     sends_in_turn: bool,
     health: Health,
     out: Vec<Frame>,
@@ -383,8 +383,8 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         }
     }
 
-    /// The present time and the number of frames about to be sent, if all of them leave one after another through one
-    /// port.
+    /// The present time and the number of frames about to be sent. `None` unless they leave one after another through
+    /// a single port.
     #[inline]
     fn departing(&self) -> Option<(Instant<Monotonic>, usize)> {
         let mut ports = self.ports.iter().filter(|port| !port.out.is_empty());

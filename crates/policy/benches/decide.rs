@@ -71,14 +71,7 @@ fn frequency(mut policy: Frequency<Simulated>, received: u32) -> f64 {
     let began = cpu_time();
     for step in 1..=STEPS {
         let now = Instant::from_nanos(step * 8_000);
-        let arrivals = (received > 0).then_some(wait::Arrivals {
-            first: now,
-            last: now,
-            picked_up: now,
-            stamped: true,
-            held: None,
-            sent: None,
-        });
+        let arrivals = (received > 0).then_some(wait::Arrivals::stamped(now, now, now));
         let queues = [wait::Queue { received, fill: received, arrivals }];
         let poll = wait::Observation { now, queues: &queues, ended: None };
         let busy = Nanos::from_nanos(u64::from(received) * 150);

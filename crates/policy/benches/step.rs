@@ -123,11 +123,7 @@ fn steps(
     for step in 0..steps {
         let (mut queue, mut ended) = (nothing, None);
         let mut frames = |count: u32, at: Instant<Simulated>, now| {
-            queue = Queue {
-                received: count,
-                fill: count,
-                arrivals: Some(Arrivals { first: at, last: at, picked_up: now, stamped: true, held: None, sent: None }),
-            };
+            queue = Queue { received: count, fill: count, arrivals: Some(Arrivals::stamped(at, at, now)) };
         };
         match situation {
             Situation::Spinning => *now = *now + Nanos::from_nanos(100),

@@ -143,13 +143,12 @@ fn run(policy: &mut Policy, load: &Load, platform: Platform, warm_up: u64, measu
         let queue = wait::Queue {
             received: received as u32,
             fill: fill as u32,
-            arrivals: (received > 0).then(|| Arrivals {
-                first: At::from_nanos(arrivals[taken]),
-                last: At::from_nanos(arrivals[taken + received - 1]),
-                picked_up: At::from_nanos(picked_up),
-                stamped: true,
-                held: None,
-                sent: None,
+            arrivals: (received > 0).then(|| {
+                Arrivals::stamped(
+                    At::from_nanos(arrivals[taken]),
+                    At::from_nanos(arrivals[taken + received - 1]),
+                    At::from_nanos(picked_up),
+                )
             }),
         };
         taken += received;

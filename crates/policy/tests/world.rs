@@ -427,7 +427,7 @@ proptest! {
             now = now + Nanos::from_nanos(advance);
             let first = now.before(Nanos::from_nanos(age + spread)).unwrap_or(At::ORIGIN);
             let arrivals = (received > 0)
-                .then(|| Arrivals { first, last: first + Nanos::from_nanos(spread), picked_up: now, stamped: true, held: None, sent: None });
+                .then(|| Arrivals::stamped(first, first + Nanos::from_nanos(spread), now));
             now = now + Nanos::from_nanos(work);
             let queues = [Queue { received, fill: received, arrivals }, Queue { received: 0, fill: 0, arrivals: None }];
             let seen = Observation { now, queues: &queues, ended };

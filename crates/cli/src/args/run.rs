@@ -156,9 +156,8 @@ pub struct Common {
     /// Whether the driver receives directly into Apus's memory.
     #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Ports")]
     pub zero_copy: ZeroCopy,
-    /// Number of descriptors in each ring: a power of two from 64 to 1048576 [default: 2048; with `adaptive`, the
-    /// receive rings of a network interface have up to 8192, so that they take twice the goal's latency to fill at the
-    /// peak rate].
+    /// Number of descriptors in each ring: a power of two from 64 to 1048576 [default: 2048; with `adaptive`, receive
+    /// rings of network interfaces have up to 8192, to take twice the goal's latency to fill at the peak rate].
     #[arg(long, value_name = "N", value_parser = ring, help_heading = "Ports")]
     pub ring: Option<u32>,
     /// Let the worker poll the driver (kernel busy polling), at most BUDGET frames at a time. Apus warns if the driver

@@ -162,14 +162,7 @@ mod tests {
             spent: spent.map(Nanos::from_nanos),
             idle: Nanos::ZERO,
         });
-        let arrivals = |(_, first, last, taken)| Arrivals {
-            first: at(first),
-            last: at(last),
-            picked_up: at(taken),
-            stamped: true,
-            held: None,
-            sent: None,
-        };
+        let arrivals = |(_, first, last, taken)| Arrivals::stamped(at(first), at(last), at(taken));
         let received = frames.map_or(0, |(received, ..)| received);
         let queue = Queue { received, fill: received, arrivals: frames.map(arrivals) };
         sum.see(&Observation { now: at(now), queues: &[queue], ended });

@@ -81,13 +81,12 @@ pub struct Arrivals<C> {
     /// How much of the time since `first` a hold-off has taken, if the worker knows it. `None` if the device delays the
     /// interrupt after the frame that ends a wait by the whole hold-off, and no other frame.
     pub held: Option<Nanos>,
-    /// When the frames left. `None` if the worker does not know: policies then assume that all of them left at the
-    /// observation's `now`.
+    /// When the frames left. `None` if the worker does not know: policies then assume `now` of the observation.
     pub sent: Option<Sent<C>>,
 }
 
-/// When the frames of one poll left, if the device sent them one after another. Their departures are assumed to be
-/// evenly spaced.
+/// When the frames of one poll left, if the device sent them one after another. Policies assume evenly spaced
+/// departures between the first and the last.
 #[derive(Debug)]
 pub struct Sent<C> {
     /// When the first frame left.
@@ -97,6 +96,11 @@ pub struct Sent<C> {
 }
 
 impl<C> Arrivals<C> {
+    /// The arrivals at a device with timestamps. Of a hold-off and of the departures, nothing is known.
+    pub const fn stamped(first: Instant<C>, last: Instant<C>, picked_up: Instant<C>) -> Self {
+        Self { first, last, picked_up, stamped: true, held: None, sent: None }
+    }
+
     /// The arrivals at a device without timestamps: all frames arrived between the previous poll, which began at
     /// `after`, and `picked_up`.
     pub const fn unstamped(after: Instant<C>, picked_up: Instant<C>) -> Self {
@@ -366,14 +370,7 @@ pub(crate) mod tests {
     /// The decision after a poll at `now_ns` that found `received` frames on the only queue; they arrived at that time.
     pub fn frames(policy: &mut impl WaitPolicy<Simulated>, now_ns: u64, received: u32) -> Decision<Simulated> {
         let now = Instant::from_nanos(now_ns);
-        let arrivals = (received > 0).then_some(Arrivals {
-            first: now,
-            last: now,
-            picked_up: now,
-            stamped: true,
-            held: None,
-            sent: None,
-        });
+        let arrivals = (received > 0).then_some(Arrivals::stamped(now, now, now));
         policy.decide(&Observation { now, queues: &[Queue { received, fill: received, arrivals }], ended: None })
     }
 

@@ -258,15 +258,8 @@ impl Kernel {
     fn look(&mut self, fill: u32, picked_up: At) {
         let arrivals = match (self.config.stamps, self.batch.first(), self.batch.last()) {
             (_, None, _) | (_, _, None) => None,
-            (true, Some(first), Some(last)) => Some(Arrivals {
-                first: first.arrival,
-                last: last.arrival,
-                picked_up,
-                stamped: true,
-                held: None,
-                sent: None,
-            }),
-            _ => Some(Arrivals { first: picked_up, last: picked_up, picked_up, stamped: true, held: None, sent: None }),
+            (true, Some(first), Some(last)) => Some(Arrivals::stamped(first.arrival, last.arrival, picked_up)),
+            _ => Some(Arrivals::stamped(picked_up, picked_up, picked_up)),
         };
         self.seen.push(Queue { received: self.batch.len() as u32, fill, arrivals });
     }

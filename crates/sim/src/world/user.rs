@@ -344,10 +344,8 @@ impl User {
 
     fn arrivals(&self, picked_up: At) -> Arrivals<Simulated> {
         match (self.config.stamps, self.batch.first(), self.batch.last()) {
-            (true, Some(first), Some(last)) => {
-                Arrivals { first: first.arrival, last: last.arrival, picked_up, stamped: true, held: None, sent: None }
-            }
-            _ => Arrivals { first: picked_up, last: picked_up, picked_up, stamped: true, held: None, sent: None },
+            (true, Some(first), Some(last)) => Arrivals::stamped(first.arrival, last.arrival, picked_up),
+            _ => Arrivals::stamped(picked_up, picked_up, picked_up),
         }
     }
 

@@ -63,8 +63,8 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         tell(&line);
     }
     if let Some(longest) = meaning.instance.longest_hold_off {
-        let most = if longest == Nanos::MAX { String::new() } else { format!(" of at most {longest}") };
-        tell(&format!("adaptive chooses the hold-off{most}; the queues' own NAPI deferral is restored at the end"));
+        let most = if longest == Nanos::MAX { String::new() } else { format!(", at most {longest}") };
+        tell(&format!("adaptive chooses a hold-off{most}; the queues' own NAPI deferral is restored at the end"));
     }
     meaning.warnings.extend(say::unserved_warnings(&ports, &meaning.without_queues));
     meaning.warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));

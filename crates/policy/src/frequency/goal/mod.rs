@@ -57,8 +57,7 @@ use virtual_queues::VirtualQueues;
 
 /// 1/`RESERVE_PART` of the goal's latency is reserved for delays that the worker cannot see (the wire, the peer).
 const RESERVE_PART: u64 = 8;
-/// Upper limit of the reserve for unseen delays. (The adaptive wait policy reserves more: it was measured with real
-/// senders.)
+/// Upper limit of the reserve for unseen delays. The adaptive wait policy reserves up to 15 us.
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
 /// Minimum time over which the highest packet rate is measured.
 const SHORTEST_SPAN: Nanos = Nanos::from_micros(100);

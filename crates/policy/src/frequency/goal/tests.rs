@@ -34,14 +34,7 @@ fn steady(policy: &mut GoalFrequency<Simulated>, from_ms: u64, ms: u64, every: u
         let received = u32::from(us % every == 0);
         let running = FrequencyPolicy::<Simulated>::requested(policy);
         let busy = Nanos::from_nanos(u64::from(received) * cycles * 1_000 / (running.as_hertz() / MHZ));
-        let arrivals = (received > 0).then_some(Arrivals {
-            first: now,
-            last: now,
-            picked_up: now,
-            stamped: true,
-            held: None,
-            sent: None,
-        });
+        let arrivals = (received > 0).then_some(Arrivals::stamped(now, now, now));
         let queues = [Queue { received, fill: received, arrivals }];
         let poll = wait::Observation { now, queues: &queues, ended: None };
         let seen = Observation { poll: &poll, busy, asleep: Nanos::ZERO, running: Some(running), waiting: None };
@@ -153,7 +146,7 @@ proptest! {
         for (advance, received, more, busy, age, asleep, running) in steps {
             now = now + Nanos::from_nanos(advance);
             let first = now.before(Nanos::from_nanos(age)).unwrap_or(Instant::ORIGIN);
-            let arrivals = (received > 0).then_some(Arrivals { first, last: now, picked_up: now, stamped: true, held: None, sent: None });
+            let arrivals = (received > 0).then_some(Arrivals::stamped(first, now, now));
             let queues = [Queue { received, fill: received + more, arrivals }, Queue { received: 0, fill: 0, arrivals: None }];
             let poll = wait::Observation { now, queues: &queues, ended: None };
             let seen = Observation {

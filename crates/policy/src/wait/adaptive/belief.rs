@@ -103,7 +103,7 @@ mod tests {
             let waits = decision.action != Action::Poll;
             let picked_up = if waits { came + late } else { came };
             let action = decision.action;
-            let arrivals = Some(Arrivals { first: came, last: came, picked_up, stamped: true, held: None, sent: None });
+            let arrivals = Some(Arrivals::stamped(came, came, picked_up));
             let ended = waits.then_some(Ended { action, began, ended: picked_up, spent, idle: Nanos::ZERO });
             let now = picked_up + Nanos::from_micros(1);
             let queues = [Queue { received: 1, fill: 1, arrivals }];
@@ -134,7 +134,7 @@ mod tests {
         assert!(belief.expected_late_ppm().unwrap() < 10_000, "{belief:?}");
         // Frames that were left in the ring are taken at once: nothing is compared.
         let now = Instant::from_nanos(2_000_000_000);
-        let arrivals = Some(Arrivals { first: now, last: now, picked_up: now, stamped: true, held: None, sent: None });
+        let arrivals = Some(Arrivals::stamped(now, now, now));
         policy.decide(&Observation { now, queues: &[Queue { received: 64, fill: 70, arrivals }], ended: None });
         assert_eq!(policy.belief(), None);
     }

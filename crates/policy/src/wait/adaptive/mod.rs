@@ -791,8 +791,7 @@ mod tests {
             Adaptive::<Simulated>::new(AdaptiveConfig { goal: "p99=120us".parse().ok(), ..Default::default() });
         assert_eq!(policy.target, Nanos::from_micros(105));
         let at = |us: u64| Instant::from_nanos(us * 1_000);
-        let arrivals =
-            Arrivals { first: at(0), last: at(90), picked_up: at(95), stamped: true, held: None, sent: None };
+        let arrivals = Arrivals::stamped(at(0), at(90), at(95));
         let late = |arrivals: Arrivals<Simulated>| policy.late(at(125), &arrivals, 10);
         // The first two packets came more than 105 us before all of them leave, and the third 105 us.
         assert_eq!(late(arrivals), 3);
@@ -816,7 +815,7 @@ mod tests {
         for number in 1..=count {
             came = came + Nanos::from_nanos(50_000 + number * 7_919 % 100_000);
             let (began, picked_up) = (came.before(us(40)).unwrap(), came + us(8) + Nanos::from_nanos(policy.plan.hold));
-            let arrivals = Some(Arrivals { first: came, last: came, picked_up, stamped: true, held: None, sent: None });
+            let arrivals = Some(Arrivals::stamped(came, came, picked_up));
             let action = Action::BlockUntil(None);
             let ended = Ended { action, began, ended: picked_up, spent: Some(us(20)), idle: us(10) };
             let queues = [super::super::Queue { received: 1, fill: 1, arrivals }];
