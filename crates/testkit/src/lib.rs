@@ -7,6 +7,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 /// Environment variable that a machine sets to promise that it has everything that the tests need: `APUS_REQUIRE=all`.
 pub const REQUIRE: &str = "APUS_REQUIRE";
@@ -65,6 +66,41 @@ pub fn put(path: &Path, text: &str) {
     written().unwrap_or_else(|error| panic!("write {}: {error}", path.display()));
 }
 
+/// Copies the program `from` to `to`, where everybody may read and run it.
+///
+/// A test that starts a program which it wrote itself must write it with this function or with [`put_script`]. Other
+/// threads of the test process start children, and a child has every open file of its parent from its fork to its exec.
+/// While a child so holds a program open for writing, the program cannot be started (ETXTBSY, execve(2)). These two
+/// functions let another process, `install` of coreutils, write the file, so no child of the test process ever has it.
+///
+/// # Panics
+/// Panics if the program cannot be copied.
+pub fn put_program(from: &Path, to: &Path) {
+    let program = File::open(from).unwrap_or_else(|error| panic!("open {}: {error}", from.display()));
+    installed(install(program.into(), to), to);
+}
+
+/// Writes a script that everybody may read and run. See [`put_program`].
+///
+/// # Panics
+/// Panics if the script cannot be written.
+pub fn put_script(to: &Path, text: &str) {
+    let mut child = install(Stdio::piped(), to);
+    let written = child.stdin.take().map(|mut input| input.write_all(text.as_bytes()));
+    installed(child, to);
+    written.unwrap_or(Ok(())).unwrap_or_else(|error| panic!("write {}: {error}", to.display()));
+}
+
+fn install(contents: Stdio, to: &Path) -> Child {
+    let child = Command::new("install").args(["-D", "-m", "755", "/dev/stdin"]).arg(to).stdin(contents).spawn();
+    child.unwrap_or_else(|error| panic!("install of coreutils: {error}"))
+}
+
+fn installed(mut child: Child, to: &Path) {
+    let ended = child.wait().unwrap_or_else(|error| panic!("wait for install: {error}"));
+    assert!(ended.success(), "install {}: {ended}", to.display());
+}
+
 /// Keeps the settings of the whole machine unchanged until the returned file is closed. First waits for running tests
 /// that change settings, including tests of other checkouts.
 ///
@@ -106,7 +142,8 @@ fn append(variable: &str, line: &str) {
 mod tests {
     use super::*;
     use std::path::PathBuf;
-    use std::process::{Command, Output};
+    use std::process::Output;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn file(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("apus-testkit-{}-{name}", std::process::id()))
@@ -119,7 +156,35 @@ mod tests {
         first_attempt(false);
     }
 
-    /// Runs the test above in a process of its own.
+    /// With `fs::copy` instead of `put_program`, this fails within a few rounds.
+    #[test]
+    fn a_program_can_be_started_whatever_other_threads_start() {
+        let (program, script) = (file("program"), file("script"));
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        assert!(Command::new("true").status().unwrap().success());
+                    }
+                });
+            }
+            let rounds = std::panic::catch_unwind(|| {
+                for _ in 0..60 {
+                    put_program(Path::new("/bin/true"), &program);
+                    assert!(Command::new(&program).status().unwrap().success());
+                    put_script(&script, "#!/bin/sh\nexit 7\n");
+                    assert_eq!(Command::new(&script).status().unwrap().code(), Some(7));
+                }
+            });
+            done.store(true, Ordering::Relaxed);
+            rounds.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+        std::fs::remove_file(&program).unwrap();
+        std::fs::remove_file(&script).unwrap();
+    }
+
+    /// Runs the first test of this module in a process of its own.
     fn started(require: &str, kept: &Path) -> Output {
         let name = "tests::one_that_lacks_something";
         let mut test = Command::new(std::env::current_exe().unwrap());

@@ -519,7 +519,7 @@ fn this_machine_is_audited_by_root_and_by_nobody() {
     if rustix::process::geteuid().is_root() {
         // Nobody may not reach the binary where it was built.
         let copy = std::env::temp_dir().join(format!("apus-audit-{}", std::process::id()));
-        fs::copy(apus, &copy).unwrap();
+        testkit::put_program(apus.as_ref(), &copy);
         let mut nobody = Command::new("setpriv");
         nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy);
         commands.push(nobody);

@@ -126,11 +126,8 @@ fn without_root_it_says_so() {
     if rustix::process::geteuid().is_root() {
         // Nobody's binary must be where nobody may go.
         let shared = std::env::temp_dir().join(format!("apus-demo-{}", std::process::id()));
-        std::fs::create_dir_all(&shared).unwrap();
-        std::fs::copy(env!("CARGO_BIN_EXE_apus"), shared.join("apus")).unwrap();
-        for path in [shared.clone(), shared.join("apus")] {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
-        }
+        testkit::put_program(env!("CARGO_BIN_EXE_apus").as_ref(), &shared.join("apus"));
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777)).unwrap();
         command = Command::new(shared.join("apus"));
         command.uid(65534).gid(65534).current_dir(&shared);
         let output = command.args(["demo", "--name", "nobody"]).output().unwrap();

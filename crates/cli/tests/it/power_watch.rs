@@ -117,7 +117,7 @@ fn what_may_not_be_read_is_said_with_its_file() {
     let file = host.0.join("sys/class/powercap/intel-rapl:1/energy_uj");
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
     let copy = host.0.join("apus");
-    fs::copy(env!("CARGO_BIN_EXE_apus"), &copy).unwrap();
+    testkit::put_program(env!("CARGO_BIN_EXE_apus").as_ref(), &copy);
     let ids = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let mut command = Command::new("setpriv");
     command.args(ids).arg(&copy).args(["power", "watch", "--json", "--interval", "20ms", "--root"]).arg(&host.0);
@@ -227,7 +227,7 @@ fn the_service_needs_only_what_the_unit_grants_and_keeps_nothing() {
         fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
     }
     let copy = host.0.join("apus");
-    fs::copy(env!("CARGO_BIN_EXE_apus"), &copy).unwrap();
+    testkit::put_program(env!("CARGO_BIN_EXE_apus").as_ref(), &copy);
     let unit = unit();
     let granted = setting(&unit, "CapabilityBoundingSet").replace("CAP_", "+").to_lowercase().replace(' ', ",");
     assert_eq!(setting(&unit, "AmbientCapabilities"), setting(&unit, "CapabilityBoundingSet"));

@@ -67,7 +67,6 @@ fn every_command_has_help() {
 #[cfg(not(feature = "dpdk"))]
 #[test]
 fn a_dpdk_port_needs_the_program_with_dpdk() {
-    use std::os::unix::fs::PermissionsExt as _;
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("dpdk-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let program = folder.join("apus");
@@ -81,8 +80,7 @@ fn a_dpdk_port_needs_the_program_with_dpdk() {
     assert_eq!(status, Some(3), "{said}");
     assert!(said.contains("without DPDK") && said.contains("make dpdk"), "{said}");
     let other = folder.join("apus-dpdk");
-    std::fs::write(&other, "#!/bin/sh\necho \"$@\"\nexit 7\n").unwrap();
-    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).unwrap();
+    testkit::put_script(&other, "#!/bin/sh\necho \"$@\"\nexit 7\n");
     let (status, out, _) = run();
     assert_eq!((status, out.trim()), (Some(7), "run macswap dpdk:net_null0 --burst 16"));
     std::fs::remove_dir_all(&folder).unwrap();
@@ -178,9 +176,8 @@ fn nobody_is_told_what_is_needed() {
     }
     // The binary and the telemetry may lie where nobody may not look.
     let folder = std::env::temp_dir().join(format!("apus-nobody-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
     let program = folder.join("apus");
-    std::fs::copy(env!("CARGO_BIN_EXE_apus"), &program).unwrap();
+    testkit::put_program(env!("CARGO_BIN_EXE_apus").as_ref(), &program);
     let output = std::process::Command::new(&program)
         .args(["run", "macswap", "lo", "--no-lock-memory", "--telemetry", "/tmp"])
         .uid(65534)

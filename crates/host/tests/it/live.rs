@@ -80,9 +80,8 @@ fn as_nobody_less_is_known_and_nothing_is_false() {
     let test = std::env::current_exe().unwrap();
     let copy = crate::support::Scratch::new();
     let program = copy.join("test");
-    fs::copy(test, &program).unwrap();
-    open_to_all(copy.path());
-    open_to_all(&program);
+    testkit::put_program(&test, &program);
+    fs::set_permissions(copy.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(&program)
@@ -97,11 +96,6 @@ fn as_nobody_less_is_known_and_nothing_is_false() {
     for place in nobody {
         assert!(root.iter().any(|known| known == place), "{place} is absent for nobody and not for root");
     }
-}
-
-fn open_to_all(path: &std::path::Path) {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]

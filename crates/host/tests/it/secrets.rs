@@ -305,13 +305,11 @@ fn none_is_in_a_snapshot_of_the_script() {
         place.write(format!("{tool}.txt"), plain(text));
         let only = if *tool == "ethtool" { "[ \"$1\" = -n ] || exit 1\n" } else { "" };
         let program = format!("#!/bin/sh\n{only}cat {}/{tool}.txt\n", place.path().display());
-        let file = place.write(format!("bin/{tool}"), program);
-        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+        testkit::put_script(&place.join(format!("bin/{tool}")), &program);
     }
     // `uname -r` names the file of the configuration.
-    let uname = place
-        .write("bin/uname", "#!/bin/sh\ncase $1 in -s) echo Linux;; -r) echo 5.14.0;; *) echo Linux h 5.14.0;; esac\n");
-    fs::set_permissions(uname, fs::Permissions::from_mode(0o755)).unwrap();
+    let uname = "#!/bin/sh\ncase $1 in -s) echo Linux;; -r) echo 5.14.0;; *) echo Linux h 5.14.0;; esac\n";
+    testkit::put_script(&place.join("bin/uname"), uname);
     let path = format!("{}:{}", place.join("bin").display(), std::env::var("PATH").unwrap());
     // Where an archive of all may read stands already.
     let file = place.write("host.tar", "old");

@@ -188,7 +188,6 @@ fn the_script_is_one_for_every_shell() {
 /// performance" on freebsd-net; the snapshot script is the real one.
 #[test]
 fn of_a_freebsd_host_by_the_script() {
-    use std::os::unix::fs::PermissionsExt;
     let place = Scratch::new();
     for (tool, does) in [
         (
@@ -210,8 +209,7 @@ fn of_a_freebsd_host_by_the_script() {
         ("netstat", "echo netisr"),
         ("dmesg", "echo 'ixl1: link 68:05:ca:01:02:03 from 10.0.0.1'; echo 'login: somebody'"),
     ] {
-        let tool = place.write(format!("bin/{tool}"), format!("#!/bin/sh\n{does}\n"));
-        fs::set_permissions(tool, fs::Permissions::from_mode(0o755)).unwrap();
+        testkit::put_script(&place.join(format!("bin/{tool}")), &format!("#!/bin/sh\n{does}\n"));
     }
     place.write("root/boot/loader.conf", "hw.ixl.max_queues=4\nhw.ixl.ringsz=\"256\"\ngeom_eli_passphrase=\"x\"\n");
     place.write("root/etc/rc.conf", "powerd_flags=\"-a max -b max -n max\"\nhostname=\"secret.example\"\n");

@@ -437,7 +437,7 @@ fn what_appears_later_is_followed() {
     expect(&bed.within("ip", &["link", "add", "new0", "type", "veth", "peer", "name", "other0"]), 0);
     expect(&bed.within("ethtool", &["-K", "other0", "gro", "on"]), 0);
     let sleeper = std::env::temp_dir().join(format!("apus-sleeper-{}", std::process::id()));
-    std::fs::copy("/bin/sleep", &sleeper).unwrap();
+    testkit::put_program("/bin/sleep".as_ref(), &sleeper);
     let thread = Running(bed.command(sleeper.to_str().unwrap(), &["1000"]).spawn().unwrap());
     // BATCH with nice 3: proc(5), /proc/pid/stat, fields 41 (policy 3) and 19.
     let class_of = |process: &str| {
@@ -553,7 +553,7 @@ fn a_threads_transaction_ends_with_it() {
     let Some(bed) = Bed::new("threads") else { return };
     let name = format!("apus{}", std::process::id());
     let script = std::env::temp_dir().join(&name);
-    std::fs::copy("/bin/sleep", &script).unwrap();
+    testkit::put_program("/bin/sleep".as_ref(), &script);
     let mut child = std::process::Command::new(&script).arg("600").spawn().unwrap();
     std::fs::remove_file(&script).unwrap();
     let profile = Profile::new("threads", &format!("[threads.\"{name}\"]\nclass = \"batch 0\"\n"));

@@ -184,7 +184,7 @@ fn without_root_there_is_everything_but_changes() {
     }
     // The build folder may be closed to others: a copy of the binary where anyone reaches it.
     let copy = std::env::temp_dir().join(format!("apus-it-{}", std::process::id()));
-    std::fs::copy(env!("CARGO_BIN_EXE_apus"), &copy).unwrap();
+    testkit::put_program(env!("CARGO_BIN_EXE_apus").as_ref(), &copy);
     let as_nobody = |words: &[&str]| {
         let ids = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
         Command::new("setpriv").args(ids).arg(&copy).args(words).output().unwrap()

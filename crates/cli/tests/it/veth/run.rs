@@ -165,8 +165,7 @@ impl Apus {
 /// A copy of the binary that everybody may run, in a directory in which everybody may write.
 pub fn public_copy(directory: &Path) -> PathBuf {
     let copy = directory.join("apus");
-    std::fs::copy(env!("CARGO_BIN_EXE_apus"), &copy).unwrap();
-    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+    testkit::put_program(env!("CARGO_BIN_EXE_apus").as_ref(), &copy);
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o777)).unwrap();
     copy
 }
