@@ -39,6 +39,11 @@ struct Outcome {
 }
 
 impl Outcome {
+    /// The share of packets that were late.
+    fn late(&self, goal: &str) -> f64 {
+        let goal: Goal = goal.parse().unwrap();
+        self.delays.iter().filter(|delay| **delay > goal.latency.as_nanos()).count() as f64 / self.delays.len() as f64
+    }
     fn quantile_us(&self, q: f64) -> u64 {
         self.delays[((self.delays.len() - 1) as f64 * q) as usize] / 1_000
     }
@@ -64,35 +69,89 @@ struct Machine {
     interrupt: u64,
     timer_cost: u64,
     interrupt_cost: u64,
+    /// Mean time between two stalls, at random times, and their mean length (at least half of it), in nanoseconds.
+    stalls: Option<(u64, u64)>,
+}
+
+/// The stalls of a machine, one after another: from when and until when it runs nothing.
+struct Stalls {
+    machine: Machine,
+    random: Random,
+    next: (u64, u64),
+}
+
+impl Stalls {
+    fn new(machine: Machine) -> Self {
+        let mut stalls = Self { machine, random: Random(77), next: (0, 0) };
+        stalls.advance();
+        stalls
+    }
+
+    fn advance(&mut self) {
+        let Some((every, length)) = self.machine.stalls else {
+            self.next = (u64::MAX, u64::MAX);
+            return;
+        };
+        let mut exponential = |mean: u64| (-(1.0 - self.random.unit()).ln() * mean as f64) as u64;
+        let from = self.next.1 + exponential(every);
+        self.next = (from, from + length / 2 + exponential(length / 2));
+    }
+
+    /// When work ends that begins at `from` and would end at `to` without stalls.
+    fn work(&mut self, from: u64, to: u64) -> u64 {
+        let mut end = to;
+        while self.next.0 < end {
+            end += self.next.1.saturating_sub(self.next.0.max(from));
+            self.advance();
+        }
+        end
+    }
+
+    /// When a core wakes up that would wake up at `at` without stalls.
+    fn wake(&mut self, at: u64) -> u64 {
+        let mut end = at;
+        while self.next.0 < end {
+            end = end.max(self.next.1);
+            self.advance();
+        }
+        end
+    }
 }
 
 /// Timers 8 us late and interrupts 10 us late or somewhat more, 5 us to enter and leave a wait.
-const MACHINE: Machine = Machine { timer: 8_000, interrupt: 10_000, timer_cost: 5_000, interrupt_cost: 5_000 };
+const MACHINE: Machine =
+    Machine { timer: 8_000, interrupt: 10_000, timer_cost: 5_000, interrupt_cost: 5_000, stalls: None };
 
 fn run(policy: &mut impl WaitPolicy<Simulated>, arrivals: &[u64]) -> Outcome {
     run_on(MACHINE, policy, arrivals)
 }
 
-fn run_on(machine: Machine, policy: &mut impl WaitPolicy<Simulated>, arrivals: &[u64]) -> Outcome {
+fn run_on(machine: Machine, policy: &mut (impl WaitPolicy<Simulated> + ?Sized), arrivals: &[u64]) -> Outcome {
     run_with(machine, policy, arrivals, true)
 }
 
 /// 0.1 us an empty poll, 2 us a frame, and what the machine says. Unstamped, the policy is told the polls' times alone.
-fn run_with(machine: Machine, policy: &mut impl WaitPolicy<Simulated>, arrivals: &[u64], stamped: bool) -> Outcome {
+fn run_with(
+    machine: Machine,
+    policy: &mut (impl WaitPolicy<Simulated> + ?Sized),
+    arrivals: &[u64],
+    stamped: bool,
+) -> Outcome {
     let mut polled_before = At::from_nanos(0);
     let (mut now, mut next, mut ended, mut random) = (1_000u64, 0, None, Random(42));
+    let mut stalls = Stalls::new(machine);
     let (mut delays, mut awake, mut kinds, mut reasons) = (Vec::new(), 0u64, [0; 4], [0; Reason::ALL.len()]);
     let end = arrivals.last().unwrap() + 1_000_000;
     while next < arrivals.len() && now < end {
         let began = now;
-        now += 100;
+        now = stalls.work(now, now + 100);
         let first = next;
         while next < arrivals.len() && arrivals[next] <= now && next - first < 64 {
             next += 1;
         }
         let picked_up = At::from_nanos(now);
         let received = next - first;
-        now += 2_000 * received as u64;
+        now = stalls.work(now, now + 2_000 * received as u64);
         delays.extend(arrivals[first..next].iter().map(|at| now - at));
         let queue = Queue {
             received: received as u32,
@@ -130,6 +189,7 @@ fn run_with(machine: Machine, policy: &mut impl WaitPolicy<Simulated>, arrivals:
             }
             Action::BlockUntil(_) => upcoming + random.lateness(machine.interrupt).as_nanos(),
         };
+        let wake = if wake > now { stalls.wake(wake) } else { now };
         // The timer's, unless the device ended it.
         let timed = due.is_some_and(|due| wake >= due);
         let cost = if timed { machine.timer_cost } else { machine.interrupt_cost }.min(wake - now);
@@ -308,6 +368,27 @@ fn wrong_costs_are_unlearned() {
     }
 }
 
+/// A core that polls is stalled as often as one that sleeps, so no polling makes up for stalls.
+#[test]
+fn a_machine_that_stalls_does_not_keep_the_core_awake() {
+    // 0.45 % and 1.5 % of the time.
+    for (stalls, goal) in [((33_000_000, 150_000), "p99=120us"), ((25_000_000, 375_000), "p99=250us")] {
+        let machine = Machine { interrupt_cost: 15_000, stalls: Some(stalls), ..MACHINE };
+        let arrivals = poisson(50.0, 60_000, 5);
+        let fixed = |policy: &mut dyn WaitPolicy<Simulated>| {
+            let outcome = run_on(machine, policy, &arrivals);
+            (outcome.late(goal) <= 0.01).then_some(outcome.awake)
+        };
+        let sleeps = (1..25).filter_map(|tenth| fixed(&mut Backoff::new(Nanos::from_micros(10 * tenth))));
+        let rival = sleeps.chain(fixed(&mut Interrupt)).min().unwrap();
+        let ours = run_on(machine, &mut adaptive(goal), &arrivals);
+        println!("{stalls:?}, {goal}: {ours}; late {:.4}; the cheapest fixed wait {rival}/1000", ours.late(goal));
+        assert!(ours.awake <= rival * 4 / 3, "{goal}: awake {} and {rival}", ours.awake);
+        // Stalls alone make 0.6 % of the packets late in the second case. What the goal allows is aimed at beside that.
+        assert!(ours.late(goal) <= 0.0125, "{goal}: late {}", ours.late(goal));
+    }
+}
+
 /// The machine stalls in one of the first sleeps.
 struct StalledOnce {
     policy: Adaptive<Simulated>,
@@ -397,7 +478,7 @@ proptest! {
         off_us in 500u64..2_000,
         seed in 1u64..1_000_000,
     ) {
-        let machine = Machine { timer, interrupt, timer_cost, interrupt_cost };
+        let machine = Machine { timer, interrupt, timer_cost, interrupt_cost, stalls: None };
         let arrivals = on_off(gap_us, on, off_us, 6_000, seed);
         let goal = format!("{quantile}={goal_us}us");
         let ours = run_on(machine, &mut adaptive(&goal), &arrivals);

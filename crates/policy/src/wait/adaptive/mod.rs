@@ -57,9 +57,14 @@
 //! frames. [`Adaptive::hold_off`] chooses this delay a few times a second ([`hold_off`]).
 //!
 //! **Bounds.** No timed sleep is longer than the goal's latency or the time until the ring overflows. Any longer wait
-//! ends when the first frame arrives. Stalls of the machine are neither learned nor charged while they cause at most a
-//! quarter of the late packets that the goal allows ([`tail`]). A packet that was late although the core was awake is
-//! not learned or charged either.
+//! ends when the first frame arrives. A packet that was late although the core was awake is not learned or charged.
+//!
+//! **Stalls of the machine** (other work, firmware, the host of a virtual machine) make packets late whatever the policy
+//! does, so polling cannot make up for them. A wait that ended very late counts as stalled, not as late, in at most a
+//! quarter as many cases as the goal allows late packets ([`tail`]). Where stalls are more frequent, the core also shows
+//! them while it is awake, as gaps between its polls ([`stalls`]), and correspondingly more waits count as stalled. The
+//! lateness of a stalled wait is not learned. Of its packets, only those are charged that a core that was awake would
+//! have served before the stall.
 //!
 //! **Idle cores.** After 50 ms without a frame, or if frames come at least 45 ms apart on average, the core blocks,
 //! whatever the goal is. Otherwise it would have to stay awake all the time for one rare packet.
@@ -87,6 +92,7 @@ mod owed;
 mod period;
 mod plan;
 mod prices;
+mod stalls;
 mod tail;
 
 use units::{Instant, Nanos, Quantile};
@@ -102,6 +108,7 @@ use period::Period;
 use plan::{BLOCK, Choice, POLL, Plan, UNTIL};
 pub use plan::{Prospect, Slower};
 use prices::Kind;
+use stalls::Stalls;
 use tail::Tail;
 
 /// The goal if the user chose none: p99 within 100 us. It is tight enough that users of a kernel network stack would
@@ -127,6 +134,23 @@ const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
 /// With a larger multiplier, in 256ths, a hold-off that delays the frames themselves is given up. This is five sixths
 /// of the largest multiplier ([`owed`]).
 const GIVES_UP: u64 = 5 * 256 / 2;
+/// `1 / STALLS_PART` as many waits as the goal allows late packets may count as stalled in any case. On a machine that
+/// stalls, as many packets that are late because of both the wait and the stall are not charged.
+const STALLS_PART: u32 = 4;
+/// In addition, this many times as many waits may count as stalled as a core that is awake shows stalls, because both
+/// numbers are small at first, and differ by chance.
+const STALLS_SLACK: u32 = 2;
+/// These additional waits are at most this many times the late packets that the goal allows: an application that is busy
+/// for long keeps the core from polling, and that looks like a stall.
+const STALLS_MOST: u32 = 4;
+/// At most as many late packets are forgiven at once as may be forgiven in this time, in nanoseconds.
+const FORGIVEN_IN: u64 = 1_000_000_000;
+/// On a machine that stalls, the model's expectation of a candidate weighs up to this many times as much, and as many
+/// times more as packets are late at the same time. Otherwise, a few packets that stalls made late by chance would rule
+/// a candidate out, and after one such moment for each candidate, only polling would be left.
+const TRUST: u64 = 4;
+/// It weighs that much if stalls take `1 / NOISY_PART` of the share of late packets that the goal allows, or more.
+const NOISY_PART: u32 = 8;
 /// One packet. Expected late packets are counted in millionths of a packet.
 const ONE: u64 = 1_000_000;
 /// Late packets enter the cost of a period only if the goal allows at least this many of them in it. Fewer say nothing
@@ -164,9 +188,16 @@ pub struct Adaptive<C> {
     target: Nanos,
     /// The shortest time between the departures of two frames of a burst.
     spacing: Nanos,
-    /// The share of packets, in ppm, that stalls may make late without being learned or charged: a quarter of what the
-    /// goal allows.
+    stalls: Stalls,
+    /// When the last decision was made.
+    decided: Option<Instant<C>>,
+    /// The share of waits that may count as stalled, in ppm.
     stalls_ppm: u32,
+    /// Number of late packets of stalled waits that may be left uncharged now, in millionths, and its upper limit.
+    forgivable: u64,
+    forgivable_most: u64,
+    /// Whether the last wait ended in a stall. Its packets may take several polls.
+    stalled: bool,
     owed: Owed,
     plan: Plan,
     period: Period<C>,
@@ -248,7 +279,12 @@ impl<C> Adaptive<C> {
             longest_sleep,
             target,
             spacing: Nanos::ZERO,
-            stalls_ppm: goal.quantile.above_ppm() / 4,
+            stalls: Stalls::new(),
+            decided: None,
+            stalls_ppm: goal.quantile.above_ppm() / STALLS_PART,
+            forgivable: 0,
+            forgivable_most: 0,
+            stalled: false,
             owed,
             plan: Plan::new(aim, longest, ring, owed.share(), config.interrupts),
             period: Period::new(),
@@ -414,12 +450,13 @@ impl<C> Adaptive<C> {
     }
 
     fn learn(&mut self, seen: &Observation<'_, C>) {
-        let mut stalled = false;
         if let Some(wait) = &seen.ended {
             self.learned = Some(seen.now);
             self.ended_held = self.held;
-            stalled = self.learn_wait(wait, seen);
-            self.charged = wait.action.kind() != WaitKind::Pause;
+            self.stalled = self.learn_wait(wait, seen);
+            // If no stall was seen while the core was awake, the limit of such waits bounds their late packets.
+            let is_free = self.stalled && self.stalls.share() == 0;
+            self.charged = wait.action.kind() != WaitKind::Pause && !is_free;
             self.busy_since = None;
         }
         let starts = self.busy_since.is_none();
@@ -433,7 +470,8 @@ impl<C> Adaptive<C> {
             let (Some(arrivals), frames) = (&queue.arrivals, u64::from(queue.received)) else { continue };
             received += frames;
             self.learn_arrivals(arrivals, frames, woke.map(|wait| wait.ended));
-            if self.charged && !stalled {
+            if self.charged {
+                let before = late;
                 if !arrivals.stamped && woke.is_some() {
                     let unseen = self.unseen + frames * self.expected;
                     late += unseen / ONE;
@@ -444,8 +482,16 @@ impl<C> Adaptive<C> {
                 } else {
                     late += self.late(seen.now, arrivals, frames);
                 }
+                if self.stalled {
+                    // A core that was awake would have been stalled as well. Only what it would have served before the
+                    // stall is late because of the wait.
+                    let timer = seen.ended.filter(|wait| wait.overshoot().is_some());
+                    let due = timer.and_then(|wait| wait.action.until(wait.began));
+                    late = late.min(before + due.map_or(0, |due| came_before(due, arrivals, frames)));
+                }
                 let held = arrivals.held.unwrap_or(self.held);
-                if self.chosen == BLOCK && arrivals.stamped && (held == Nanos::ZERO || ended_it(arrivals)) {
+                let shows = arrivals.stamped && (held == Nanos::ZERO || ended_it(arrivals));
+                if self.chosen == BLOCK && shows && !self.stalled {
                     // The first and the last frame represent all those between them.
                     let [first, last] = delays(arrivals, seen.now);
                     self.plan.departed(first, last, held);
@@ -461,6 +507,7 @@ impl<C> Adaptive<C> {
                     self.worked = (self.worked.0 / 2, self.worked.1 / 2);
                 }
                 self.owed.set_gap(self.plan.gaps.mean());
+                self.adapt_to_stalls();
             }
             self.until_service_sample -= 1;
             // Frames that arrived during the work have also waited for the frames before them. Where all frames of a
@@ -474,19 +521,46 @@ impl<C> Adaptive<C> {
                 self.plan.service = self.service.upper_quantile(900_000).as_nanos();
             }
         }
-        let late = late.min(received);
+        self.forgivable = (self.forgivable + received * u64::from(self.goal.quantile.above_ppm() / STALLS_PART))
+            .min(self.forgivable_most);
+        let mut late = late.min(received);
+        if self.stalled {
+            let forgiven = late.min(self.forgivable / ONE);
+            self.forgivable -= forgiven * ONE;
+            late -= forgiven;
+        }
         self.packets += received;
         self.owed.packets(received, late);
         self.paid.late += i128::from(late) * 1_000_000 - i128::from(received) * i128::from(self.owed.share());
         if self.charged {
             // A block that ended while the hold-off changed says nothing of the new one.
             let is_present = self.chosen != BLOCK || self.held.as_nanos() == self.plan.hold;
-            if !stalled && is_present {
+            if !self.stalled && is_present {
                 self.plan.saw(self.chosen, received, late, self.expected);
             }
             // The frames of the wait may take several polls, and so may those that arrive meanwhile.
-            self.charged = !stalled && received > 0;
+            self.charged = received > 0;
         }
+    }
+
+    /// Learns for how long the core was awake since the last wait or decision, and how much of that stalls took.
+    #[inline]
+    fn learn_awake(&mut self, seen: &Observation<'_, C>, received: u32) {
+        let since = seen.ended.map(|wait| wait.ended).or(self.decided.replace(seen.now));
+        let span = since.and_then(|since| seen.now.since(since)).unwrap_or(Nanos::ZERO);
+        let work = self.plan.work;
+        self.stalls.add(span, || u64::from(received) * work);
+    }
+
+    /// Adapts to the share of time that stalls take from an awake core.
+    fn adapt_to_stalls(&mut self) {
+        let (allowed, share) = (self.goal.quantile.above_ppm(), self.stalls.share());
+        self.stalls_ppm = (allowed / STALLS_PART).saturating_add((share * STALLS_SLACK).min(allowed * STALLS_MOST));
+        self.forgivable_most = u64::from(allowed / STALLS_PART) * FORGIVEN_IN / self.plan.gaps.mean();
+        // The more the machine stalls, the less a late packet says of the wait after which it was late.
+        let trust = 16 * TRUST * self.owed.batch().max(16) / 16;
+        let noisy = (allowed / NOISY_PART).max(1);
+        self.plan.trust = 16 + (trust - 16) * u64::from(share.min(noisy)) / u64::from(noisy);
     }
 
     /// Learns from a wait that has ended. Returns whether it met a stall of the machine.
@@ -704,6 +778,16 @@ fn delays<C>(arrivals: &Arrivals<C>, now: Instant<C>) -> [Nanos; 2] {
     [(left[0], arrivals.first), (left[1], arrivals.last)].map(|(left, came)| left.since(came).unwrap_or(Nanos::ZERO))
 }
 
+/// How many of a poll's frames arrived before `due`. They are assumed to have arrived evenly spaced.
+fn came_before<C>(due: Instant<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
+    let [ahead, spread] = [due, arrivals.last].map(|at| at.since(arrivals.first).unwrap_or(Nanos::ZERO).as_nanos());
+    match ahead {
+        0 => 0,
+        ahead if ahead > spread => frames,
+        ahead => 1 + (frames.max(1) - 1) * ahead / spread,
+    }
+}
+
 /// When the poll picked up its frames. `None` if there were none.
 fn picked_up<C>(seen: &Observation<'_, C>) -> Option<Instant<C>> {
     seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).map(|arrivals| arrivals.picked_up).min()
@@ -713,6 +797,7 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
     #[inline]
     fn decide(&mut self, seen: &Observation<'_, C>) -> Decision<C> {
         let received = seen.received();
+        self.learn_awake(seen, received);
         if received > 0 || seen.ended.is_some() {
             self.learn(seen);
         }
@@ -785,6 +870,16 @@ mod tests {
     }
 
     /// Ten packets, 10 us apart, that were picked up 95 us after the first came and processed within 30 us.
+    #[test]
+    fn frames_before_a_stall_are_told_from_those_within() {
+        let at = |us: u64| Instant::<Simulated>::from_nanos(us * 1_000);
+        let arrivals = Arrivals::stamped(at(100), at(190), at(300));
+        let before = |us: u64| came_before(at(us), &arrivals, 10);
+        assert_eq!([0, 100, 101, 145, 190, 191, 400].map(before), [0, 0, 1, 5, 10, 10, 10]);
+        let alone = Arrivals::stamped(at(100), at(100), at(300));
+        assert_eq!([99, 100, 101].map(|us| came_before(at(us), &alone, 1)), [0, 0, 1]);
+    }
+
     #[test]
     fn a_packet_is_late_if_it_leaves_late_itself() {
         let policy =

@@ -99,6 +99,11 @@ impl Owed {
         }
     }
 
+    /// Mean number of packets that are late at the same time, in sixteenths. 0 if none was late yet.
+    pub(super) fn batch(&self) -> u64 {
+        self.batch
+    }
+
     /// Number of late packets owed, in millionths of a packet.
     pub(super) fn owed(&self) -> u64 {
         self.owed

@@ -46,7 +46,7 @@ const ONE: u64 = 1_000_000;
 /// After a change of frequency, the record of the model's error keeps at most this weight: that of eight expected late
 /// packets.
 const CERTAIN: u64 = 8 * ONE;
-/// A candidate's record is halved after `MEMORY * N` packets, where the policy aims at one late packet in N.
+/// A candidate's record is halved after this many times as many packets as the [model](Plan::trust) weighs.
 const MEMORY: u64 = 4;
 
 /// Number of hold-offs that are compared.
@@ -276,6 +276,8 @@ pub(super) struct Plan {
     /// blocks with it.
     held: (usize, [Seen; HOLDS]),
     seen: [Seen; SLOTS],
+    /// The weight of the model's expectation, in sixteenths of N packets, where the policy aims at one late packet in N.
+    pub(super) trust: u64,
     rows: [Row; OCTAVES],
     forecast: Option<(Forecast, u32)>,
     learned: u32,
@@ -325,6 +327,7 @@ impl Plan {
             longest_hold: u64::MAX,
             held: (0, [Seen::default(); HOLDS]),
             seen: [Seen::default(); SLOTS],
+            trust: 16,
             rows: [row; OCTAVES],
             forecast: None,
             learned: 0,
@@ -425,13 +428,19 @@ impl Plan {
             self.rows.iter_mut().for_each(|row| row.late |= 1 << slot);
             self.forecast = None;
         }
+        let memory = MEMORY * self.model();
         let seen = &mut self.seen[slot];
         seen.packets += packets;
         seen.late += late * 1_000_000;
         seen.expected += packets * expected;
-        if seen.packets > MEMORY * (1_000_000 / self.share) {
+        if seen.packets > memory {
             seen.halve();
         }
+    }
+
+    /// The weight of the model's expectation, in packets.
+    fn model(&self) -> u64 {
+        ONE / self.share * self.trust / 16
     }
 
     /// Call this each time the goal allows another late packet. It picks one candidate that was not chosen for a wait
@@ -508,14 +517,13 @@ impl Plan {
 
     /// Corrects the model's number of late packets by observation. If fewer packets were late than expected, the number
     /// is reduced by the same factor, as if one more late packet had been both expected and seen. If more were late,
-    /// the unexpected ones are added. The model has the weight of N packets, where the policy aims at one late packet
-    /// in N.
+    /// the unexpected ones are added, in proportion to the weight of the packets that were seen and that of the [model](Self::model).
     fn corrected(&self, (slot, seen): (usize, &Seen), packets: u64, late: u64, slower: Slower) -> u64 {
         let both = seen.late.min(seen.expected);
         let known = product_over(late, ONE + both, ONE + seen.expected);
         // At a higher frequency these packets need not be late.
         let over = if slower.work < SAME { 0 } else { seen.late - both };
-        let model = (ONE / self.share).min(if slot >= UNTIL { FORECASTS } else { u64::MAX });
+        let model = if slot >= UNTIL { FORECASTS.min(ONE / self.share) } else { self.model() };
         let more = product_over(packets, over, ONE * (model + seen.packets));
         (known + more) as u64
     }

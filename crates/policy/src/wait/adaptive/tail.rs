@@ -13,7 +13,7 @@ pub(super) const MEMORY: u32 = 1024;
 const STALL_FACTOR: u64 = 8;
 /// A stall is also at least this long, and rare. Exits from C-states are shorter and frequent: they take a few hundred
 /// microseconds at most (drivers/idle/intel_idle.c: 290 us for C6 of Sapphire Rapids).
-const STALL_LEAST: Nanos = Nanos::from_micros(100);
+const STALL_LEAST: Nanos = super::stalls::LEAST;
 /// Minimum number of samples before stalls are recognised, because the median must be known. It is small because a
 /// single stall among the first hundred samples would otherwise be their p99, and would rule out sleeps if a ring
 /// leaves little time.
