@@ -63,8 +63,7 @@
 //! does, so polling cannot make up for them. A wait that ended very late counts as stalled, not as late, in at most a
 //! quarter as many cases as the goal allows late packets ([`tail`]). Where stalls are more frequent, the core also shows
 //! them while it is awake, as gaps between its polls ([`stalls`]), and correspondingly more waits count as stalled. The
-//! lateness of a stalled wait is not learned. Of its packets, only those are charged that a core that was awake would
-//! have served before the stall.
+//! lateness of a stalled wait is not learned, and the packets that came during the stall are not charged.
 //!
 //! **Idle cores.** After 50 ms without a frame, or if frames come at least 45 ms apart on average, the core blocks,
 //! whatever the goal is. Otherwise it would have to stay awake all the time for one rare packet.
@@ -196,8 +195,8 @@ pub struct Adaptive<C> {
     /// Number of late packets of stalled waits that may be left uncharged now, in millionths, and its upper limit.
     forgivable: u64,
     forgivable_most: u64,
-    /// Whether the last wait ended in a stall. Its packets may take several polls.
-    stalled: bool,
+    /// If the last wait ended in a stall: when it was due, and when it ended. Its packets may take several polls.
+    stalled: Option<[Instant<C>; 2]>,
     owed: Owed,
     plan: Plan,
     period: Period<C>,
@@ -284,7 +283,7 @@ impl<C> Adaptive<C> {
             stalls_ppm: goal.quantile.above_ppm() / STALLS_PART,
             forgivable: 0,
             forgivable_most: 0,
-            stalled: false,
+            stalled: None,
             owed,
             plan: Plan::new(aim, longest, ring, owed.share(), config.interrupts),
             period: Period::new(),
@@ -453,9 +452,10 @@ impl<C> Adaptive<C> {
         if let Some(wait) = &seen.ended {
             self.learned = Some(seen.now);
             self.ended_held = self.held;
-            self.stalled = self.learn_wait(wait, seen);
+            let timer = wait.overshoot().and(wait.action.until(wait.began));
+            self.stalled = self.learn_wait(wait, seen).then_some([timer.unwrap_or(wait.began), wait.ended]);
             // If no stall was seen while the core was awake, the limit of such waits bounds their late packets.
-            let is_free = self.stalled && self.stalls.share() == 0;
+            let is_free = self.stalled.is_some() && self.stalls.share() == 0;
             self.charged = wait.action.kind() != WaitKind::Pause && !is_free;
             self.busy_since = None;
         }
@@ -482,16 +482,15 @@ impl<C> Adaptive<C> {
                 } else {
                     late += self.late(seen.now, arrivals, frames);
                 }
-                if self.stalled {
-                    // A core that was awake would have been stalled as well. Only what it would have served before the
-                    // stall is late because of the wait.
-                    let timer = seen.ended.filter(|wait| wait.overshoot().is_some());
-                    let due = timer.and_then(|wait| wait.action.until(wait.began));
-                    late = late.min(before + due.map_or(0, |due| came_before(due, arrivals, frames)));
+                if let Some(stall) = self.stalled {
+                    // A core that was awake would have been stalled as well, so the frames that came meanwhile are not
+                    // late because of the wait.
+                    let [before_it, until_its_end] = stall.map(|at| came_before(at, arrivals, frames));
+                    late = late.min(before + frames - (until_its_end - before_it));
                 }
                 let held = arrivals.held.unwrap_or(self.held);
                 let shows = arrivals.stamped && (held == Nanos::ZERO || ended_it(arrivals));
-                if self.chosen == BLOCK && shows && !self.stalled {
+                if self.chosen == BLOCK && shows && self.stalled.is_none() {
                     // The first and the last frame represent all those between them.
                     let [first, last] = delays(arrivals, seen.now);
                     self.plan.departed(first, last, held);
@@ -524,7 +523,7 @@ impl<C> Adaptive<C> {
         self.forgivable = (self.forgivable + received * u64::from(self.goal.quantile.above_ppm() / STALLS_PART))
             .min(self.forgivable_most);
         let mut late = late.min(received);
-        if self.stalled {
+        if self.stalled.is_some() {
             let forgiven = late.min(self.forgivable / ONE);
             self.forgivable -= forgiven * ONE;
             late -= forgiven;
@@ -535,7 +534,7 @@ impl<C> Adaptive<C> {
         if self.charged {
             // A block that ended while the hold-off changed says nothing of the new one.
             let is_present = self.chosen != BLOCK || self.held.as_nanos() == self.plan.hold;
-            if !self.stalled && is_present {
+            if self.stalled.is_none() && is_present {
                 self.plan.saw(self.chosen, received, late, self.expected);
             }
             // The frames of the wait may take several polls, and so may those that arrive meanwhile.
