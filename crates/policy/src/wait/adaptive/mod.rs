@@ -486,7 +486,7 @@ impl<C> Adaptive<C> {
                     // A core that was awake would have been stalled as well, so the frames that came meanwhile are not
                     // late because of the wait.
                     let [before_it, until_its_end] = stall.map(|at| came_before(at, arrivals, frames));
-                    late = late.min(before + frames - (until_its_end - before_it));
+                    late = late.min(before + frames - until_its_end.saturating_sub(before_it));
                 }
                 let held = arrivals.held.unwrap_or(self.held);
                 let shows = arrivals.stamped && (held == Nanos::ZERO || ended_it(arrivals));
