@@ -548,7 +548,7 @@ impl<C> Adaptive<C> {
         let since = seen.ended.map(|wait| wait.ended).or(self.decided.replace(seen.now));
         let span = since.and_then(|since| seen.now.since(since)).unwrap_or(Nanos::ZERO);
         let work = self.plan.work;
-        self.stalls.add(span, || u64::from(received) * work);
+        self.stalls.add(span, || u64::from(received).saturating_mul(work));
     }
 
     /// Adapts to the share of time that stalls take from an awake core.
@@ -783,7 +783,7 @@ fn came_before<C>(due: Instant<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
     match ahead {
         0 => 0,
         ahead if ahead > spread => frames,
-        ahead => 1 + (frames.max(1) - 1) * ahead / spread,
+        ahead => (1 + (frames.max(1) - 1).saturating_mul(ahead) / spread).min(frames),
     }
 }
 
@@ -868,7 +868,6 @@ mod tests {
         assert_eq!(policy.paid().saved, i128::from(u64::MAX - 1));
     }
 
-    /// Ten packets, 10 us apart, that were picked up 95 us after the first came and processed within 30 us.
     #[test]
     fn frames_before_a_stall_are_told_from_those_within() {
         let at = |us: u64| Instant::<Simulated>::from_nanos(us * 1_000);
@@ -877,8 +876,12 @@ mod tests {
         assert_eq!([0, 100, 101, 145, 190, 191, 400].map(before), [0, 0, 1, 5, 10, 10, 10]);
         let alone = Arrivals::stamped(at(100), at(100), at(300));
         assert_eq!([99, 100, 101].map(|us| came_before(at(us), &alone, 1)), [0, 0, 1]);
+        let jumped = Arrivals::stamped(at(0), Instant::from_nanos(u64::MAX), at(300));
+        assert!(came_before(Instant::from_nanos(u64::MAX / 2), &jumped, 64) <= 64, "a clock that jumps");
+        assert_eq!(came_before(at(400), &arrivals, 0), 0);
     }
 
+    /// Ten packets, 10 us apart, that were picked up 95 us after the first came and processed within 30 us.
     #[test]
     fn a_packet_is_late_if_it_leaves_late_itself() {
         let policy =
