@@ -70,8 +70,8 @@ pub fn put(path: &Path, text: &str) {
 ///
 /// A test that starts a program which it wrote itself must write it with this function or with [`put_script`]. Other
 /// threads of the test process start children, and a child has every open file of its parent from its fork to its exec.
-/// While a child so holds a program open for writing, the program cannot be started (ETXTBSY, execve(2)). These two
-/// functions let another process, `install` of coreutils, write the file, so no child of the test process ever has it.
+/// While a child holds a program open for writing this way, the program cannot be started (ETXTBSY, execve(2)). With
+/// these two functions, `install` of coreutils writes the file, so no other child ever holds it open.
 ///
 /// # Panics
 /// Panics if the program cannot be copied.

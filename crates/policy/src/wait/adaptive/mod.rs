@@ -133,8 +133,8 @@ const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
 /// With a larger multiplier, in 256ths, a hold-off that delays the frames themselves is given up. This is five sixths
 /// of the largest multiplier ([`owed`]).
 const GIVES_UP: u64 = 5 * 256 / 2;
-/// `1 / STALLS_PART` as many waits as the goal allows late packets may count as stalled in any case. On a machine that
-/// stalls, as many packets that are late because of both the wait and the stall are not charged.
+/// Waits may count as stalled in any case while they are at most `1 / STALLS_PART` of the share of late packets that the
+/// goal allows. On a machine that stalls, the same share of packets may be late after stalls without being charged.
 const STALLS_PART: u32 = 4;
 /// In addition, this many times as many waits may count as stalled as a core that is awake shows stalls, because both
 /// numbers are small at first, and differ by chance.
@@ -144,8 +144,8 @@ const STALLS_SLACK: u32 = 2;
 const STALLS_MOST: u32 = 4;
 /// At most as many late packets are forgiven at once as may be forgiven in this time, in nanoseconds.
 const FORGIVEN_IN: u64 = 1_000_000_000;
-/// On a machine that stalls, the model's expectation of a candidate weighs up to this many times as much, and as many
-/// times more as packets are late at the same time. Otherwise, a few packets that stalls made late by chance would rule
+/// On a machine that stalls, the model's expectation of a candidate weighs up to this many times as much, multiplied by
+/// the mean number of packets that are late at the same time. Otherwise, a few packets that stalls made late by chance would rule
 /// a candidate out, and after one such moment for each candidate, only polling would be left.
 const TRUST: u64 = 4;
 /// It weighs that much if stalls take `1 / NOISY_PART` of the share of late packets that the goal allows, or more.
@@ -195,7 +195,8 @@ pub struct Adaptive<C> {
     /// Number of late packets of stalled waits that may be left uncharged now, in millionths, and its upper limit.
     forgivable: u64,
     forgivable_most: u64,
-    /// If the last wait ended in a stall: when it was due, and when it ended. Its packets may take several polls.
+    /// If the last wait ended in a stall: when the stall began at the earliest (when a timer was due, or a wait for the
+    /// device began), and when it ended. The packets may take several polls.
     stalled: Option<[Instant<C>; 2]>,
     owed: Owed,
     plan: Plan,

@@ -15,8 +15,8 @@ const WORK: u64 = 2;
 
 /// The time in which the core was awake, and the part of it that stalls took, in nanoseconds.
 ///
-/// A core that is awake polls all the time, so every longer gap between two polls that work does not explain is a
-/// stall. A wait cannot have caused it. So this shows how many of the waits that end very late are late because of the
+/// A core that is awake polls all the time, so a longer gap between two polls that the work on frames does not explain
+/// counts as a stall (also if an application did other work meanwhile). A wait cannot have caused it. So this shows how many of the waits that end very late are late because of the
 /// machine, and not because of the wait: a wait ends within a stall about as often as the core is stalled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stalls {
