@@ -383,7 +383,7 @@ fn a_machine_that_stalls_does_not_keep_the_core_awake() {
         let rival = sleeps.chain(fixed(&mut Interrupt)).min().unwrap();
         let ours = run_on(machine, &mut adaptive(goal), &arrivals);
         println!("{stalls:?}, {goal}: {ours}; late {:.4}; the cheapest fixed wait {rival}/1000", ours.late(goal));
-        assert!(ours.awake <= rival * 4 / 3, "{goal}: awake {} and {rival}", ours.awake);
+        assert!(ours.awake <= rival * 5 / 4, "{goal}: awake {} and {rival}", ours.awake);
         // Stalls alone make 0.6 % of the packets late in the second case. In addition, the policy uses what the goal allows.
         assert!(ours.late(goal) <= 0.0125, "{goal}: late {}", ours.late(goal));
     }

@@ -63,7 +63,8 @@
 //! does, so polling cannot make up for them. A wait that ended very late counts as stalled, not as late, in at most a
 //! quarter as many cases as the goal allows late packets ([`tail`]). Where stalls are more frequent, the core also shows
 //! them while it is awake, as gaps between its polls ([`stalls`]), and correspondingly more waits count as stalled. The
-//! lateness of a stalled wait is not learned, and the packets that came during the stall are not charged.
+//! lateness of a stalled wait is not learned. The packets that came during the stall are not charged, and a limited
+//! number of other late packets after it is forgiven ([`Forgiveness`](stalls::Forgiveness)).
 //!
 //! **Idle cores.** After 50 ms without a frame, or if frames come at least 45 ms apart on average, the core blocks,
 //! whatever the goal is. Otherwise it would have to stay awake all the time for one rare packet.
@@ -74,9 +75,9 @@
 //! traffic. If the device ended the wait, this bound is useless, and the policy charges the late packets that the model
 //! expects. The model then uses the lateness of measured interrupts ([`Adaptive::know`]) or, if none were measured,
 //! that of timers, because both wake the core from the same idle states. Until some timed waits have ended, even that
-//! is unknown, and only an idle core waits for the device. Two kinds of information are lost. Lateness caused by the
+//! is unknown, and only an idle core waits for the device. Some information is lost. Lateness caused by the
 //! device itself is not visible, so it is neither learned nor charged. Gaps, and therefore periods, are known only to
-//! the resolution of the polls.
+//! the resolution of the polls. Packets that came during a stall are charged like others.
 //!
 //! **Without a goal** the policy uses [`DEFAULT_GOAL`].
 //!
@@ -107,7 +108,7 @@ use period::Period;
 use plan::{BLOCK, Choice, POLL, Plan, UNTIL};
 pub use plan::{Prospect, Slower};
 use prices::Kind;
-use stalls::Stalls;
+use stalls::{Forgiveness, Stalls};
 use tail::Tail;
 
 /// The goal if the user chose none: p99 within 100 us. It is tight enough that users of a kernel network stack would
@@ -134,16 +135,12 @@ const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
 /// of the largest multiplier ([`owed`]).
 const GIVES_UP: u64 = 5 * 256 / 2;
 /// Waits may count as stalled in any case while they are at most `1 / STALLS_PART` of the share of late packets that the
-/// goal allows. On a machine that stalls, the same share of packets may be late after stalls without being charged.
+/// goal allows. The same share of packets may be late after stalls without being charged.
 const STALLS_PART: u32 = 4;
 /// In addition, this many times as many waits may count as stalled as a core that is awake shows stalls, because both
-/// numbers are small at first, and differ by chance.
+/// numbers are small at first, and differ by chance. These additional waits are at most as many as the late packets that
+/// the goal allows: other work of an application keeps the core from polling, and that looks like a stall.
 const STALLS_SLACK: u32 = 2;
-/// These additional waits are at most this many times the late packets that the goal allows: an application that is busy
-/// for long keeps the core from polling, and that looks like a stall.
-const STALLS_MOST: u32 = 4;
-/// At most as many late packets are forgiven at once as may be forgiven in this time, in nanoseconds.
-const FORGIVEN_IN: u64 = 1_000_000_000;
 /// On a machine that stalls, the model's expectation of a candidate weighs up to this many times as much, multiplied by
 /// the mean number of packets that are late at the same time. Otherwise, a few packets that stalls made late by chance would rule
 /// a candidate out, and after one such moment for each candidate, only polling would be left.
@@ -187,16 +184,14 @@ pub struct Adaptive<C> {
     target: Nanos,
     /// The shortest time between the departures of two frames of a burst.
     spacing: Nanos,
-    stalls: Stalls,
-    /// When the last decision was made.
-    decided: Option<Instant<C>>,
+    stalls: Stalls<C>,
+    /// When the last decision was made, if it was to poll on and no frames were left.
+    polls_since: Option<Instant<C>>,
     /// The share of waits that may count as stalled, in ppm.
     stalls_ppm: u32,
-    /// Number of late packets of stalled waits that may be left uncharged now, in millionths, and its upper limit.
-    forgivable: u64,
-    forgivable_most: u64,
-    /// If the last wait ended in a stall: when the stall began at the earliest (when a timer was due, or a wait for the
-    /// device began), and when it ended. The packets may take several polls.
+    forgiveness: Forgiveness,
+    /// If the last wait ended in a stall: when the wait was due to end, and when it ended. The packets may take several
+    /// polls.
     stalled: Option<[Instant<C>; 2]>,
     owed: Owed,
     plan: Plan,
@@ -280,10 +275,9 @@ impl<C> Adaptive<C> {
             target,
             spacing: Nanos::ZERO,
             stalls: Stalls::new(),
-            decided: None,
+            polls_since: None,
             stalls_ppm: goal.quantile.above_ppm() / STALLS_PART,
-            forgivable: 0,
-            forgivable_most: 0,
+            forgiveness: Forgiveness::new(goal.quantile.above_ppm() / STALLS_PART),
             stalled: None,
             owed,
             plan: Plan::new(aim, longest, ring, owed.share(), config.interrupts),
@@ -453,11 +447,8 @@ impl<C> Adaptive<C> {
         if let Some(wait) = &seen.ended {
             self.learned = Some(seen.now);
             self.ended_held = self.held;
-            let timer = wait.overshoot().and(wait.action.until(wait.began));
-            self.stalled = self.learn_wait(wait, seen).then_some([timer.unwrap_or(wait.began), wait.ended]);
-            // If no stall was seen while the core was awake, the limit of such waits bounds their late packets.
-            let is_free = self.stalled.is_some() && self.stalls.share() == 0;
-            self.charged = wait.action.kind() != WaitKind::Pause && !is_free;
+            self.stalled = self.learn_wait(wait, seen).map(|due| [due, wait.ended]);
+            self.charged = wait.action.kind() != WaitKind::Pause;
             self.busy_since = None;
         }
         let starts = self.busy_since.is_none();
@@ -483,7 +474,7 @@ impl<C> Adaptive<C> {
                 } else {
                     late += self.late(seen.now, arrivals, frames);
                 }
-                if let Some(stall) = self.stalled {
+                if let Some(stall) = self.stalled.filter(|_| arrivals.stamped) {
                     // A core that was awake would have been stalled as well, so the frames that came meanwhile are not
                     // late because of the wait.
                     let [before_it, until_its_end] = stall.map(|at| came_before(at, arrivals, frames));
@@ -521,13 +512,10 @@ impl<C> Adaptive<C> {
                 self.plan.service = self.service.upper_quantile(900_000).as_nanos();
             }
         }
-        self.forgivable = (self.forgivable + received * u64::from(self.goal.quantile.above_ppm() / STALLS_PART))
-            .min(self.forgivable_most);
+        self.forgiveness.add(received);
         let mut late = late.min(received);
         if self.stalled.is_some() {
-            let forgiven = late.min(self.forgivable / ONE);
-            self.forgivable -= forgiven * ONE;
-            late -= forgiven;
+            late -= self.forgiveness.forgive(late);
         }
         self.packets += received;
         self.owed.packets(received, late);
@@ -543,60 +531,64 @@ impl<C> Adaptive<C> {
         }
     }
 
-    /// Learns for how long the core was awake since the last wait or decision, and how much of that stalls took.
+    /// Learns for how long the core was awake since the last wait, or since the last decision if that was to poll on, and
+    /// how much of that stalls took.
     #[inline]
     fn learn_awake(&mut self, seen: &Observation<'_, C>, received: u32) {
-        let since = seen.ended.map(|wait| wait.ended).or(self.decided.replace(seen.now));
-        let span = since.and_then(|since| seen.now.since(since)).unwrap_or(Nanos::ZERO);
+        let polls_since = self.polls_since.take();
+        let Some(since) = seen.ended.map(|wait| wait.ended).or(polls_since) else { return };
         let work = self.plan.work;
-        self.stalls.add(span, || u64::from(received).saturating_mul(work));
+        // Without timestamps, and before it is known, work may be anything that the application does.
+        let is_known = received == 0 || !self.plan.blind && work > 0;
+        let until = picked_up(seen).filter(|_| !is_known).unwrap_or(seen.now);
+        let span = until.since(since).unwrap_or(Nanos::ZERO);
+        self.stalls.add(span, until, || u64::from(received).saturating_mul(work));
     }
 
     /// Adapts to the share of time that stalls take from an awake core.
     fn adapt_to_stalls(&mut self) {
         let (allowed, share) = (self.goal.quantile.above_ppm(), self.stalls.share());
-        self.stalls_ppm = (allowed / STALLS_PART).saturating_add((share * STALLS_SLACK).min(allowed * STALLS_MOST));
-        self.forgivable_most = u64::from(allowed / STALLS_PART) * FORGIVEN_IN / self.plan.gaps.mean();
+        self.stalls_ppm = (allowed / STALLS_PART).saturating_add((share * STALLS_SLACK).min(allowed));
+        self.forgiveness.set_limit(self.plan.gaps.mean(), self.owed.batch());
         // The more the machine stalls, the less a late packet says of the wait after which it was late.
         let trust = 16 * TRUST * self.owed.batch().max(16) / 16;
         let noisy = (allowed / NOISY_PART).max(1);
         self.plan.trust = 16 + (trust - 16) * u64::from(share.min(noisy)) / u64::from(noisy);
     }
 
-    /// Learns from a wait that has ended. Returns whether it met a stall of the machine.
-    fn learn_wait(&mut self, wait: &Ended<C>, seen: &Observation<'_, C>) -> bool {
+    /// Learns from a wait that has ended. If it met a stall of the machine, returns when the wait was due to end.
+    fn learn_wait(&mut self, wait: &Ended<C>, seen: &Observation<'_, C>) -> Option<Instant<C>> {
         if wait.action.kind() == WaitKind::Pause {
-            return false;
+            return None;
         }
         let lasted = wait.ended.since(wait.began).unwrap_or(Nanos::ZERO).as_nanos();
-        let (kind, length, late) = match wait.overshoot() {
-            Some(late) => {
-                let planned = wait.action.until(wait.began).and_then(|due| due.since(wait.began));
-                (Kind::Timer, planned.unwrap_or(Nanos::ZERO).as_nanos(), Some(late))
-            }
+        let timer = wait.overshoot().and_then(|late| Some((wait.action.until(wait.began)?, late)));
+        let (kind, length, due) = match timer {
+            Some((due, _)) => (Kind::Timer, due.since(wait.began).unwrap_or(Nanos::ZERO).as_nanos(), timer),
             None => {
                 let stamped = |came: &&Arrivals<C>| came.stamped;
                 let arrivals = seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref());
                 let first = arrivals.filter(stamped).min_by_key(|came| came.first);
                 // The interrupt is due when the hold-off of the first frame ends, but not before the wait began.
                 let late = |came: &Arrivals<C>| {
-                    let due = came.first + came.held.unwrap_or(self.held);
-                    came.picked_up.since(due.max(wait.began)).unwrap_or(Nanos::ZERO)
+                    let due = (came.first + came.held.unwrap_or(self.held)).max(wait.began);
+                    (due, came.picked_up.since(due).unwrap_or(Nanos::ZERO))
                 };
                 (Kind::Device, self.planned, first.map(late))
             }
         };
-        let stalled = late.is_some_and(|late| self.plan.ended(kind, length, late, self.stalls_ppm));
+        let late = due.map(|(_, late)| late);
+        let stalled = due.filter(|(_, late)| self.plan.ended(kind, length, *late, self.stalls_ppm));
         self.measured |= wait.spent.is_some();
         // If costs are not measured, assume that a wait costs at least its wake-up time.
         let spent = wait.spent.or(late.filter(|_| !self.measured));
-        if let Some(spent) = spent.filter(|_| !stalled) {
+        if let Some(spent) = spent.filter(|_| stalled.is_none()) {
             // The core is also awake from the end of the wait until it has picked up the frames.
             let taking = picked_up(seen).unwrap_or(seen.now).since(wait.ended).unwrap_or(Nanos::ZERO);
             self.plan.spent(kind, lasted, (spent + taking).as_nanos(), wait.idle.as_nanos());
             self.paid.saved += i128::from(lasted) - i128::from(spent.as_nanos());
         }
-        stalled
+        stalled.map(|(due, _)| due)
     }
 
     /// Learns the gaps between arrivals. `woke` is when the worker ran again, if the device ended the wait.
@@ -703,6 +695,7 @@ impl<C> Adaptive<C> {
         self.held = Nanos::from_nanos(self.plan.hold);
         match best.slot {
             POLL => {
+                self.polls_since = Some(now);
                 let reason = match (traffic, multiplier > 0) {
                     (true, _) => Reason::Traffic,
                     (false, true) => Reason::Late,
@@ -731,6 +724,7 @@ impl<C> Adaptive<C> {
                 let until = polled + Nanos::from_nanos(best.wait);
                 if until.since(now).is_none_or(|left| left < Nanos::from_nanos(best.wait / 2)) {
                     self.compared = Compared::Nothing;
+                    self.polls_since = Some(now);
                     return Decision { action: Action::Poll, reason: Reason::Traffic };
                 }
                 (self.chosen, self.expected) = (slot, best.late);
@@ -867,6 +861,37 @@ mod tests {
             policy.decide(&Observation { now: at(ended), queues: &queues, ended: Some(wait) });
         }
         assert_eq!(policy.paid().saved, i128::from(u64::MAX - 1));
+    }
+
+    /// Rounds of an application that works for 300 us whenever it received packets. Between two polls that find nothing,
+    /// `other` passes.
+    fn works_long(stamped: bool, other: Nanos) -> u32 {
+        let mut policy = Adaptive::<Simulated>::new(AdaptiveConfig::default());
+        let mut now = Instant::from_nanos(1_000_000);
+        for round in 0..200_u32 {
+            let received = u32::from(round % 2 == 0);
+            let picked_up = now + if received == 0 { other } else { Nanos::from_micros(1) };
+            let arrivals = if stamped {
+                Arrivals::stamped(now, picked_up, picked_up)
+            } else {
+                Arrivals::unstamped(now, picked_up)
+            };
+            now = picked_up + Nanos::from_micros(300 * u64::from(received));
+            let queues =
+                [super::super::Queue { received, fill: received, arrivals: (received > 0).then_some(arrivals) }];
+            policy.decide(&Observation { now, queues: &queues, ended: None });
+            // As if the policy had decided to poll on.
+            policy.polls_since = Some(now);
+        }
+        policy.stalls.share()
+    }
+
+    #[test]
+    fn work_on_packets_is_no_stall_but_other_gaps_are() {
+        for stamped in [false, true] {
+            assert_eq!(works_long(stamped, Nanos::from_micros(2)), 0, "stamped: {stamped}");
+            assert!(works_long(stamped, Nanos::from_micros(150)) > 50_000, "stamped: {stamped}");
+        }
     }
 
     #[test]
