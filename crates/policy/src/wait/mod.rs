@@ -209,7 +209,8 @@ units::named! {
         Traffic = "traffic",
         /// The policy waits until shortly before the next arrival, which the traffic's period predicts.
         Periodic = "periodic",
-        /// A timed sleep is the cheapest wait.
+        /// A timed sleep is the cheapest wait. (Without arrival timestamps, the policy sometimes polls for as long
+        /// instead, to learn when frames come.)
         Budget = "budget",
         /// Waiting for an interrupt is the cheapest wait.
         Interrupt = "interrupt",

@@ -70,14 +70,14 @@
 //! whatever the goal is. Otherwise it would have to stay awake all the time for one rare packet.
 //!
 //! **Without arrival timestamps** ([`Arrivals::unstamped`]), the policy only knows that a packet arrived after the
-//! previous poll. It then assumes the worst case instead of the likely one: after a sleep, it charges the oldest packet
-//! as if it had arrived just after that poll, and the others as if they were spread evenly. So the goal holds for any
-//! traffic. If the device ended the wait, this bound is useless, and the policy charges the late packets that the model
-//! expects. The model then uses the lateness of measured interrupts ([`Adaptive::know`]) or, if none were measured,
-//! that of timers, because both wake the core from the same idle states. Until some timed waits have ended, even that
-//! is unknown, and only an idle core waits for the device. Some information is lost. Lateness caused by the
-//! device itself is not visible, so it is neither learned nor charged. Gaps, and therefore periods, are known only to
-//! the resolution of the polls. Packets that came during a stall are charged like others.
+//! previous poll. After a sleep, it charges as many late packets as it expects, and it measures when packets come within
+//! a sleep: it replaces some sleeps by polling for as long ([`phases`]). At first, it assumes the worst case: that all
+//! packets came just after the previous poll. If the device ended the wait, it charges the late packets that the model
+//! expects. The model then uses the lateness of measured interrupts ([`Adaptive::know`]) or, if none were measured, that
+//! of timers, because both wake the core from the same idle states. Until some timed waits have ended, even that is
+//! unknown, and only an idle core waits for the device. Some information is lost. Lateness caused by the device itself is
+//! not visible, so it is neither learned nor charged. Gaps, and therefore periods, are known only to the resolution of
+//! the polls. Packets that came during a stall are charged like others.
 //!
 //! **Without a goal** the policy uses [`DEFAULT_GOAL`].
 //!
@@ -90,6 +90,7 @@ mod costs;
 mod hold_off;
 mod owed;
 mod period;
+mod phases;
 mod plan;
 mod prices;
 mod stalls;
@@ -105,6 +106,7 @@ use hold_off::{Before, Next, Totals, Trials};
 pub use owed::AIM_EIGHTHS;
 use owed::Owed;
 use period::Period;
+use phases::Phases;
 use plan::{BLOCK, Choice, POLL, Plan, UNTIL};
 pub use plan::{Prospect, Slower};
 use prices::Kind;
@@ -227,6 +229,8 @@ pub struct Adaptive<C> {
     charged: bool,
     /// Fractions of late packets, in millionths, that were charged as expected because they cannot be observed.
     unseen: u64,
+    /// When packets come within a sleep, if they have no timestamps.
+    phases: Phases<C>,
     /// What the last decision was based on.
     compared: Compared,
     /// Whether the cost of any wait has been measured yet.
@@ -299,6 +303,7 @@ impl<C> Adaptive<C> {
             forecasts: 0,
             charged: false,
             unseen: 0,
+            phases: Phases::new(),
             compared: Compared::Nothing,
             measured: false,
             paid: Paid::default(),
@@ -465,12 +470,12 @@ impl<C> Adaptive<C> {
             if self.charged {
                 let before = late;
                 if !arrivals.stamped && woke.is_some() {
-                    let unseen = self.unseen + frames * self.expected;
-                    late += unseen / ONE;
-                    self.unseen = unseen % ONE;
+                    late += self.late_unseen(frames * self.expected);
                     // The work after the wake-up is visible to the worker.
                     let woken = Arrivals { first: arrivals.picked_up, last: arrivals.picked_up, ..*arrivals };
                     late += self.late(seen.now, &woken, frames);
+                } else if !arrivals.stamped && seen.ended.is_some() && self.chosen < BLOCK {
+                    late += self.late_after_sleep(seen.now, arrivals, frames);
                 } else {
                     late += self.late(seen.now, arrivals, frames);
                 }
@@ -598,6 +603,7 @@ impl<C> Adaptive<C> {
         }
         self.plan.blind = true;
         let picked_up = arrivals.picked_up;
+        self.phases.add(arrivals.first, picked_up, frames);
         let between = picked_up.since(arrivals.first).unwrap_or(Nanos::ZERO);
         // The frame that ended the wait arrived just before. Otherwise, frames are assumed to be spread evenly between
         // the polls.
@@ -609,8 +615,8 @@ impl<C> Adaptive<C> {
             }
         };
         self.learn_gaps(first, last, frames);
-        // Do not look for a period in times that are blurred by the polls.
-        if exact {
+        // Do not look for a period in times that are blurred by the polls, nor in windows, which show parts of the traffic.
+        if exact && !self.phases.in_window() {
             self.period.arrived(first, last);
         }
     }
@@ -658,9 +664,28 @@ impl<C> Adaptive<C> {
         if least > 0 { frames.max(1) } else { 1 + further * most / spread }
     }
 
+    /// Number of late packets of which only their expected number is known, in millionths.
+    fn late_unseen(&mut self, millionths: u64) -> u64 {
+        let unseen = self.unseen + millionths;
+        self.unseen = unseen % ONE;
+        unseen / ONE
+    }
+
+    /// Number of frames without timestamps that were late after a sleep, as [`Phases`] expects it.
+    fn late_after_sleep(&mut self, now: Instant<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
+        let [first, last] = arrivals.sent.map_or([now; 2], |sent| [sent.first, sent.last]);
+        let left = first + last.since(first).unwrap_or(Nanos::ZERO) / 2;
+        let over = left.since(arrivals.first).unwrap_or(Nanos::ZERO).saturating_sub(self.target);
+        self.late_unseen(frames * self.phases.share(over, arrivals.lateness()))
+    }
+
     /// Decides after a poll that left nothing in the rings. `polled` is when the rings were read; `traffic` says
     /// whether the poll returned frames.
     fn decide_drained(&mut self, now: Instant<C>, polled: Instant<C>, traffic: bool) -> Decision<C> {
+        if self.plan.blind && self.phases.lasts(now) {
+            self.polls_since = Some(now);
+            return Decision { action: Action::Poll, reason: Reason::Budget };
+        }
         let on_the_way = Nanos::from_nanos(self.on_the_way.least());
         // Nothing is known about frames that arrived after the rings were read, or that were still being written into
         // them.
@@ -727,8 +752,12 @@ impl<C> Adaptive<C> {
                     self.polls_since = Some(now);
                     return Decision { action: Action::Poll, reason: Reason::Traffic };
                 }
-                (self.chosen, self.expected) = (slot, best.late);
                 let reason = if best.cut { Reason::LossBound } else { Reason::Budget };
+                if self.plan.blind && self.phases.opens(now, now + Nanos::from_nanos(best.lasts)) {
+                    self.polls_since = Some(now);
+                    return Decision { action: Action::Poll, reason };
+                }
+                (self.chosen, self.expected) = (slot, best.late);
                 Decision { action: Action::SleepUntil(until), reason }
             }
         }
