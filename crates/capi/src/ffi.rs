@@ -8,7 +8,7 @@ use crate::config::Settings;
 use crate::decide::{Decider, kind_of};
 use crate::error::{Code, fail, last};
 use crate::handle::{Place, Table, guarded};
-use crate::sys::Memory;
+use crate::sys::{Memory, Uncancelled};
 use crate::types::{APUS_ABI, APUS_MAX_QUEUES, Config, DecisionOut, Done, EndedIn, QueueIn, Wakes};
 use crate::waiter::Waiter;
 
@@ -123,6 +123,7 @@ pub unsafe extern "C" fn apus_policy_new(config: *const Config, policy: *mut Pol
         if policy.is_null() {
             return Err(null("policy"));
         }
+        let _uncancelled = Uncancelled::new();
         // SAFETY: as the caller promises.
         unsafe { write(policy, std::ptr::null_mut()) };
         // SAFETY: as the caller promises.
@@ -182,6 +183,7 @@ pub unsafe extern "C" fn apus_waiter_new(config: *const Config, waiter: *mut Wai
         if waiter.is_null() {
             return Err(null("waiter"));
         }
+        let _uncancelled = Uncancelled::new();
         // SAFETY: as the caller promises.
         unsafe { write(waiter, std::ptr::null_mut()) };
         // SAFETY: as the caller promises.
@@ -196,7 +198,10 @@ pub unsafe extern "C" fn apus_waiter_new(config: *const Config, waiter: *mut Wai
 /// Frees a waiter.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_waiter_free(waiter: WaiterHandle) -> c_int {
-    returned(guarded(|| WAITERS.remove(waiter).map(|_| 0)))
+    returned(guarded(|| {
+        let _uncancelled = Uncancelled::new();
+        WAITERS.remove(waiter).map(|_| 0)
+    }))
 }
 
 /// Adds a file descriptor. A blocking wait ends when the descriptor becomes readable.

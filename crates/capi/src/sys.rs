@@ -1,6 +1,8 @@
 //! Ways to wait that neither the crate `live` nor rustix offers: poll(2) on descriptors that the caller may already
-//! have closed, and `umwait`.
+//! have closed, and `umwait`. Also defers the cancellation of threads.
 
+use std::ffi::c_int;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -28,6 +30,46 @@ pub fn process() -> u32 {
             id
         }
         id => id,
+    }
+}
+
+unsafe extern "C" {
+    // The crate libc does not declare it for Linux.
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Defers cancellation of the calling thread (pthread_cancel(3)) as long as this value exists. Functions of libc that
+/// are cancellation points (pthreads(7)) are called only under it: otherwise the cancellation would unwind through Rust
+/// code that catches panics, and glibc would then terminate the process.
+#[derive(Debug)]
+pub struct Uncancelled {
+    before: c_int,
+    /// The state belongs to the thread.
+    this_thread: PhantomData<*const ()>,
+}
+
+impl Uncancelled {
+    /// Defers cancellation from now on.
+    pub fn new() -> Self {
+        /// `PTHREAD_CANCEL_DISABLE` of glibc and musl.
+        const DISABLE: c_int = 1;
+        let mut before = 0;
+        // SAFETY: `before` is valid during the call.
+        unsafe { pthread_setcancelstate(DISABLE, &mut before) };
+        Self { before, this_thread: PhantomData }
+    }
+}
+
+impl Default for Uncancelled {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: NULL is allowed: the previous state is not needed.
+        unsafe { pthread_setcancelstate(self.before, std::ptr::null_mut()) };
     }
 }
 
@@ -86,6 +128,7 @@ impl Cpu for LibcCpu {
     #[inline]
     fn sleep_until(&mut self, until: Instant<Monotonic>) {
         let time = timespec(until.as_nanos());
+        let _uncancelled = Uncancelled::new();
         // SAFETY: `time` is valid during the call, and the remaining time is not requested. If a signal ends the sleep
         // early, the loop polls and decides again.
         unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &time, std::ptr::null_mut()) };
@@ -177,9 +220,11 @@ impl Watched {
     pub fn block(&mut self, span: Nanos) -> Woken {
         let time = timespec(span.as_nanos());
         let set = &mut self.set[..self.count];
+        let uncancelled = Uncancelled::new();
         // SAFETY: `set` and `time` are valid during the call, and no signal mask is passed. The kernel reports a closed
         // descriptor and does not use it.
         let ready = unsafe { libc::ppoll(set.as_mut_ptr(), set.len() as libc::nfds_t, &time, std::ptr::null()) };
+        drop(uncancelled);
         let failed = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
         match ready {
             0 => Woken::ByTime,

@@ -21,7 +21,7 @@ use units::{Instant, Monotonic, Nanos};
 use crate::config::{Settings, Shown};
 use crate::decide::{Seen, action, told};
 use crate::error::{Code, fail};
-use crate::sys::{LibcCpu, Memory, Waitpkg, Watched, process};
+use crate::sys::{LibcCpu, Memory, Uncancelled, Waitpkg, Watched, process};
 use crate::types::{APUS_NEVER, DecisionOut, Done, QueueIn, Wakes, Woken};
 
 type At = Instant<Monotonic>;
@@ -301,6 +301,7 @@ impl Waiter {
     /// Makes the calling thread the owner of the waiter. Called only if the waiter has no owner yet.
     #[cold]
     fn adopt(&mut self) -> Result<(), Code> {
+        let _uncancelled = Uncancelled::new();
         if !self.settings.keep_slack {
             live::os::set_timer_slack(Nanos::from_nanos(1)).map_err(system)?;
         }

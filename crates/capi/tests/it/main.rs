@@ -4,6 +4,7 @@ mod built;
 mod calls;
 mod examples;
 mod header;
+mod process;
 mod programs;
 mod telemetry;
 
