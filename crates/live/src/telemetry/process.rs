@@ -40,7 +40,7 @@ impl Usage {
     /// Reads the counters of a thread. `None` if the thread is gone, or if the kernel was built without
     /// CONFIG_SCHED_INFO.
     pub fn of(pid: u32, tid: u32) -> Option<Self> {
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/{file}")).ok();
+        let read = |file: &str| read(Path::new(&format!("/proc/{pid}/task/{tid}/{file}"))).ok();
         let schedstat = read("schedstat")?;
         let mut times = schedstat.split_ascii_whitespace().map(|field| field.parse().ok().map(Nanos::from_nanos));
         let status = read("status")?;
@@ -95,7 +95,7 @@ impl Process {
     /// The effective user of the process: the second number of `Uid:` in `/proc/<pid>/status` (proc_pid_status(5)).
     /// `None` if the kernel does not report it.
     pub(super) fn user(self) -> Option<u32> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let status = read(Path::new(&format!("/proc/{}/status", self.pid))).ok()?;
         let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
         users.split_ascii_whitespace().nth(1)?.parse().ok()
     }
@@ -115,11 +115,16 @@ pub(super) fn current_thread() -> io::Result<(u64, Scheduling)> {
     Ok((tid, Scheduling { policy: stat.field(41)?, priority: stat.field(40)? }))
 }
 
+/// Reads a file of a process or thread. It contains the name of the process or thread, which can be any bytes.
+fn read(path: &Path) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
+}
+
 struct Stat(String);
 
 impl Stat {
     fn read(path: &Path) -> io::Result<Self> {
-        std::fs::read_to_string(path).map(Self)
+        read(path).map(Self)
     }
 
     /// The fields from field 3 on. They begin after the last closing parenthesis, because the name in field 2 may
@@ -142,7 +147,10 @@ impl Stat {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::Root;
     use super::*;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::process::CommandExt as _;
 
     #[test]
     fn this_process_is_alive_and_its_namesake_is_not() {
@@ -157,6 +165,29 @@ mod tests {
         assert_eq!(stat.state(), "R");
         assert_eq!(stat.field(4).unwrap(), 1);
         assert!(stat.field(22).is_err());
+    }
+
+    /// Regression test: a process whose name is not UTF-8 once counted as dead, and its thread had no counters.
+    #[test]
+    fn a_name_of_any_bytes_misleads_nobody() {
+        let named = std::thread::spawn(|| {
+            std::fs::write("/proc/thread-self/comm", b"caf\xe9)").unwrap();
+            let (tid, scheduling) = current_thread().unwrap();
+            assert_ne!(scheduling.class(), SchedulingClass::Unknown);
+            assert!(Usage::of(std::process::id(), tid as u32).is_some());
+        });
+        named.join().unwrap();
+        // A process is named after its program.
+        let root = Root::new("any-bytes");
+        let program = root.0.join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(program).arg0("sleep").arg("600").spawn().unwrap();
+        let stat = Stat::read(Path::new(&format!("/proc/{}/stat", child.id())));
+        let named = stat.and_then(|stat| Ok(Process { pid: child.id(), start_ticks: stat.field(22)? }));
+        let seen = named.map(|process| (process.is_alive(), process.user()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(seen.unwrap(), (true, Process::current().unwrap().user()));
     }
 
     #[test]
