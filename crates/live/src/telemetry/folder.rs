@@ -14,7 +14,7 @@ use std::fs::{DirBuilder, File};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,8 @@ pub struct Folder {
     mode: u32,
 }
 
-const LOCK: &str = ".lock";
+/// The file that [`Folder::lock`] locks.
+pub(super) const LOCK: &str = ".lock";
 /// Mode of the folders that this module creates: others can read what the owner publishes. It is set once more after
 /// the creation, because a umask such as 077 removes the rights of others.
 const READABLE: Mode = Mode::from_raw_mode(0o755);
@@ -250,10 +251,10 @@ impl Folder {
         self.owner
     }
 
-    /// Takes the lock that prevents other workers of this user from starting or ending. Closing the returned file
-    /// releases the lock. Only this user can open the lock file, so no other user can take the lock. Fails if another
-    /// process of this user holds the lock for longer than `patience`.
-    pub(super) fn lock(&self, patience: Duration) -> io::Result<File> {
+    /// Takes the lock that prevents other workers of this user from starting or ending. Only this user can open the lock
+    /// file, so no other user can take the lock. Fails if another process of this user holds the lock for longer than
+    /// `patience`.
+    pub(super) fn lock(&self, patience: Duration) -> io::Result<Lock> {
         /// Time between two attempts. Other workers hold the lock for a few microseconds.
         const PAUSE: Duration = Duration::from_millis(5);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -264,7 +265,7 @@ impl Folder {
         let end = Instant::now() + patience;
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(file),
+                Ok(()) => return Ok(Lock(file)),
                 Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(PAUSE),
                 Err(Errno::WOULDBLOCK) => {
                     let why = format!(
@@ -276,6 +277,17 @@ impl Folder {
                 Err(e) => return Err(e.into()),
             }
         }
+    }
+}
+
+/// The lock of [`Folder::lock`], released on drop. Closing the file would not be enough: a child process that another
+/// thread forked meanwhile has inherited it, and would hold the lock until its end (flock(2)).
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
@@ -352,11 +364,6 @@ pub(super) fn open_file(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
-/// ID of the user who owns the file.
-pub(super) fn owner_of(file: &File) -> io::Result<u32> {
-    Ok(file.metadata()?.uid())
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::{Root, identity};
@@ -364,7 +371,7 @@ mod tests {
     use super::*;
     use rustix::fs::{CWD, FileType, mknodat};
     use std::fs;
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
     fn fifo(path: &Path) {
         mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
@@ -435,6 +442,19 @@ mod tests {
         assert!(error.kind() == io::ErrorKind::TimedOut && error.to_string().contains(".lock"), "{error}");
         drop(held);
         folder.lock(Duration::ZERO).unwrap();
+    }
+
+    /// Regression test: a child that was forked while the lock was held kept it.
+    #[test]
+    fn a_lock_that_a_child_inherited_is_released() {
+        let root = Root::new("inherited");
+        let folder = Folder::create(&root.0).unwrap();
+        let held = folder.lock(Duration::ZERO).unwrap();
+        // Like a descriptor that fork(2) copies.
+        let inherited = held.0.try_clone().unwrap();
+        drop(held);
+        folder.lock(Duration::ZERO).unwrap();
+        drop(inherited);
     }
 
     #[test]
