@@ -17,6 +17,7 @@ pub mod histogram;
 mod layout;
 mod process;
 mod reader;
+mod refused;
 mod sys;
 mod writer;
 
@@ -25,6 +26,7 @@ pub use histogram::Histogram;
 pub use layout::{PORTS as MOST_PORTS, VERSION as FILE_VERSION};
 pub use process::{Process, Scheduling, SchedulingClass, Usage};
 pub use reader::{Choice, Counts, Gaps, Leftover, PortCounts, Reader, Snapshot, Wait, instances, remove_leftovers};
+pub use refused::Refused;
 pub use writer::Telemetry;
 
 use units::{Instant, Monotonic};

@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 
 use policy::wait::{Belief, Reason, WaitKind};
 use units::{Instant, Monotonic, Nanos};
 
-use super::folder::{self, Folder, me, open_file, owner_of};
+use super::folder::{self, Folder, me, open_file};
 use super::histogram::Histogram;
 use super::layout::{self, GAPS, MAGIC, NONE, PORTS, Page, VERSION, health_number};
 use super::process::{Process, Scheduling};
@@ -25,6 +26,7 @@ pub struct Reader {
     path: PathBuf,
     process: Process,
     owner: u32,
+    inode: u64,
     /// The owner's user ID, if the instance's name is shown with it as a prefix, to distinguish instances of different
     /// users.
     prefix: Option<u32>,
@@ -226,7 +228,7 @@ impl Reader {
         if metadata.len() != expected {
             return Err(invalid(format!("{} bytes long instead of {expected}: truncated", metadata.len())));
         }
-        let owner = owner_of(&file).map_err(|e| Error::system(format!("read the owner of {}", what()), e))?;
+        let owner = metadata.uid();
         let source = if owner == 0 || owner == me() {
             Source::Mapped(Mapping::read_only(&file).map_err(|e| Error::system(format!("map {}", what()), e))?)
         } else {
@@ -237,7 +239,14 @@ impl Reader {
             (header.pid.get(), header.process_start_ticks.get())
         };
         let pid = u32::try_from(pid).map_err(|_| invalid("it contains no valid PID".to_owned()))?;
-        Ok(Self { source, path: path.to_owned(), process: Process { pid, start_ticks }, owner, prefix: None })
+        Ok(Self {
+            source,
+            path: path.to_owned(),
+            process: Process { pid, start_ticks },
+            owner,
+            inode: metadata.ino(),
+            prefix: None,
+        })
     }
 
     /// Path of the file.
@@ -248,6 +257,11 @@ impl Reader {
     /// The process of the worker.
     pub fn process(&self) -> Process {
         self.process
+    }
+
+    /// Inode number of the file.
+    pub(super) fn inode(&self) -> u64 {
+        self.inode
     }
 
     /// Whether the worker's process still runs. False if the process and the file belong to different users: then the

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::marker::PhantomData;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use super::folder::{self, Folder};
 use super::layout::{GAPS, MAGIC, NONE, PORTS, Page, VERSION, health_number};
 use super::process::{Process, current_thread};
 use super::reader::{Reader, worker_files};
+use super::refused::{Ours, Refused};
 use super::sys::Mapping;
 use super::{DropReason, Identity, State, now};
 use crate::Error;
@@ -30,21 +32,28 @@ pub struct Telemetry {
     name: String,
     root: Folder,
     directory: Folder,
+    #[expect(dead_code, reason = "it is dropped together with the file")]
+    ours: Ours,
     single_writer: PhantomData<std::cell::Cell<()>>,
 }
 
 impl Telemetry {
+    /// Like [`publish`](Self::publish), with errors that are worded for the command line.
+    pub fn create(root: &Path, id: &Identity) -> Result<Self, Error> {
+        Self::publish(root, id).map_err(|refused| refused.told(&id.instance))
+    }
+
     /// Creates `root/<instance>/worker-<n>` in state [`State::Starting`]. First removes files that dead workers of this
     /// instance left behind. If `root` is the default, the calling user's folder is used instead ([`folder::own`]).
     ///
-    /// Fails with [`Error::Invalid`] if another process runs an instance of this name, if the worker exists already, or
-    /// if the identity has too many ports or an invalid name.
-    pub fn create(root: &Path, id: &Identity) -> Result<Self, Error> {
+    /// Fails if another process runs an instance of this name, if the worker exists already, or if the identity has too
+    /// many ports or an invalid name.
+    pub fn publish(root: &Path, id: &Identity) -> Result<Self, Refused> {
         check(id)?;
         let root = folder::own(root);
         let name = format!("worker-{}", id.worker);
         let path = root.join(&id.instance).join(&name);
-        let lacking = |e: io::Error| lacking(&path, &e);
+        let lacking = |e: io::Error| Refused::lacking(&path, e);
 
         let root = Folder::create(&root).map_err(lacking)?;
         let _lock = root.lock(PATIENCE).map_err(lacking)?;
@@ -52,12 +61,12 @@ impl Telemetry {
         clear_for(&directory, id, Process::current().map_err(lacking)?)?;
 
         let unnamed = format!(".{name}");
-        let mapping = fill(&directory, &unnamed, id);
-        let named = mapping.and_then(|mapping| directory.rename(&unnamed, &name).map(|()| mapping)).map_err(lacking);
+        let filled = fill(&directory, &unnamed, id);
+        let named = filled.and_then(|filled| directory.rename(&unnamed, &name).map(|()| filled)).map_err(lacking);
         match named {
-            Ok(mapping) => {
-                let instance = id.instance.clone();
-                Ok(Self { mapping, path, instance, name, root, directory, single_writer: PhantomData })
+            Ok((mapping, number)) => {
+                let (instance, ours) = (id.instance.clone(), Ours::add(number));
+                Ok(Self { mapping, path, instance, name, root, directory, ours, single_writer: PhantomData })
             }
             Err(error) => {
                 let _ = directory.remove(&unnamed);
@@ -238,10 +247,10 @@ impl Drop for Telemetry {
 /// Maximum time to wait for other workers of this user that are starting or ending. Each of them takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-fn check(id: &Identity) -> Result<(), Error> {
+fn check(id: &Identity) -> Result<(), Refused> {
     let name = &id.instance;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let invalid = |why: &str| Err(Error::Invalid { what: format!("instance {name:?}"), why: why.to_owned() });
+    let invalid = |why: &str| Err(Refused::Invalid { why: why.to_owned() });
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
         return invalid("a name has 1 to 64 letters, digits, '-', '_' or '.', and does not start with '.'");
     }
@@ -257,31 +266,34 @@ fn check(id: &Identity) -> Result<(), Error> {
 
 /// Removes the files of dead workers from this instance's directory. Fails if another process runs a worker of this
 /// instance, or if this process already runs the worker `id.worker`.
-fn clear_for(directory: &Folder, id: &Identity, me: Process) -> Result<(), Error> {
-    for (number, name) in worker_files(directory).map_err(|e| lacking(directory.path(), &e))? {
+fn clear_for(directory: &Folder, id: &Identity, me: Process) -> Result<(), Refused> {
+    for (number, name) in worker_files(directory).map_err(|e| Refused::lacking(directory.path(), e))? {
         // A file that this version cannot read does not belong to a living worker of this version: remove it.
-        let owner = Reader::within(directory, &name).ok().map(|reader| reader.process()).filter(|p| p.is_alive());
+        let reader = Reader::within(directory, &name).ok();
+        let owner = reader.as_ref().map(Reader::process).filter(|owner| owner.is_alive());
+        // The program that this process ran before execve(2) had the same pid and start time.
+        let replaced = |reader: &Reader| !Ours::has(reader.inode());
         match owner {
-            Some(owner) if owner != me || number == id.worker => {
-                return Err(Error::Invalid {
-                    what: format!("instance {:?}", id.instance),
-                    why: format!(
-                        "worker {number} of that name is already running as process {}; choose another name, or stop it: kill {0}",
-                        owner.pid
-                    ),
-                });
-            }
+            Some(owner) if owner == me && reader.as_ref().is_some_and(replaced) => remove(directory, &name)?,
+            Some(owner) if owner == me && number == id.worker => return Err(Refused::TakenHere { worker: number }),
+            Some(owner) if owner != me => return Err(Refused::Taken { worker: number, pid: owner.pid }),
             Some(_) => {}
-            None => directory.remove(&name).map_err(|e| lacking(&directory.path().join(&name), &e))?,
+            None => remove(directory, &name)?,
         }
     }
     Ok(())
 }
 
-/// Creates the complete file with the temporary name `name`, which no reader opens.
-fn fill(directory: &Folder, name: &str, id: &Identity) -> io::Result<Mapping> {
+fn remove(directory: &Folder, name: &str) -> Result<(), Refused> {
+    directory.remove(name).map_err(|e| Refused::lacking(&directory.path().join(name), e))
+}
+
+/// Creates the complete file with the temporary name `name`, which no reader opens. Also returns the file's inode
+/// number.
+fn fill(directory: &Folder, name: &str, id: &Identity) -> io::Result<(Mapping, u64)> {
     directory.remove(name)?;
     let file = directory.make(name)?;
+    let number = file.metadata()?.ino();
     // Reserves the memory: with a full tmpfs a later write would raise SIGBUS.
     fallocate(&file, FallocateFlags::empty(), 0, size_of::<Page>() as u64)?;
     let mapping = Mapping::writable(&file)?;
@@ -317,7 +329,7 @@ fn fill(directory: &Folder, name: &str, id: &Identity) -> io::Result<Mapping> {
         }
     }
     header.magic.set(MAGIC);
-    Ok(mapping)
+    Ok((mapping, number))
 }
 
 fn note_thread(page: &Page) -> io::Result<()> {
@@ -337,17 +349,6 @@ fn shown(text: &str) -> String {
     }
     let from = (text.len() - (ROOM - MARK.len())..text.len()).find(|&i| text.is_char_boundary(i)).unwrap_or(text.len());
     format!("{MARK}{}", &text[from..])
-}
-
-fn lacking(path: &Path, error: &io::Error) -> Error {
-    let fix = match error.kind() {
-        ErrorKind::PermissionDenied => {
-            "run as the user who owns that directory, or choose your own folder: --telemetry DIR".to_owned()
-        }
-        ErrorKind::StorageFull => "free some space there (df -h /dev/shm)".to_owned(),
-        _ => format!("check that {} is on a writable tmpfs", path.parent().unwrap_or(path).display()),
-    };
-    Error::Lacking { what: format!("create telemetry {}", path.display()), why: error.to_string(), fix }
 }
 
 #[cfg(test)]
@@ -433,7 +434,7 @@ mod tests {
         let first = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
         let second = Telemetry::create(&root.0, &identity("a", 1)).unwrap();
         let again = Telemetry::create(&root.0, &identity("a", 0)).unwrap_err();
-        assert!(matches!(again, Error::Invalid { .. }) && again.to_string().contains("is already running"), "{again}");
+        assert!(matches!(again, Error::Invalid { .. }) && again.to_string().contains("its own number"), "{again}");
         assert_eq!(instances(&root.0).unwrap().0.len(), 2);
         drop((first, second));
         let left: Vec<_> = fs::read_dir(&root.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -462,6 +463,24 @@ mod tests {
         assert_eq!(remove_leftovers(&root.0).unwrap(), [root.0.join("b/worker-7")]);
         assert_eq!(instances(&root.0).unwrap().0.len(), 1);
         assert!(!root.0.join("b").exists());
+    }
+
+    /// Regression test: after execve(2), the file of the replaced program once counted as this process's own.
+    #[test]
+    fn a_file_of_the_program_before_this_one_is_a_leftover() {
+        let root = Root::new("exec");
+        let worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
+        let ours = fs::read(worker.path()).unwrap();
+        drop(worker);
+        for number in [0, 3] {
+            fs::create_dir_all(root.0.join("a")).unwrap();
+            fs::write(root.0.join(format!("a/worker-{number}")), &ours).unwrap();
+            let worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
+            assert_eq!(fs::read_dir(root.0.join("a")).unwrap().count(), 1, "worker-{number}");
+            let refused = Telemetry::publish(&root.0, &identity("a", 0)).unwrap_err();
+            assert!(matches!(refused, Refused::TakenHere { worker: 0 }), "{refused:?}");
+            drop(worker);
+        }
     }
 
     #[test]
