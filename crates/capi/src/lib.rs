@@ -16,6 +16,7 @@ pub mod decide;
 pub mod error;
 pub mod ffi;
 pub mod handle;
+mod publish;
 pub mod sys;
 pub mod types;
 pub mod waiter;

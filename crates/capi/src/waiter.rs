@@ -13,14 +13,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use live::cpu::Cpu as _;
 use live::meter::Meter;
-use live::telemetry::{DropReason, Identity, State, Telemetry};
+use live::telemetry::{DropReason, State, Telemetry};
 use live::worker::{GAP, UNWAKEABLE};
 use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue, Reason, WaitKind, WaitPolicy as _};
 use units::{Instant, Monotonic, Nanos};
 
-use crate::config::{Settings, Shown};
+use crate::config::Settings;
 use crate::decide::{Seen, action, told};
 use crate::error::{Code, fail};
+use crate::publish::publish;
 use crate::sys::{LibcCpu, Memory, Uncancelled, Waitpkg, Watched, process};
 use crate::types::{APUS_NEVER, DecisionOut, Done, QueueIn, Wakes, Woken};
 
@@ -31,6 +32,9 @@ type At = Instant<Monotonic>;
 const PUBLISHED_EVERY: u32 = 1024;
 /// Maximum number of packets per poll that are added to the histogram of pick-up delays.
 const COUNTED: u32 = 256;
+
+/// Why a waiter does not watch memory and descriptors at the same time.
+const EITHER: &str = "a wait would miss one of the two: watch either memory (umwait) or descriptors (poll)";
 
 /// Everything that one loop needs to wait: policy, clock, waits and telemetry.
 #[derive(Debug)]
@@ -90,10 +94,7 @@ impl Waiter {
 
     /// Sets what can end a blocking wait. Resets the policy if this changes whether a packet can end one.
     pub fn set_wakes(&mut self, wakes: Wakes) -> Result<(), Code> {
-        self.own()?;
-        if self.begun.is_some() {
-            return Err(fail(Code::Order, "apus_set_wakes was called during a wait: call apus_wait_end first"));
-        }
+        self.ready()?;
         let before = self.can_wake();
         self.settings.wakes = wakes;
         self.wakes_changed(before);
@@ -103,6 +104,9 @@ impl Waiter {
     /// Adds a file descriptor. A blocking wait ends when the descriptor becomes readable.
     pub fn watch(&mut self, fd: i32) -> Result<(), Code> {
         self.watchable()?;
+        if self.memory.is_some() {
+            return Err(fail(Code::Config, format_args!("memory is watched, so {EITHER}")));
+        }
         let before = self.can_wake();
         self.watched.add(fd)?;
         self.wakes_changed(before);
@@ -111,7 +115,7 @@ impl Waiter {
 
     /// Removes a file descriptor.
     pub fn unwatch(&mut self, fd: i32) -> Result<(), Code> {
-        self.own()?;
+        self.ready()?;
         let before = self.can_wake();
         self.watched.remove(fd)?;
         self.wakes_changed(before);
@@ -121,6 +125,9 @@ impl Waiter {
     /// Sets or removes the word in memory that ends a blocking wait when it changes.
     pub fn watch_memory(&mut self, memory: Option<Memory>) -> Result<(), Code> {
         self.watchable()?;
+        if memory.is_some() && !self.watched.is_empty() {
+            return Err(fail(Code::Config, format_args!("descriptors are watched, so {EITHER}")));
+        }
         if memory.is_some() && self.waitpkg.is_none() {
             let why = "this CPU has no umwait (waitpkg in /proc/cpuinfo), or does not report the rate of its time stamp counter: watch a descriptor instead";
             return Err(fail(Code::Unsupported, why));
@@ -132,7 +139,7 @@ impl Waiter {
     }
 
     fn watchable(&self) -> Result<(), Code> {
-        self.own()?;
+        self.ready()?;
         match self.settings.wakes {
             Wakes::Watched => Ok(()),
             other => Err(fail(
@@ -185,12 +192,9 @@ impl Waiter {
 
     /// Reads the clock, passes the observations to the policy, and returns its decision.
     pub fn begin(&mut self, queues: &[QueueIn]) -> Result<DecisionOut, Code> {
-        if self.begun.is_some() {
-            return Err(fail(Code::Order, "apus_wait_begin was called twice: call apus_wait_end after each"));
-        }
-        self.own()?;
+        self.ready()?;
         if self.owner.is_none() {
-            self.adopt()?;
+            self.adopt();
         }
         let now = self.cpu.now();
         let mut seen = Seen::none();
@@ -219,8 +223,8 @@ impl Waiter {
     /// Records how the caller waited since [`begin`](Self::begin). `until` is the end that the caller set; `None` means
     /// the end that `begin` decided. `woken` says what ended the wait; if it is `None`, the times decide this.
     pub fn end(&mut self, kind: WaitKind, until: Option<At>, woken: Option<Woken>) -> Result<Done, Code> {
-        let begun = self.begun.ok_or_else(|| fail(Code::Order, "apus_wait_end was called without apus_wait_begin"))?;
         self.own()?;
+        let begun = self.begun.ok_or_else(|| fail(Code::Order, "no wait is open: call apus_wait_begin first"))?;
         let Begun { at: began, decision, before } = begun;
         let until = until.or_else(|| decision.action.until(began));
         let Some(done) = action(kind, began, until) else {
@@ -283,15 +287,15 @@ impl Waiter {
         }
     }
 
-    /// Waits until `until`, but at most for the maximum length of a blocking wait. If memory is watched, its change
-    /// ends the wait early; otherwise a watched descriptor does. Returns the latest end, and what ended the wait.
+    /// Waits until `until`, but at most for the maximum length of a blocking wait. A change of the watched memory, or a
+    /// watched descriptor, ends the wait early. Returns the latest end, and what ended the wait.
     fn block(&mut self, until: At) -> (At, Woken) {
         let nothing = self.watched.is_empty() && self.memory.is_none();
         let longest = if nothing { UNWAKEABLE.min(self.settings.longest_block) } else { self.settings.longest_block };
         let now = self.cpu.now();
         let until = until.min(now + longest);
         let woken = match (&self.memory, self.waitpkg) {
-            // The thread keeps its core in this wait, and checks the descriptors whenever the wait ends.
+            // The thread keeps its core in this wait.
             (Some(memory), Some(waitpkg)) => waitpkg.rest(Some(memory), until, || LibcCpu.now()).0,
             _ => self.watched.block(until.since(now).unwrap_or(Nanos::ZERO)),
         };
@@ -300,19 +304,31 @@ impl Waiter {
 
     /// Makes the calling thread the owner of the waiter. Called only if the waiter has no owner yet.
     #[cold]
-    fn adopt(&mut self) -> Result<(), Code> {
+    fn adopt(&mut self) {
         let _uncancelled = Uncancelled::new();
+        // Both can fail, for example in a chroot without /proc. The waits are then less precise, or telemetry keeps the
+        // thread that created the waiter; an error would be worse, because the loop would never wait.
         if !self.settings.keep_slack {
-            live::os::set_timer_slack(Nanos::from_nanos(1)).map_err(system)?;
+            let _ = live::os::set_timer_slack(Nanos::from_nanos(1));
         }
         if let Some(telemetry) = &self.telemetry {
-            telemetry.runs_here().map_err(system)?;
+            let _ = telemetry.runs_here();
             telemetry.state(State::Running);
         }
+        // Nothing is known of the time before: the first packets are not late by the age of the waiter.
         let now = self.cpu.now();
-        self.polls = (self.polls.0, now);
+        self.polls = (now, now);
         self.owner = Some(thread());
-        Ok(())
+    }
+
+    /// Fails if the waiter belongs to another thread or process, or if a wait is open.
+    #[inline]
+    fn ready(&self) -> Result<(), Code> {
+        self.own()?;
+        match self.begun {
+            None => Ok(()),
+            Some(_) => Err(fail(Code::Order, "a wait is open: call apus_wait_end first")),
+        }
     }
 
     /// Fails if the waiter belongs to another thread or process.
@@ -390,24 +406,6 @@ fn lateness(came: &Arrivals<Monotonic>, ended: Option<&Ended<Monotonic>>) -> Opt
     (came.stamped || !by_device).then(|| came.lateness())
 }
 
-fn publish(shown: &Shown, mode: policy::wait::Mode) -> Result<Telemetry, Code> {
-    let id = Identity {
-        instance: shown.name.clone(),
-        worker: shown.worker,
-        app: shown.app.clone(),
-        mode: mode.name().into(),
-        goal: mode.goal().map(|goal| goal.to_string()),
-        ports: shown.port.iter().cloned().collect(),
-        cpu: None,
-    };
-    Telemetry::create(&shown.root, &id).map_err(system)
-}
-
-fn system(error: live::Error) -> Code {
-    let code = if matches!(error, live::Error::Invalid { .. }) { Code::Config } else { Code::System };
-    fail(code, error)
-}
-
 /// A number that identifies the calling thread. No two threads of this process ever get the same number.
 #[inline]
 fn thread() -> u64 {
@@ -421,4 +419,39 @@ fn thread() -> u64 {
         }
         this.get()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Config;
+
+    fn waiter(config: &Config) -> Waiter {
+        // SAFETY: no string in it is set.
+        Waiter::new(unsafe { Settings::read(config) }.unwrap()).unwrap()
+    }
+
+    /// Regression test: once, the descriptors of such a waiter did not end its waits.
+    #[test]
+    fn either_memory_or_descriptors_are_watched() {
+        let word = 0u64;
+        // SAFETY: the word outlives the waiter.
+        let memory = unsafe { Memory::new(&word, u64::MAX, 0) }.unwrap();
+        let mut made = waiter(&Config::default());
+        made.memory = Some(memory);
+        assert_eq!(made.watch(0), Err(Code::Config));
+        assert_eq!(made.watch_memory(None), Ok(()));
+        assert_eq!(made.watch(0), Ok(()));
+        assert_eq!(made.watch_memory(Some(memory)), Err(Code::Config));
+    }
+
+    /// Regression test: once, the first packets counted as late by the age of the waiter.
+    #[test]
+    fn packets_of_the_first_poll_are_not_late_by_the_age_of_the_waiter() {
+        let mut made = waiter(&Config::default());
+        let created = Instant::from_nanos(made.cpu.now().as_nanos().saturating_sub(60_000_000_000));
+        made.polls = (created, created);
+        made.begin(&[QueueIn { received: 1, ..QueueIn::default() }]).unwrap();
+        assert_ne!(made.polls.0, created);
+    }
 }

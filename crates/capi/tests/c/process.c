@@ -1,5 +1,5 @@
 /* What happens to a waiter's thread and process: process TEST TELEMETRY-FOLDER. The exit status is 1 after the first
- * thing that is wrong, and 77 if the test cannot run here. */
+ * thing that is wrong. */
 #define _GNU_SOURCE
 #include <apus.h>
 
@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CHECK(what)                                                                            \
@@ -65,11 +68,105 @@ static void cancel(void) {
     CHECK(finished && result == PTHREAD_CANCELED);
 }
 
+/* Without /proc, nothing tells how the thread is scheduled. The waiter waits nevertheless. */
+static void change_root(void) {
+    apus_config config = configuration("chroot");
+    apus_waiter *waiter;
+    apus_done done;
+    char jail[4096];
+    config.mode = "backoff=50us";
+    CHECK(apus_waiter_new(&config, &waiter) == 0);
+    snprintf(jail, sizeof jail, "%s/jail", root);
+    CHECK(mkdir(jail, 0755) == 0);
+    if (chroot(jail) != 0 || chdir("/") != 0) {
+        puts("skipped");
+        exit(0);
+    }
+    for (int i = 0; i < 20; i++) CHECK(apus_wait(waiter, 0, &done) >= 0);
+    CHECK(done.kind == APUS_SLEEP || done.kind == APUS_PAUSE);
+    CHECK(apus_waiter_free(waiter) == 0);
+}
+
+static int status_of(pid_t child) {
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    return status;
+}
+
+/* A name that is not UTF-8 stops no wait, and no other process takes the instance for dead. */
+static void rename_thread(void) {
+    apus_config config = configuration("renamed");
+    apus_waiter *waiter, *other;
+    CHECK(prctl(PR_SET_NAME, "caf\xe9)") == 0);
+    CHECK(apus_waiter_new(&config, &waiter) == 0);
+    CHECK(apus_wait(waiter, 0, NULL) >= 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(apus_waiter_new(&config, &other) == APUS_E_CONFIG);
+        /* All loops of one name belong to one process. */
+        config.worker = 1;
+        CHECK(apus_waiter_new(&config, &other) == APUS_E_CONFIG);
+        CHECK(strstr(apus_error(), "give each process a name of its own") != NULL);
+        _exit(0);
+    }
+    CHECK(status_of(child) == 0);
+    CHECK(apus_waiter_free(waiter) == 0);
+}
+
+/* A program that replaces itself finds its name free. Here the first one was started by this program. */
+static void replace(void) {
+    static char *const again[] = {"process", "replaced", NULL, NULL};
+    apus_config config = configuration("replaced");
+    apus_waiter *waiter;
+    char *arguments[4];
+    memcpy(arguments, again, sizeof arguments);
+    arguments[2] = (char *)(uintptr_t)root;
+    CHECK(apus_waiter_new(&config, &waiter) == 0 && apus_wait(waiter, 0, NULL) >= 0);
+    execv("/proc/self/exe", arguments);
+    CHECK(0);
+}
+
+static void replaced(void) {
+    apus_config config = configuration("replaced");
+    apus_waiter *waiter, *second;
+    CHECK(apus_waiter_new(&config, &waiter) == 0);
+    CHECK(apus_waiter_new(&config, &second) == APUS_E_CONFIG);
+    CHECK(strstr(apus_error(), "give each loop another config.worker") != NULL);
+    CHECK(apus_waiter_free(waiter) == 0);
+}
+
+/* A child that is forked between the halves of a wait is told that the waiter is its parent's. */
+static void fork_within(void) {
+    apus_config config = configuration(NULL);
+    apus_queue queue;
+    apus_decision decision;
+    apus_waiter *waiter;
+    config.telemetry_root = NULL;
+    config.wakes = APUS_WAKES_CALLER;
+    memset(&queue, 0, sizeof queue);
+    CHECK(apus_waiter_new(&config, &waiter) == 0);
+    CHECK(apus_wait_begin(waiter, &queue, 1, &decision) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(apus_wait(waiter, 0, NULL) == APUS_E_THREAD);
+        CHECK(apus_wait_end(waiter, APUS_POLL, 0, NULL) == APUS_E_THREAD);
+        _exit(0);
+    }
+    CHECK(status_of(child) == 0);
+    CHECK(apus_wait_end(waiter, APUS_POLL, 0, NULL) == APUS_POLL);
+    CHECK(apus_waiter_free(waiter) == 0);
+}
+
 static const struct {
     const char *name;
     void (*test)(void);
 } tests[] = {
     {"cancel", cancel},
+    {"change_root", change_root},
+    {"rename_thread", rename_thread},
+    {"replace", replace},
+    {"replaced", replaced},
+    {"fork_within", fork_within},
 };
 
 int main(int argc, char **argv) {

@@ -229,6 +229,7 @@ static void one(void) {
             got = apus_watch(handle, fd);
             defined("apus_watch", got);
             if (code) expect("apus_watch of no handle", got, code);
+            else if (at->begun) expect("apus_watch within a wait", got, APUS_E_ORDER);
             else if (at->wakes != APUS_WAKES_WATCHED) expect("apus_watch where nothing is watched", got, APUS_E_CONFIG);
             else if (fd == pair[end][0]) expect("apus_watch", got, at->watching[end] ? APUS_E_CONFIG : 0);
             if (!code && got == 0 && fd == pair[end][0]) at->watching[end] = 1;
@@ -237,8 +238,9 @@ static void one(void) {
             got = apus_unwatch(handle, pair[end][0]);
             defined("apus_unwatch", got);
             if (code) expect("apus_unwatch of no handle", got, code);
+            else if (at->begun) expect("apus_unwatch within a wait", got, APUS_E_ORDER);
             else expect("apus_unwatch", got, at->watching[end] ? 0 : APUS_E_CONFIG);
-            if (!code) at->watching[end] = 0;
+            if (!code && !at->begun) at->watching[end] = 0;
         }
         return;
     }
@@ -284,7 +286,7 @@ static void one(void) {
             got = (int)(intptr_t)result;
             calls++;
             if (got >= 0 || got < APUS_E_INTERNAL) wrong("another thread's wait", got);
-            expect("another thread's wait", got, at->begun ? APUS_E_ORDER : APUS_E_THREAD);
+            expect("another thread's wait", got, APUS_E_THREAD);
             return;
         }
         default: {
@@ -292,6 +294,7 @@ static void one(void) {
             got = apus_watch_memory(handle, chance(4) ? NULL : &word, any(), any());
             defined("apus_watch_memory", got);
             if (code && code != got) wrong("apus_watch_memory of no handle", got);
+            if (!code && at->begun) expect("apus_watch_memory within a wait", got, APUS_E_ORDER);
             if (!code && got == 0) expect("ending it", apus_watch_memory(handle, NULL, 0, 0), 0);
             return;
         }

@@ -72,7 +72,7 @@ fn a_loop_is_an_instance_like_any_other() {
     assert!(counts.lateness.max() > Some(Nanos::ZERO));
     let waits: u64 = WaitKind::ALL.iter().map(|kind| counts.waits[*kind as usize].count).sum();
     assert!(waits > 0 && waits <= 100);
-    assert!(waiter(&config).is_err() && error().contains("already running"), "{}", error());
+    assert!(waiter(&config).is_err() && error().contains("another config.worker, or free the first"), "{}", error());
     assert_eq!(apus_waiter_free(made), 0);
     assert!(instances(&root).unwrap().0.is_empty());
 }
