@@ -4,7 +4,7 @@
  *
  * High level, one line in an existing loop:
  *
- *     apus_config config = {0};
+ *     apus_config config = {0};                     // in C++: = {}
  *     config.size = sizeof config;
  *     config.goal = "p99=100us";
  *     config.name = "my-loop";                      // shown by `apus top`
@@ -64,7 +64,7 @@ enum {
     APUS_E_PROFILE = -7,     /* the platform profile cannot be read or used */
     APUS_E_OBSERVATION = -8, /* the observation contradicts itself, or a value is out of range */
     APUS_E_TIME = -9,        /* a time went backwards, or is out of range */
-    APUS_E_ORDER = -10,      /* apus_wait_end without apus_wait_begin, or two apus_wait_begin in a row */
+    APUS_E_ORDER = -10,      /* apus_wait_end without apus_wait_begin, or another call between the two */
     APUS_E_LIMIT = -11,      /* the maximum number of handles, descriptors or queues is reached */
     APUS_E_UNSUPPORTED = -12, /* this CPU or kernel does not support the requested feature */
     APUS_E_SYSTEM = -13,     /* a system call failed: on the telemetry folder, a descriptor or a clock */
@@ -95,14 +95,14 @@ enum {
 /* What ended a wait. */
 enum {
     APUS_WOKEN_NOT = 0,      /* there was no wait */
-    APUS_WOKEN_BY_TIME = 1,  /* the requested end was reached, or a signal arrived */
+    APUS_WOKEN_BY_TIME = 1,  /* the requested end was reached, or a signal arrived (not in a wait for memory) */
     APUS_WOKEN_BY_DEVICE = 2, /* a watched descriptor is readable, or the watched memory changed */
     APUS_WOKEN_BY_ERROR = 3  /* a watched descriptor has an error, was hung up or closed: read it, or call apus_unwatch */
 };
 
 /* apus_config.wakes: what can end a block. */
 enum {
-    APUS_WAKES_WATCHED = 0, /* the descriptors and memory given to apus_watch and apus_watch_memory; without any, only
+    APUS_WAKES_WATCHED = 0, /* the descriptors or memory given to apus_watch or apus_watch_memory; without any, only
                                timed waits are used. With apus_policy_new, it means that the caller can block. */
     APUS_WAKES_CALLER = 1,  /* the caller carries out blocks itself, between apus_wait_begin and apus_wait_end */
     APUS_WAKES_NOTHING = 2  /* nothing: only timed waits are used */
@@ -135,14 +135,15 @@ typedef struct apus_config {
     uint32_t ring_descriptors; /* size of the smallest receive ring, in descriptors */
     uint32_t wakes;            /* APUS_WAKES_ */
     const char *profile;       /* content of a platform profile (`apus probe all -o FILE`): wait costs for "adaptive" */
-    const char *profile_path;  /* path of a platform profile, instead of `profile` */
+    const char *profile_path;  /* path of a platform profile, instead of `profile`: a regular file of at most 16 MiB */
     /* The fields below are used by waiters only. */
     const char *name;          /* instance name in telemetry, like `apus run --name`. NULL: no telemetry */
     const char *app;           /* name of the application in telemetry. Default: "libapus" */
     const char *port;          /* name of the port in telemetry. Default: none */
     const char *telemetry_root; /* telemetry folder. Default: /dev/shm/apus; /dev/shm/apus-UID for users other than root */
     uint64_t longest_block_ns; /* maximum length of a block or sleep. Default: 100 ms */
-    uint32_t worker;           /* number of this loop, if several loops have the same name */
+    uint32_t worker;           /* number of this loop, if several loops of this process have the same name. Loops of
+                                  different processes need different names */
     uint32_t burst;            /* maximum number of packets that the loop takes in one poll: after so many,
                                   more may be waiting. Default: a poll takes all waiting packets */
     uint32_t flags;            /* APUS_KEEP_TIMER_SLACK */
@@ -222,16 +223,17 @@ int apus_waiter_free(apus_waiter *waiter);
 
 /* From now on, blocks end when `fd` is readable (poll(2), POLLIN). The descriptor still belongs to the caller: call
  * apus_unwatch before closing it. Call apus_watch before the first wait, because adding the first descriptor resets the
- * policy. */
+ * policy. Between apus_wait_begin and apus_wait_end, these three functions return APUS_E_ORDER. */
 int apus_watch(apus_waiter *waiter, int fd);
 int apus_unwatch(apus_waiter *waiter, int fd);
 /* From now on, blocks end when (*address & mask) != value. The wait uses umonitor and umwait: the thread keeps its
- * core, which uses less power meanwhile. Returns APUS_E_UNSUPPORTED on a CPU without waitpkg. An address of NULL stops
- * the watch. */
+ * core, which uses less power meanwhile. A signal does not end it; it ends after longest_block_ns at the latest. A
+ * waiter watches either memory or descriptors: APUS_E_CONFIG if it watches descriptors already. Returns
+ * APUS_E_UNSUPPORTED on a CPU without waitpkg. An address of NULL stops the watch. */
 int apus_watch_memory(apus_waiter *waiter, const volatile uint64_t *address, uint64_t mask, uint64_t value);
 
 /* Sets what can end a block (APUS_WAKES_), for callers that learn it only after apus_waiter_new. A change resets the
- * policy. Must not be called between apus_wait_begin and apus_wait_end. */
+ * policy. Returns APUS_E_ORDER between apus_wait_begin and apus_wait_end. */
 int apus_set_wakes(apus_waiter *waiter, uint32_t wakes);
 
 /* Waits as the policy decides. Call it when all of the `received` packets that the last poll returned are processed.

@@ -1,6 +1,9 @@
 //! Reads and checks `apus_config`.
 
 use std::ffi::{CStr, c_char};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::ptr;
 
@@ -106,6 +109,9 @@ impl Settings {
         let [app, port, root] = [(config.app, "app"), (config.port, "port"), (config.telemetry_root, "telemetry_root")]
             .map(|(at, field)| text(at, field));
         let (app, port, root) = (app?, port?, root?);
+        if root == Some("") {
+            return Err(wrong("telemetry_root", &"it is empty: set it to a folder, or to NULL for the default"));
+        }
         if name.is_none() && (app.is_some() || port.is_some() || root.is_some() || config.worker != 0) {
             return Err(wrong(
                 "name",
@@ -193,11 +199,28 @@ fn costs(text: Option<&str>, path: Option<&str>) -> Result<Option<WakeCosts>, Co
         }
         (Some(text), None) => ("config.profile", text.to_owned()),
         (None, Some(path)) => {
-            let read = std::fs::read_to_string(path);
+            let read = profile(path);
             (path, read.map_err(|why| fail(Code::Profile, format_args!("cannot read the profile {path}: {why}")))?)
         }
     };
     let why =
         |why| fail(Code::Profile, format_args!("cannot use {name}: {why}; create one as root: apus probe all -o FILE"));
     platform::costs(&text).map(Some).map_err(why)
+}
+
+/// Reads a platform profile. Refuses everything but a regular file, because reading a FIFO or device might never end.
+fn profile(path: &str) -> io::Result<String> {
+    /// Largest accepted profile, in bytes. `apus probe all` writes about 10 kB.
+    const MOST: u64 = 16 << 20;
+    let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    // Without `O_NONBLOCK`, opening a FIFO waits for a writer.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    if !file.metadata()?.is_file() {
+        return refused("it is not a regular file".to_owned());
+    }
+    let mut text = String::new();
+    match file.take(MOST + 1).read_to_string(&mut text)? as u64 {
+        0..=MOST => Ok(text),
+        _ => refused(format!("it has more than {MOST} bytes")),
+    }
 }

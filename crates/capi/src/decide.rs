@@ -124,7 +124,8 @@ fn arrivals<C>(
     let picked_up = picked_up.max(oldest);
     if queue.stamped == 0 {
         let after = match (queue.first_ns, polls) {
-            (0, Some((before, _))) => before,
+            // The caller may have taken the packets before the poll that the waiter takes for the previous one.
+            (0, Some((before, _))) => before.min(picked_up),
             (at, _) => Instant::from_nanos(at),
         };
         return match after > picked_up {

@@ -96,9 +96,16 @@ fn a_wrong_configuration_is_refused_with_the_field() {
         (Code::Config, "config.longest_block_ns", &|c| c.longest_block_ns = u64::MAX),
         (Code::Config, "config.mode is not UTF-8", &|c| c.mode = c"\xff".as_ptr()),
         (Code::Config, "config.name", &|c| c.port = c"eth0".as_ptr()),
-        (Code::Config, "instance \"a/b\"", &|c| c.name = c"a/b".as_ptr()),
+        (Code::Config, "config.name \"a/b\"", &|c| c.name = c"a/b".as_ptr()),
+        (Code::Config, "config.telemetry_root: it is empty", &|c| {
+            (c.name, c.telemetry_root) = (c"a".as_ptr(), c"".as_ptr());
+        }),
+        (Code::System, "cannot create telemetry /dev/null/a/worker-0", &|c| {
+            (c.name, c.telemetry_root) = (c"a".as_ptr(), c"/dev/null".as_ptr());
+        }),
         (Code::Profile, "it is no profile", &|c| c.profile = c"[]".as_ptr()),
         (Code::Profile, "/nowhere", &|c| c.profile_path = c"/nowhere".as_ptr()),
+        (Code::Profile, "not a regular file", &|c| c.profile_path = c"/dev/zero".as_ptr()),
         (Code::Config, "only one of them", &|c| (c.profile, c.profile_path) = (c"{}".as_ptr(), c"/x".as_ptr())),
     ];
     for (code, why, change) in cases {
@@ -106,6 +113,12 @@ fn a_wrong_configuration_is_refused_with_the_field() {
         change(&mut config);
         assert_eq!(waiter(&config), Err(*code), "{why}");
         assert!(error().contains(why), "{}", error());
+        // The words of the command line.
+        assert!(
+            !error().contains("--telemetry") && !error().contains('\n') && !error().contains("fix:"),
+            "{}",
+            error()
+        );
     }
     // SAFETY: NULL is refused.
     unsafe {
@@ -113,6 +126,20 @@ fn a_wrong_configuration_is_refused_with_the_field() {
         assert_eq!(apus_waiter_new(&Config::default(), ptr::null_mut()), Code::Null.returned());
     }
     assert_eq!(policy(&Config { name: c"a".as_ptr(), ..Config::default() }), Err(Code::Config));
+}
+
+/// Regression test: creating a waiter once waited for ever for somebody to write to the FIFO.
+#[test]
+fn a_profile_that_is_no_file_or_too_long_is_refused() {
+    let to = super::scratch("profiles");
+    let (fifo, long) = (to.join("fifo"), to.join("long"));
+    super::run(std::process::Command::new("mkfifo").arg(&fifo));
+    std::fs::File::create(&long).unwrap().set_len((16 << 20) + 1).unwrap();
+    for (path, why) in [(fifo, "not a regular file"), (long, "more than 16777216 bytes")] {
+        let path = CString::new(path.to_str().unwrap()).unwrap();
+        assert_eq!(waiter(&Config { profile_path: path.as_ptr(), ..Config::default() }), Err(Code::Profile));
+        assert!(error().contains(why), "{}", error());
+    }
 }
 
 #[test]
@@ -271,6 +298,15 @@ fn waits_allocate_nothing_and_halves_come_in_turn() {
         assert_eq!(apus_wait_begin(made, &queue, 1, &mut decision), 0);
         assert_eq!(apus_wait_begin(made, &queue, 1, &mut decision), Code::Order.returned());
         assert_eq!(wait(made, 0), Err(Code::Order));
+        assert!(error().contains("a wait is open: call apus_wait_end first"), "{}", error());
+        // What ends a wait does not change during it.
+        assert_eq!(apus_unwatch(made, near.as_raw_fd()), Code::Order.returned());
+        assert_eq!(apus_watch(made, 0), Code::Order.returned());
+        assert_eq!(apus_watch_memory(made, ptr::null(), 0, 0), Code::Order.returned());
+        // Another thread is told that it is another thread, not that the order is wrong.
+        let at = made.expose_provenance();
+        let other = move || wait(ptr::with_exposed_provenance_mut(at), 0);
+        assert_eq!(std::thread::spawn(other).join().unwrap(), Err(Code::Thread));
         assert_eq!(apus_wait_end(made, 4, 0, &mut done), Code::Observation.returned());
         assert_eq!(apus_wait_end(made, 2, apus_now(), &mut done), 2);
         assert_eq!(apus_wait_queues(made, &queue, 33, &mut done), Code::Limit.returned());
@@ -325,6 +361,18 @@ fn what_ends_a_block_can_be_set_later() {
         .unwrap(),
         Code::Thread.returned()
     );
+    apus_waiter_free(made);
+}
+
+/// Regression test: packets that the caller took before the last poll were once refused as APUS_E_TIME.
+#[test]
+fn packets_may_have_been_taken_before_the_last_poll() {
+    let made = waiter(&Config { wakes: Wakes::Nothing as u32, ..Config::default() }).unwrap();
+    let picked_up_ns = apus_now();
+    (0..3).for_each(|_| _ = wait(made, 0).unwrap());
+    let queue = QueueIn { received: 1, picked_up_ns, ..QueueIn::default() };
+    // SAFETY: one queue, which lives through the call.
+    assert!(unsafe { apus_wait_queues(made, &queue, 1, ptr::null_mut()) } >= 0, "{}", error());
     apus_waiter_free(made);
 }
 
