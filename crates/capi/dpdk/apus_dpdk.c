@@ -17,6 +17,8 @@
 /* Packets of full polls within this time are reported to libapus together, because each report costs about 0.2 us.
  * libapus reserves at most this time for delays that it cannot see. */
 #define GATHER_US 10
+/* Largest accepted config.size, as in libapus. */
+#define MOST_BYTES 4096
 
 static pthread_mutex_t control = PTHREAD_MUTEX_INITIALIZER; /* held while queues are enabled or disabled */
 static struct queue *known;                                 /* all queues that were ever enabled */
@@ -65,7 +67,23 @@ static int refused_to_child(void)
 	return failed(APUS_E_THREAD, "the queues belong to the parent process: a child cannot change them");
 }
 
-/* Waits until the lcore has left its callback, in which it may be blocked. The lcore does not enter it again before. */
+/* Takes the lock `control`. Returns the state of cancellation to restore. */
+static int take_control(void)
+{
+	int cancel = defer_cancel();
+
+	pthread_mutex_lock(&control);
+	return cancel;
+}
+
+static void leave_control(int cancel)
+{
+	pthread_mutex_unlock(&control);
+	restore_cancel(cancel);
+}
+
+/* Waits until the lcore has left its callback, in which it may be blocked. The lcore does not enter it again before.
+ * The caller has deferred cancellation. */
 static void take(struct lcore *lcore)
 {
 	__atomic_fetch_add(&lcore->wanted, 1, __ATOMIC_RELAXED);
@@ -138,6 +156,7 @@ static int begin(struct lcore *lcore, unsigned int id, uint16_t port, const apus
 	lcore->armed = false;
 	lcore->open = false;
 	lcore->full = false;
+	lcore->failed = 0;
 	memset(&lcore->counts, 0, sizeof(lcore->counts));
 	return 0;
 }
@@ -167,16 +186,18 @@ static void leave(struct queue *queue)
 /* Called when a port is closed: disables its queues. */
 static int on_destroy(uint16_t port, enum rte_eth_event_type type, void *arg, void *ret)
 {
+	int cancel;
+
 	(void)type, (void)arg, (void)ret;
 	if (is_child())
 		return 0;
-	pthread_mutex_lock(&control);
+	cancel = take_control();
 	for (struct queue *queue = known; queue != NULL; queue = queue->next)
 		queue->closed |= queue->port == port;
 	for (struct queue *queue = known; queue != NULL; queue = queue->next)
 		if (queue->port == port && queue->lcore != NULL)
 			leave(queue);
-	pthread_mutex_unlock(&control);
+	leave_control(cancel);
 	return 0;
 }
 
@@ -241,17 +262,40 @@ static void keep(apus_config *kept, const apus_config *given)
 		*strings[i] = *strings[i] == NULL ? NULL : strdup(*strings[i]);
 }
 
+/* Copies a configuration. It may come from a newer header and have fields that this library lacks; they must be 0, as
+ * in libapus. */
+static int copy(const apus_config *given, apus_config *own)
+{
+	const unsigned char *bytes = (const unsigned char *)given;
+
+	if (given->size < sizeof(*own) || given->size > MOST_BYTES)
+		return failed(APUS_E_SIZE, "config.size is %zu, but apus_config has %zu bytes in this library: set it to "
+			      "sizeof(apus_config)", given->size, sizeof(*own));
+	for (size_t at = sizeof(*own); at < given->size; at++)
+		if (bytes[at] != 0)
+			return failed(APUS_E_SIZE, "config has fields that this older library lacks: update libapus-dpdk, or set "
+				      "them to 0");
+	*own = *given;
+	own->size = sizeof(*own);
+	return 0;
+}
+
 static int add(unsigned int id, uint16_t port, uint16_t number, const apus_config *config)
 {
 	struct lcore *lcore = &lcores[id];
 	struct queue *queue = find(port, number);
+	apus_config own;
 	int code;
 
 	if (queue != NULL && queue->lcore != NULL)
 		return failed(APUS_DPDK_E_ENABLED, "queue %u of port %u is enabled already, on lcore %u", number, port,
 			      queue->lcore->id);
-	if (config != NULL && config->size != sizeof(*config))
-		return failed(APUS_E_SIZE, "config.size is %zu, but apus_config has %zu bytes here", config->size, sizeof(*config));
+	if (config != NULL) {
+		code = copy(config, &own);
+		if (code < 0)
+			return code;
+		config = &own;
+	}
 	if (lcore->count == APUS_MAX_QUEUES)
 		return failed(APUS_E_LIMIT, "lcore %u has %u queues: no more are possible", id, APUS_MAX_QUEUES);
 	if (lcore->count > 0 && config != NULL && !is_same(config, &lcore->config))
@@ -291,7 +335,7 @@ static int add(unsigned int id, uint16_t port, uint16_t number, const apus_confi
 int apus_dpdk_queue_enable(unsigned int lcore, uint16_t port, uint16_t queue, const apus_config *config)
 {
 	struct rte_eth_dev_info info;
-	int code = check_lcore(lcore);
+	int code = check_lcore(lcore), cancel;
 
 	if (is_child())
 		return refused_to_child();
@@ -302,9 +346,9 @@ int apus_dpdk_queue_enable(unsigned int lcore, uint16_t port, uint16_t queue, co
 	if (queue >= info.nb_rx_queues)
 		return failed(APUS_DPDK_E_QUEUE, "port %u has %u receive queues, and no number %u: configure it first", port,
 			      info.nb_rx_queues, queue);
-	pthread_mutex_lock(&control);
+	cancel = take_control();
 	code = add(lcore, port, queue, config);
-	pthread_mutex_unlock(&control);
+	leave_control(cancel);
 	return code;
 }
 
@@ -326,43 +370,45 @@ static int remove_queue(unsigned int id, uint16_t port, uint16_t number)
 
 int apus_dpdk_queue_disable(unsigned int lcore, uint16_t port, uint16_t queue)
 {
-	int code = check_lcore(lcore);
+	int code = check_lcore(lcore), cancel;
 
 	if (is_child())
 		return refused_to_child();
 	if (code < 0)
 		return code;
-	pthread_mutex_lock(&control);
+	cancel = take_control();
 	code = remove_queue(lcore, port, queue);
-	pthread_mutex_unlock(&control);
+	leave_control(cancel);
 	return code;
 }
 
 int apus_dpdk_lcore_work(unsigned int id, apus_dpdk_work *work, void *arg)
 {
-	int code = check_lcore(id);
+	int code = check_lcore(id), cancel;
 
 	if (is_child())
 		return refused_to_child();
 	if (code < 0)
 		return code;
+	cancel = defer_cancel();
 	take(&lcores[id]);
 	lcores[id].work = work;
 	lcores[id].work_arg = arg;
 	rte_spinlock_unlock(&lcores[id].lock);
+	restore_cancel(cancel);
 	return 0;
 }
 
 int apus_dpdk_lcore_frequency(unsigned int id, int follow)
 {
 	struct lcore *lcore = &lcores[id < RTE_MAX_LCORE ? id : 0];
-	int code = check_lcore(id);
+	int code = check_lcore(id), cancel;
 
 	if (is_child())
 		return refused_to_child();
 	if (code < 0)
 		return code;
-	pthread_mutex_lock(&control);
+	cancel = take_control();
 	take(lcore);
 	if (lcore->count == 0)
 		code = failed(APUS_DPDK_E_DISABLED, "lcore %u has no enabled queue", id);
@@ -371,7 +417,7 @@ int apus_dpdk_lcore_frequency(unsigned int id, int follow)
 	else
 		frequency_end(lcore);
 	rte_spinlock_unlock(&lcore->lock);
-	pthread_mutex_unlock(&control);
+	leave_control(cancel);
 	return code;
 }
 

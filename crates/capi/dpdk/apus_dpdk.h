@@ -2,7 +2,7 @@
  *
  * libapus-dpdk: libapus in the poll loops of DPDK applications. One call for each receive queue:
  *
- *     apus_config config = {0};
+ *     apus_config config = {0};     // in C++: = {}
  *     config.size = sizeof config;
  *     config.goal = "p99=60us";
  *     if (apus_dpdk_queue_enable(lcore, port, queue, &config) < 0) rte_exit(1, "%s\n", apus_dpdk_error());
@@ -21,7 +21,8 @@
  * apus_dpdk_lcore_work.
  *
  * Functions may be called from any thread, even while the queues are polled. Each returns 0, or a negative error code
- * (APUS_E_ or APUS_DPDK_E_); apus_dpdk_error returns its message. A call that fails changes nothing.
+ * (APUS_E_ or APUS_DPDK_E_); apus_dpdk_error returns its message. A call that fails changes nothing. If a thread is
+ * cancelled in a call or in the callback, this ends first: see apus.h.
  */
 #ifndef APUS_DPDK_H
 #define APUS_DPDK_H
@@ -62,8 +63,9 @@ int apus_dpdk_queue_enable(unsigned int lcore, uint16_t port, uint16_t queue, co
 int apus_dpdk_queue_disable(unsigned int lcore, uint16_t port, uint16_t queue);
 
 /* Returns how long the lcore's other work can wait, in nanoseconds: 0 if there is work now (so there is no wait),
- * APUS_NEVER if there is none. It is called on the lcore when all its queues are empty. It must not call apus_dpdk_
- * functions. */
+ * APUS_NEVER if there is none. A wait for this long ends late by the time that the lcore needs to wake up, as any sleep
+ * does: for work that must not be late, return less. The function is called on the lcore when all its queues are empty.
+ * It must not call apus_dpdk_ functions. */
 typedef uint64_t apus_dpdk_work(unsigned int lcore, void *arg);
 
 /* Sets the function that reports the lcore's other work: transmit buffers, timers, rings, crypto devices. NULL: the
@@ -89,7 +91,8 @@ typedef struct apus_dpdk_counts {
     uint32_t queues;    /* enabled queues */
     uint32_t khz;       /* the last frequency that was set, in kHz; 0: none */
     int32_t error;      /* why the lcore no longer waits, such as APUS_E_THREAD after fork(2); 0: it waits. After an error
-                           that may pass (APUS_E_TIME, APUS_E_SYSTEM), it polls once more and decides again */
+                           that may pass (APUS_E_TIME, APUS_E_SYSTEM), it polls once more and decides again, up to
+                           1,000 times in a row */
 } apus_dpdk_counts;
 
 int apus_dpdk_lcore_counts(unsigned int lcore, apus_dpdk_counts *counts);

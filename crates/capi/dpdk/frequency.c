@@ -47,12 +47,16 @@ void frequency_end(struct lcore *lcore)
 
 static void set(struct lcore *lcore, uint32_t at)
 {
+	int cancel;
+
 	if (at == lcore->at)
 		return;
+	cancel = defer_cancel();
 	/* Recorded before the call, so that a failure is not repeated for each packet. */
 	lcore->at = at;
 	if (rte_power_set_freq(lcore->id, at) >= 0)
 		lcore->counts.khz = lcore->khz[at];
+	restore_cancel(cancel);
 }
 
 /* Chooses the frequency. rte_power lists frequencies highest first. */

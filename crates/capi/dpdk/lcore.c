@@ -24,6 +24,8 @@
 /* After this many blocks in a row that ended without a packet, the port was probably restarted and its interrupts
  * changed. */
 #define SPURIOUS 16
+/* After this many equal errors in a row, an error lasts. */
+#define LASTING 1000
 
 struct lcore lcores[RTE_MAX_LCORE];
 
@@ -54,7 +56,9 @@ static uint64_t earlier(uint64_t until_ns, uint64_t free_ns)
 /* Makes the lcore stop waiting for good, if the error lasts. After any other error, it decides again at the next poll. */
 static void give_up(struct lcore *lcore, int code)
 {
-	if (code != APUS_E_TIME && code != APUS_E_SYSTEM)
+	lcore->failures = code == lcore->failed ? lcore->failures + 1 : 1;
+	lcore->failed = code;
+	if ((code != APUS_E_TIME && code != APUS_E_SYSTEM) || lcore->failures >= LASTING)
 		lcore->counts.error = code;
 }
 
@@ -63,10 +67,12 @@ static void ended(struct lcore *lcore, uint32_t kind, uint64_t until_ns)
 	apus_done done;
 	int code = apus_wait_end(lcore->waiter, kind, until_ns == APUS_NEVER ? 0 : until_ns, &done);
 
-	if (code < 0)
+	if (code < 0) {
 		give_up(lcore, code);
-	else
-		lcore->counts.waits[kind]++;
+		return;
+	}
+	lcore->failed = 0;
+	lcore->counts.waits[kind]++;
 }
 
 static bool begun(struct lcore *lcore, const apus_queue *queues, apus_decision *decision)
@@ -136,9 +142,12 @@ static void disarm(struct lcore *lcore)
 /* Cancels an armed block. */
 static void retreat(struct lcore *lcore)
 {
+	int cancel = defer_cancel();
+
 	disarm(lcore);
 	lcore->counts.raced++;
 	ended(lcore, APUS_POLL, 0);
+	restore_cancel(cancel);
 }
 
 static void remove_interrupts(struct lcore *lcore, uint32_t count)
@@ -355,8 +364,10 @@ static void decide(struct lcore *lcore, uint64_t free_ns)
 	ended(lcore, decision.kind, until_ns);
 }
 
+/* All waits are in here, and most of them are cancellation points (pthreads(7)). */
 static void all_empty(struct lcore *lcore)
 {
+	int cancel = defer_cancel();
 	uint64_t free_ns = lcore->work == NULL ? APUS_NEVER : lcore->work(lcore->id, lcore->work_arg);
 
 	if (lcore->counts.wakes == APUS_DPDK_UNKNOWN)
@@ -369,6 +380,7 @@ static void all_empty(struct lcore *lcore)
 		block(lcore, free_ns);
 	else if (free_ns != 0)
 		decide(lcore, free_ns);
+	restore_cancel(cancel);
 }
 
 void lcore_polled(struct lcore *lcore, struct queue *queue, uint32_t received, bool full)

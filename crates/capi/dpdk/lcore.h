@@ -10,6 +10,7 @@
 #ifndef APUS_DPDK_LCORE_H
 #define APUS_DPDK_LCORE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 
 #include <rte_ethdev.h>
@@ -60,6 +61,9 @@ struct __rte_cache_aligned lcore {
 	uint32_t spurious;     /* blocks in a row that ended early, but not because of a packet */
 	bool woken;            /* the last block ended early, and no packet has come since */
 
+	int failed;        /* the error of the last call of libapus; 0: it succeeded */
+	uint32_t failures; /* how often it failed so in a row */
+
 	apus_dpdk_work *work;
 	void *work_arg;
 	apus_dpdk_counts counts;
@@ -77,6 +81,21 @@ extern struct lcore lcores[RTE_MAX_LCORE];
 void lcore_polled(struct lcore *lcore, struct queue *queue, uint32_t received, bool full);
 /* Forgets what can end a block, because the queues change. May be called from any thread. */
 void lcore_forget_wakes(struct lcore *lcore);
+
+/* Defers cancellation of the calling thread, which would otherwise end while it holds a lock. Returns the state to
+ * restore. */
+static inline int defer_cancel(void)
+{
+	int before;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	return before;
+}
+
+static inline void restore_cancel(int before)
+{
+	pthread_setcancelstate(before, NULL);
+}
 
 /* Sets the text of an error and returns the code. */
 int failed(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -2,6 +2,9 @@
  * Prints what it saw; the exit status is 1 after the first thing that is wrong. */
 #include <apus_dpdk.h>
 
+#ifdef FAILING
+#include <dlfcn.h>
+#endif
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -72,7 +75,7 @@ static void show(const char *what, apus_dpdk_counts counts) {
 
 /* What lcore 1 does: polls the queues, and frees what it gets. */
 static struct {
-    volatile bool stop;
+    volatile bool stop, cancelled;
     volatile uint32_t queues; /* how many of these it polls */
     struct { uint16_t port, queue; } queue[4];
     uint64_t received, late_ns[1 << 14], spent_ns;
@@ -82,6 +85,7 @@ static int work(void *arg) {
     struct rte_mbuf *frames[BURST];
     struct timespec spent;
     (void)arg;
+    if (worker.cancelled) CHECK(pthread_cancel(pthread_self()) == 0);
     while (!worker.stop) {
         for (uint32_t i = 0; i < worker.queues; i++) {
             uint16_t count = rte_eth_rx_burst(worker.queue[i].port, worker.queue[i].queue, frames, BURST);
@@ -92,13 +96,17 @@ static int work(void *arg) {
             }
         }
     }
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL); /* the EAL's thread goes on */
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
     worker.spent_ns = (uint64_t)spent.tv_sec * 1000000000 + (uint64_t)spent.tv_nsec;
     return 0;
 }
 
+static bool cancel_worker;
+
 static void worker_starts(uint16_t port, uint16_t queue) {
     memset(&worker, 0, sizeof worker);
+    worker.cancelled = cancel_worker;
     worker.queue[0].port = port;
     worker.queue[0].queue = queue;
     worker.queues = 1;
@@ -371,7 +379,66 @@ static void asleep(const char *arg) {
     CHECK(apus_dpdk_queue_disable(1, ring, 0) == 0);
 }
 
-/* The strings of a configuration count by what they say. */
+/* Changes lcore 1 with a cancellation pending, which would take effect at the first cancellation point. */
+static void *changes(void *finished) {
+    CHECK(pthread_cancel(pthread_self()) == 0);
+    for (int i = 0; i < 20; i++) {
+        CHECK(apus_dpdk_queue_enable(1, ring, 1, NULL) == 0);
+        CHECK(apus_dpdk_lcore_work(1, NULL, NULL) == 0);
+        CHECK(apus_dpdk_queue_disable(1, ring, 1) == 0);
+    }
+    *(bool *)finished = true;
+    pthread_testcancel();
+    return NULL;
+}
+
+/* Neither an lcore nor a thread that changes it is cancelled while it holds a lock. */
+static void cancellation(const char *arg) {
+    apus_config config = configuration(NULL);
+    pthread_t thread;
+    void *result;
+    bool finished = false;
+    (void)arg;
+    config.mode = "interrupt"; /* blocks at once; without interrupts, for 1 ms */
+    CHECK(apus_dpdk_queue_enable(1, ring, 0, &config) == 0);
+    cancel_worker = true;
+    worker_starts(ring, 0);
+    UNTIL(waits(counts_of(1)) > 20);
+    CHECK(pthread_create(&thread, NULL, changes, &finished) == 0);
+    CHECK(pthread_join(thread, &result) == 0);
+    CHECK(finished && result == PTHREAD_CANCELED);
+    worker_ends();
+    CHECK(apus_dpdk_queue_disable(1, ring, 0) == 0);
+}
+
+#ifdef FAILING
+static volatile uint64_t failing;
+
+/* Takes the place of libapus's function, and fails `failing` times. */
+int apus_wait_begin(apus_waiter *waiter, const apus_queue *queues, uint32_t count, apus_decision *decision) {
+    static int (*real)(apus_waiter *, const apus_queue *, uint32_t, apus_decision *);
+    if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "apus_wait_begin");
+    if (failing == 0) return real(waiter, queues, count, decision);
+    failing--;
+    return APUS_E_TIME;
+}
+
+/* An error that passes only interrupts the waits. One that lasts ends them, and can be seen. */
+static void lasting_errors(const char *arg) {
+    (void)arg;
+    failing = 999;
+    CHECK(apus_dpdk_queue_enable(1, ring, 0, NULL) == 0);
+    worker_starts(ring, 0);
+    UNTIL(failing == 0 && waits(counts_of(1)) > 20);
+    CHECK(counts_of(1).error == 0);
+    failing = UINT64_MAX;
+    UNTIL(counts_of(1).error == APUS_E_TIME);
+    worker_ends();
+    CHECK(apus_dpdk_queue_disable(1, ring, 0) == 0);
+}
+#endif
+
+/* The strings of a configuration count by what they say, and the fields of a newer header if they are not 0. */
 static void configurations(const char *arg) {
     char goal[] = "p99=60us", same[] = "p99=60us";
     apus_config first = configuration(goal), second = configuration(same), defaults = {.size = sizeof defaults};
@@ -382,6 +449,14 @@ static void configurations(const char *arg) {
     goal[4] = '7';
     CHECK(apus_dpdk_queue_enable(0, ring, 1, &first) == APUS_E_CONFIG);
     CHECK(apus_dpdk_queue_enable(0, ring, 1, &second) == 0);
+    CHECK(apus_dpdk_queue_disable(0, ring, 0) == 0 && apus_dpdk_queue_disable(0, ring, 1) == 0);
+    struct { apus_config config; uint64_t more; } newer = {.config = configuration("p99=70us"), .more = 1};
+    newer.config.size = sizeof newer;
+    CHECK(apus_dpdk_queue_enable(0, ring, 0, &newer.config) == APUS_E_SIZE && says("older library"));
+    newer.more = 0;
+    CHECK(apus_dpdk_queue_enable(0, ring, 0, &newer.config) == 0);
+    newer.config.size = sizeof newer.config;
+    CHECK(apus_dpdk_queue_enable(0, ring, 1, &newer.config) == 0);
     CHECK(apus_dpdk_queue_disable(0, ring, 0) == 0 && apus_dpdk_queue_disable(0, ring, 1) == 0);
     CHECK(apus_dpdk_queue_enable(0, ring, 0, NULL) == 0 && apus_dpdk_queue_enable(0, ring, 1, &defaults) == 0);
     CHECK(apus_dpdk_queue_disable(0, ring, 0) == 0 && apus_dpdk_queue_disable(0, ring, 1) == 0);
@@ -495,6 +570,10 @@ static const struct {
     {"ports_end", ports_end},
     {"ports_return", ports_return},
     {"asleep", asleep},
+    {"cancellation", cancellation},
+#ifdef FAILING
+    {"lasting_errors", lasting_errors},
+#endif
     {"configurations", configurations},
     {"other_process", other_process},
     {"telemetry", telemetry},

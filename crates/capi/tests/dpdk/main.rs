@@ -123,6 +123,22 @@ fn an_lcore_that_waits_nearly_always_can_be_changed() {
     passes("asleep");
 }
 
+/// Regression test: the lcore's lock was once never released.
+#[test]
+fn a_thread_is_not_cancelled_while_it_holds_a_lock() {
+    passes("cancellation");
+}
+
+/// Regression test: once, an lcore with an error that lasts polled on and did not say why.
+#[test]
+fn an_error_that_lasts_can_be_seen() {
+    let flags = ["-DFAILING", "-D_GNU_SOURCE"];
+    let program = compiled("dpdk-failing", &[folder().join("tests/c/dpdk.c")], &flags);
+    let _alone = alone();
+    let said = run(&mut command(&program, "lasting_errors"));
+    assert!(said.ends_with("ok\n"), "{said}");
+}
+
 #[test]
 fn equal_configurations_are_equal_wherever_their_texts_are() {
     passes("configurations");
@@ -163,6 +179,7 @@ fn under_asan_and_ubsan() {
         "changes_while_running",
         "ports_end",
         "ports_return",
+        "cancellation",
         "configurations",
     ] {
         // What libdpdk keeps until the end is no leak of ours.
