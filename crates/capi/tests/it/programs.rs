@@ -41,17 +41,39 @@ fn random_calls_under_valgrind() {
     );
 }
 
+/// Regression test: the documented command once linked libapus.so, and failed with `-static`.
 #[test]
-fn the_static_library_links_alone() {
+fn the_static_library_links_as_documented() {
+    if !has("pkg-config") {
+        testkit::skip("pkg-config: install it with tools/setup.sh test");
+        return;
+    }
     let to = scratch("static");
-    let program = to.join("static");
-    let mut cc = Command::new("gcc");
-    cc.args(["-std=c11", "-I"])
-        .arg(folder().join("include"))
-        .arg(folder().join("tests/c/random.c"))
-        .arg("-o")
-        .arg(&program);
-    // What pkg-config --static says.
-    run(cc.arg(library().join("libapus.a")).args(["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"]));
-    println!("{}", run(Command::new(program).args(["200", "3"])));
+    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    run(Command::new(folder().join("../../tools/libapus.sh")).arg(&to).env("BUILT", deps));
+    let said = |words: &[&str]| {
+        let mut command = Command::new("pkg-config");
+        let said = run(command.args(words).arg("apus").env("PKG_CONFIG_PATH", to.join("lib/pkgconfig")));
+        said.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for compiler in ["gcc", "clang"] {
+        if !has(compiler) {
+            testkit::skip(format!("{compiler}: install it with tools/setup.sh test"));
+            continue;
+        }
+        // With the system's shared libraries, and without any.
+        let forms = [
+            ("shared", None, said(&["--variable=static_libs"])),
+            ("none", Some("-static"), said(&["--static", "--libs"])),
+        ];
+        for (name, flag, libraries) in forms {
+            let program = to.join(format!("{compiler}-{name}"));
+            let mut cc = Command::new(compiler);
+            cc.arg("-std=c11").args(flag).args(said(&["--cflags"])).arg(folder().join("tests/c/random.c"));
+            run(cc.arg("-o").arg(&program).args(libraries));
+            let needed = run(Command::new("readelf").arg("-d").arg(&program));
+            assert!(!needed.contains("libapus") && needed.contains("NEEDED") == flag.is_none(), "{needed}");
+            run(Command::new(program).args(["200", "3"]));
+        }
+    }
 }
