@@ -1,10 +1,10 @@
 """libapus for Python, by ctypes: what a loop needs. Copy it next to your program.
 
-    waiter = apus.Waiter(goal="p99=100us", name="my-loop")
-    waiter.watch(socket)
-    while True:
-        received = handle_all_packets(socket)
-        waiter.wait(received)
+    with apus.Waiter(goal="p99=100us", name="my-loop") as waiter:
+        waiter.watch(socket)
+        while True:
+            received = handle_all_packets(socket)
+            waiter.wait(received)
 """
 import ctypes
 import os
@@ -51,6 +51,7 @@ _library.apus_error.restype = ctypes.c_char_p
 _library.apus_waiter_new.argtypes = [ctypes.POINTER(Config), ctypes.POINTER(ctypes.c_void_p)]
 _library.apus_waiter_free.argtypes = [ctypes.c_void_p]
 _library.apus_watch.argtypes = [ctypes.c_void_p, ctypes.c_int]
+_library.apus_unwatch.argtypes = [ctypes.c_void_p, ctypes.c_int]
 _library.apus_wait_queues.argtypes = [
     ctypes.c_void_p, ctypes.POINTER(Queue), ctypes.c_uint32, ctypes.POINTER(Done)]
 _library.apus_wait.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(Done)]
@@ -64,28 +65,60 @@ def _checked(result):
     return result
 
 
+def _descriptor(socket):
+    return socket if isinstance(socket, int) else socket.fileno()
+
+
+def _count(received):
+    # ctypes would silently drop the upper bits.
+    if not 0 <= received < 2**32:
+        raise ValueError(f"received is {received}: expected 0 to 2**32 - 1")
+    return received
+
+
 class Waiter:
-    """Waits as a latency goal allows. The settings are the fields of Config; texts are str."""
+    """Waits as a latency goal allows. The settings are the fields of Config; texts are str.
+
+    A waiter that is no longer used is freed; close(), or a with statement, frees it at a known time.
+    """
 
     def __init__(self, **settings):
+        self._handle = None
         encoded = {key: value.encode() if isinstance(value, str) else value for key, value in settings.items()}
-        self._handle = ctypes.c_void_p()
-        _checked(_library.apus_waiter_new(Config(size=ctypes.sizeof(Config), **encoded), ctypes.byref(self._handle)))
+        handle = ctypes.c_void_p()
+        _checked(_library.apus_waiter_new(Config(size=ctypes.sizeof(Config), **encoded), ctypes.byref(handle)))
+        self._handle = handle
 
     def watch(self, socket):
         """Ends blocks when the socket, or the number of a descriptor, is readable."""
-        _checked(_library.apus_watch(self._handle, socket if isinstance(socket, int) else socket.fileno()))
+        _checked(_library.apus_watch(self._handle, _descriptor(socket)))
+
+    def unwatch(self, socket):
+        """Ends watch(). Call it before the socket is closed."""
+        _checked(_library.apus_unwatch(self._handle, _descriptor(socket)))
 
     def wait(self, received):
         """Waits after a poll that returned this many packets. Returns what it did: POLL, PAUSE, SLEEP or BLOCK."""
-        return _checked(_library.apus_wait(self._handle, received, None))
+        return _checked(_library.apus_wait(self._handle, _count(received), None))
 
     def wait_stamped(self, received, first_ns, last_ns):
         """The same, where the kernel's stamps say when the first and the last packet arrived: stamps() gives them."""
-        queue = Queue(first_ns, last_ns, 0, received, 0, STAMPED_REALTIME if received else 0)
+        queue = Queue(first_ns, last_ns, 0, _count(received), 0, STAMPED_REALTIME if received else 0)
         return _checked(_library.apus_wait_queues(self._handle, ctypes.byref(queue), 1, None))
 
     def close(self):
-        """Frees the waiter and removes its telemetry."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        _checked(_library.apus_waiter_free(handle))
+        """Frees the waiter and removes its telemetry. Does nothing if the waiter is closed already."""
+        handle, self._handle = self._handle, None
+        if handle:
+            _checked(_library.apus_waiter_free(handle))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        # At the end of the interpreter, or if __init__ failed, parts may be missing.
+        if getattr(self, "_handle", None) and _library is not None:
+            _library.apus_waiter_free(self._handle)

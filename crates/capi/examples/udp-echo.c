@@ -27,15 +27,18 @@ static uint64_t arrival(struct msghdr *message) {
     return (uint64_t)stamp.tv_sec * 1000000000u + (uint64_t)stamp.tv_nsec;
 }
 
-/* Answers all datagrams that there are, and tells their number and the arrival of the oldest and of the newest. They may
- * be in another order than their stamps, if several CPUs received them. */
-static apus_queue answer_all(int socket) {
+/* Most datagrams that are answered before the next call of libapus, and before a signal is noticed. */
+enum { BURST = 64 };
+
+/* Answers at most BURST datagrams, and tells their number and the arrival of the oldest and of the newest. They may be in
+ * another order than their stamps, if several CPUs received them. */
+static apus_queue answer_some(int socket) {
     char data[2048], control[64];
     struct sockaddr_in from;
     apus_queue seen;
     memset(&seen, 0, sizeof seen);
     seen.stamped = APUS_STAMPED_REALTIME;
-    for (;;) {
+    while (seen.received < BURST) {
         struct iovec buffer = {data, sizeof data};
         struct msghdr message;
         memset(&message, 0, sizeof message);
@@ -43,12 +46,14 @@ static apus_queue answer_all(int socket) {
         message.msg_iov = &buffer, message.msg_iovlen = 1;
         message.msg_control = control, message.msg_controllen = sizeof control;
         ssize_t length = recvmsg(socket, &message, 0);
-        if (length < 0) return seen;
+        if (length < 0) break;
         uint64_t at = arrival(&message);
         if (seen.received++ == 0 || at < seen.first_ns) seen.first_ns = at;
         if (at > seen.last_ns) seen.last_ns = at;
+        /* If it fails, this answer is lost, as any datagram can be. */
         sendto(socket, data, (size_t)length, 0, (struct sockaddr *)&from, message.msg_namelen);
     }
+    return seen;
 }
 
 static void fail(const char *what, const char *why) {
@@ -76,6 +81,7 @@ int main(int argc, char **argv) {
         apus_config config = {0};
         config.size = sizeof config;
         config.goal = argv[3];
+        config.burst = BURST;
         config.name = argc > 4 ? argv[4] : NULL;
         if (apus_waiter_new(&config, &waiter) < 0) fail("cannot make a waiter", apus_error());
         if (apus_watch(waiter, server) < 0) fail("cannot watch the socket", apus_error());
@@ -84,7 +90,7 @@ int main(int argc, char **argv) {
     signal(SIGTERM, on_signal);
     unsigned long long answered = 0;
     while (!stop) {
-        apus_queue seen = answer_all(server);
+        apus_queue seen = answer_some(server);
         answered += seen.received;
         if (waiter && apus_wait_queues(waiter, &seen, 1, NULL) < 0) fail("cannot wait", apus_error());
     }

@@ -65,15 +65,79 @@ fn the_udp_server_in_python() {
     answered(&served("", &server, &format!("{} udp 127.0.0.1 7007 250 1", load())), "datagrams answered");
 }
 
+fn python(script: &str) -> String {
+    let mut python = with_library("python3");
+    python.args(["-c", script]).env("PYTHONPATH", example("")).env("PYTHONDONTWRITEBYTECODE", "1");
+    run(&mut python)
+}
+
+/// Regression test: waiters that were dropped once kept their handles and names, and counts were cut to 32 bits.
+#[test]
+fn pythons_waiters_are_freed_and_counts_are_checked() {
+    let root = scratch("python");
+    python(&format!(
+        r#"
+import apus, socket
+def refused(kind, call, *arguments):
+    try:
+        call(*arguments)
+    except kind:
+        return
+    raise SystemExit(f"{{call}} {{arguments}} was not refused")
+for _ in range(1100):
+    apus.Waiter()
+named = dict(name="python", telemetry_root="{}")
+apus.Waiter(**named)
+with apus.Waiter(**named) as waiter:
+    refused(apus.Error, lambda: apus.Waiter(**named))
+    for received in (-1, 2**32):
+        refused(ValueError, waiter.wait, received)
+        refused(ValueError, waiter.wait_stamped, received, 1, 1)
+    near, far = socket.socketpair()
+    waiter.watch(near)
+    waiter.unwatch(near)
+    refused(apus.Error, waiter.unwatch, near)
+    waiter.wait(2**32 - 1)
+waiter.close()
+waiter.close()
+refused(apus.Error, waiter.wait, 0)
+refused(apus.Error, lambda: apus.Waiter(goal="often"))
+last = apus.Waiter(**named)
+"#,
+        root.display()
+    ));
+    assert!(!root.join("python").exists());
+}
+
+/// Regression test: an answer that could not be sent once ended the server, or counted as an empty socket.
+#[test]
+fn pythons_server_goes_on_if_an_answer_cannot_be_sent() {
+    let said = python(
+        r#"
+import udp_echo
+class Server:
+    left = [PermissionError, BlockingIOError, None] * 30
+    def recvmsg(self, *_):
+        if not self.left:
+            raise BlockingIOError
+        return b"x", [(0, 0, udp_echo.STAMP.pack(1, 2))], 0, "sender"
+    def sendto(self, *_):
+        why = self.left.pop()
+        if why:
+            raise why
+server = Server()
+print(*[udp_echo.answer_some(server)[0] for _ in range(3)])
+"#,
+    );
+    assert_eq!(said, "64 26 0\n");
+}
+
 /// The structures in apus.py are those of the header.
 #[test]
 fn pythons_structures_have_the_same_layout() {
     let script = "import apus, ctypes\nfor c, t in (('apus_config', apus.Config), ('apus_done', apus.Done)):\n \
                   print(c, ctypes.sizeof(t))\n for f, _ in t._fields_: print(f'{c}.{f}', getattr(t, f).offset)";
-    let said = run(with_library("python3")
-        .args(["-c", script])
-        .env("PYTHONPATH", example(""))
-        .env("PYTHONDONTWRITEBYTECODE", "1"));
+    let said = python(script);
     let mut ours = String::new();
     for (name, size, fields) in
         capi::types::LAYOUTS.into_iter().filter(|of| ["apus_config", "apus_done"].contains(&of.0))
