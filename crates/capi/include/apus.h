@@ -25,9 +25,9 @@
  * APUS_E_BUSY. A waiter belongs to the first thread that waits with it; other threads get APUS_E_THREAD. After fork(2),
  * the child gets APUS_E_THREAD for the parent's waiters, but it can free them.
  *
- * Cancellation. If a thread is cancelled during a call (pthread_cancel(3)), the call first ends as usual. The
- * cancellation takes effect at the caller's next cancellation point, such as pthread_testcancel(3). Asynchronous
- * cancellation (PTHREAD_CANCEL_ASYNCHRONOUS) is not supported.
+ * Cancellation. If a thread is cancelled during a call (pthread_cancel(3)), the call first ends as usual: a block, after
+ * longest_block_ns at the latest. The cancellation takes effect at the caller's next cancellation point, such as
+ * pthread_testcancel(3). Asynchronous cancellation (PTHREAD_CANCEL_ASYNCHRONOUS) is not supported.
  *
  * Errors. Functions that return int return 0 or more on success, and an APUS_E_ code, which is negative, on failure.
  * apus_error returns the message of the last failure. No function terminates the process or throws an exception.

@@ -85,8 +85,8 @@ struct Text {
 
 impl fmt::Write for Text {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // A zero byte would end the text.
-        for byte in text.bytes().map(|byte| if byte == 0 { b' ' } else { byte }) {
+        // A zero byte would end the text, and a message has one line.
+        for byte in text.bytes().map(|byte| if byte < b' ' { b' ' } else { byte }) {
             if self.len == ROOM - 1 {
                 return Err(fmt::Error);
             }
@@ -146,7 +146,7 @@ mod tests {
     fn a_long_text_is_cut_at_a_character_and_a_zero_ends_nothing() {
         fail(Code::Config, "ä".repeat(1_000));
         assert_eq!(shown(), "ä".repeat((ROOM - 1) / 2));
-        fail(Code::Config, "a\0b");
-        assert_eq!(shown(), "a b");
+        fail(Code::Config, "a\0b\nc");
+        assert_eq!(shown(), "a b c");
     }
 }
