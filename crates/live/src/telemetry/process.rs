@@ -120,6 +120,17 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
 }
 
+/// Whether this process has mapped the file with this inode number so that it can write to it: `/proc/self/maps`
+/// (proc_pid_maps(5)). True if that is not known.
+pub(super) fn is_mapped_writable(inode: u64) -> bool {
+    let Ok(maps) = read(Path::new("/proc/self/maps")) else { return true };
+    maps.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let rights = fields.nth(1).unwrap_or_default();
+        rights.starts_with("rw") && fields.nth(2).and_then(|field| field.parse().ok()) == Some(inode)
+    })
+}
+
 struct Stat(String);
 
 impl Stat {

@@ -1,8 +1,7 @@
-//! Why a worker's telemetry file was not created, and which files this process has created.
+//! Why a worker's telemetry file was not created.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::folder::LOCK;
 use crate::Error;
@@ -77,60 +76,9 @@ impl Refused {
     }
 }
 
-/// A file that this process has created since it was started, or replaced its program by execve(2). Such a file can be
-/// told from one that the replaced program left behind, although pid and start time are the same.
-///
-/// The list takes no lock, because a child process could inherit a taken one from fork(2).
-#[derive(Debug)]
-pub(super) struct Ours {
-    file: u64,
-}
-
-/// Inode numbers of the files; 0: unused. There are as many as libapus has handles.
-static FILES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
-/// Whether a file did not fit into the list.
-static OVERFLOWN: AtomicBool = AtomicBool::new(false);
-
-impl Ours {
-    /// Adds the file with this inode number to the list, until the returned value is dropped.
-    pub(super) fn add(file: u64) -> Self {
-        if !replace(0, file) {
-            OVERFLOWN.store(true, Ordering::Relaxed);
-        }
-        Self { file }
-    }
-
-    /// Whether the file with this inode number is in the list. True if that is not known.
-    pub(super) fn has(file: u64) -> bool {
-        OVERFLOWN.load(Ordering::Relaxed) || FILES.iter().any(|known| known.load(Ordering::Relaxed) == file)
-    }
-}
-
-impl Drop for Ours {
-    fn drop(&mut self) {
-        replace(self.file, 0);
-    }
-}
-
-fn replace(old: u64, new: u64) -> bool {
-    FILES.iter().any(|place| place.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn files_are_ours_until_they_are_dropped() {
-        // No file has such a number.
-        let file = u64::MAX - 7;
-        assert!(!Ours::has(file));
-        let (first, second) = (Ours::add(file), Ours::add(file));
-        drop(first);
-        assert!(Ours::has(file));
-        drop(second);
-        assert!(!Ours::has(file));
-    }
 
     #[test]
     fn a_lock_that_is_held_has_its_own_remedy() {

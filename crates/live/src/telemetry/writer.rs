@@ -2,7 +2,6 @@
 
 use std::io::{self, ErrorKind};
 use std::marker::PhantomData;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -13,9 +12,9 @@ use units::{Instant, Monotonic, Nanos};
 
 use super::folder::{self, Folder};
 use super::layout::{GAPS, MAGIC, NONE, PORTS, Page, VERSION, health_number};
-use super::process::{Process, current_thread};
+use super::process::{Process, current_thread, is_mapped_writable};
 use super::reader::{Reader, worker_files};
-use super::refused::{Ours, Refused};
+use super::refused::Refused;
 use super::sys::Mapping;
 use super::{DropReason, Identity, State, now};
 use crate::Error;
@@ -32,8 +31,6 @@ pub struct Telemetry {
     name: String,
     root: Folder,
     directory: Folder,
-    #[expect(dead_code, reason = "it is dropped together with the file")]
-    ours: Ours,
     single_writer: PhantomData<std::cell::Cell<()>>,
 }
 
@@ -61,12 +58,12 @@ impl Telemetry {
         clear_for(&directory, id, Process::current().map_err(lacking)?)?;
 
         let unnamed = format!(".{name}");
-        let filled = fill(&directory, &unnamed, id);
-        let named = filled.and_then(|filled| directory.rename(&unnamed, &name).map(|()| filled)).map_err(lacking);
+        let mapping = fill(&directory, &unnamed, id);
+        let named = mapping.and_then(|mapping| directory.rename(&unnamed, &name).map(|()| mapping)).map_err(lacking);
         match named {
-            Ok((mapping, number)) => {
-                let (instance, ours) = (id.instance.clone(), Ours::add(number));
-                Ok(Self { mapping, path, instance, name, root, directory, ours, single_writer: PhantomData })
+            Ok(mapping) => {
+                let instance = id.instance.clone();
+                Ok(Self { mapping, path, instance, name, root, directory, single_writer: PhantomData })
             }
             Err(error) => {
                 let _ = directory.remove(&unnamed);
@@ -271,8 +268,8 @@ fn clear_for(directory: &Folder, id: &Identity, me: Process) -> Result<(), Refus
         // A file that this version cannot read does not belong to a living worker of this version: remove it.
         let reader = Reader::within(directory, &name).ok();
         let owner = reader.as_ref().map(Reader::process).filter(|owner| owner.is_alive());
-        // The program that this process ran before execve(2) had the same pid and start time.
-        let replaced = |reader: &Reader| !Ours::has(reader.inode());
+        // The program that this process ran before execve(2) had the same pid and start time, but execve ends mappings.
+        let replaced = |reader: &Reader| !is_mapped_writable(reader.inode());
         match owner {
             Some(owner) if owner == me && reader.as_ref().is_some_and(replaced) => remove(directory, &name)?,
             Some(owner) if owner == me && number == id.worker => return Err(Refused::TakenHere { worker: number }),
@@ -288,12 +285,10 @@ fn remove(directory: &Folder, name: &str) -> Result<(), Refused> {
     directory.remove(name).map_err(|e| Refused::lacking(&directory.path().join(name), e))
 }
 
-/// Creates the complete file with the temporary name `name`, which no reader opens. Also returns the file's inode
-/// number.
-fn fill(directory: &Folder, name: &str, id: &Identity) -> io::Result<(Mapping, u64)> {
+/// Creates the complete file with the temporary name `name`, which no reader opens.
+fn fill(directory: &Folder, name: &str, id: &Identity) -> io::Result<Mapping> {
     directory.remove(name)?;
     let file = directory.make(name)?;
-    let number = file.metadata()?.ino();
     // Reserves the memory: with a full tmpfs a later write would raise SIGBUS.
     fallocate(&file, FallocateFlags::empty(), 0, size_of::<Page>() as u64)?;
     let mapping = Mapping::writable(&file)?;
@@ -329,7 +324,7 @@ fn fill(directory: &Folder, name: &str, id: &Identity) -> io::Result<(Mapping, u
         }
     }
     header.magic.set(MAGIC);
-    Ok((mapping, number))
+    Ok(mapping)
 }
 
 fn note_thread(page: &Page) -> io::Result<()> {
