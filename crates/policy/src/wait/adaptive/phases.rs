@@ -106,12 +106,16 @@ impl<C> Phases<C> {
         if over == Nanos::ZERO {
             return 0;
         }
-        let at = over.as_nanos() * PARTS as u64 * ONE / lasted.as_nanos().max(1);
-        let (whole, rest) = ((at / ONE) as usize, at % ONE);
-        let Some(next) = self.counts.get(whole) else { return ONE };
+        if over >= lasted {
+            return ONE;
+        }
+        // Below `PARTS`, in millionths.
+        let at = u128::from(over.as_nanos()) * PARTS as u128 * u128::from(ONE) / u128::from(lasted.as_nanos());
+        let (whole, rest) = ((at as u64 / ONE) as usize, at as u64 % ONE);
+        let next = self.counts[whole];
         let seen: u32 = self.counts[..whole].iter().sum();
         // Within a part, packets may come early.
-        let more = u64::from(*next) * ONE.min(2 * rest);
+        let more = u64::from(next) * ONE.min(2 * rest);
         (u64::from(seen + DOUBT) * ONE + more) / u64::from(self.total + DOUBT)
     }
 }
@@ -157,6 +161,7 @@ mod tests {
         assert_eq!([0, 1, 100, 200].map(|over| share(&phases, over)), [0, ONE, ONE, ONE]);
         assert_eq!(phases.share(Nanos::ZERO, Nanos::ZERO), 0);
         assert_eq!(phases.share(Nanos::from_secs(1), Nanos::ZERO), ONE);
+        assert_eq!(phases.share(Nanos::from_secs(1 << 33), Nanos::MAX), ONE, "a suspended machine");
     }
 
     #[test]
