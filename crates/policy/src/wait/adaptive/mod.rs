@@ -64,7 +64,7 @@
 //! quarter as many cases as the goal allows late packets ([`tail`]). Where stalls are more frequent, the core also shows
 //! them while it is awake, as gaps between its polls ([`stalls`]), and correspondingly more waits count as stalled. The
 //! lateness of a stalled wait is not learned. The packets that came during the stall are not charged, and a limited
-//! number of other late packets after it is forgiven ([`Forgiveness`](stalls::Forgiveness)).
+//! number of other late packets after it is forgiven ([`Forgiveness`]).
 //!
 //! **Idle cores.** After 50 ms without a frame, or if frames come at least 45 ms apart on average, the core blocks,
 //! whatever the goal is. Otherwise it would have to stay awake all the time for one rare packet.
