@@ -252,8 +252,7 @@ impl Folder {
     }
 
     /// Takes the lock that prevents other workers of this user from starting or ending. Only this user can open the lock
-    /// file, so no other user can take the lock. Fails if another process of this user holds the lock for longer than
-    /// `patience`.
+    /// file. Fails if another process of this user holds the lock for longer than `patience`.
     pub(super) fn lock(&self, patience: Duration) -> io::Result<Lock> {
         /// Time between two attempts. Other workers hold the lock for a few microseconds.
         const PAUSE: Duration = Duration::from_millis(5);

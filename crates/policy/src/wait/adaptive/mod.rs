@@ -76,8 +76,7 @@
 //! expects. The model then uses the lateness of measured interrupts ([`Adaptive::know`]) or, if none were measured, that
 //! of timers, because both wake the core from the same idle states. Until some timed waits have ended, even that is
 //! unknown, and only an idle core waits for the device. Some information is lost. Lateness caused by the device itself is
-//! not visible, so it is neither learned nor charged. Gaps, and therefore periods, are known only to the resolution of
-//! the polls.
+//! not visible, so it is neither learned nor charged. Gaps, and therefore periods, are only as exact as the polls.
 //!
 //! **Without a goal** the policy uses [`DEFAULT_GOAL`].
 //!
@@ -197,8 +196,7 @@ pub struct Adaptive<C> {
     /// The share of waits that may count as stalled, in ppm.
     stalls_ppm: u32,
     forgiveness: Forgiveness,
-    /// If the last wait ended in a stall: when the wait was due to end, and when it ended. The packets may take several
-    /// polls.
+    /// If the last wait ended in a stall: when it was due to end, and when it ended. The packets may take more polls.
     stalled: Option<[Instant<C>; 2]>,
     owed: Owed,
     plan: Plan,
@@ -942,8 +940,7 @@ mod tests {
         assert_eq!(known.target, Nanos::from_micros(55));
     }
 
-    /// Rounds of an application that works for 300 us whenever it received packets. Between two polls that find nothing,
-    /// `other` passes.
+    /// Rounds of an application that works for 300 us whenever it received packets. An empty poll takes `other`.
     fn works_long(stamped: bool, other: Nanos) -> u32 {
         let mut policy = Adaptive::<Simulated>::new(AdaptiveConfig::default());
         let mut now = Instant::from_nanos(1_000_000);

@@ -21,8 +21,7 @@ const WORK: u64 = 2;
 /// A core that is awake polls all the time, so a longer gap between two polls that the work on frames does not explain
 /// is a stall. A wait cannot have caused it. (Other work that an application does between its polls keeps packets
 /// waiting just as a stall does, and counts as one.) So this shows how many of the waits that end very late are late
-/// because of the machine, and not because of the wait: a wait ends within a stall about as often as the core is
-/// stalled.
+/// because of the machine, not because of the wait: waits end within stalls about as often as the core is stalled.
 #[derive(Debug)]
 pub(super) struct Stalls<C> {
     awake: u64,
@@ -35,8 +34,7 @@ impl<C> Stalls<C> {
         Self { awake: 0, lost: 0, halved: Instant::ORIGIN }
     }
 
-    /// Adds a time up to `now` in which the core was awake. `work` is the mean time that its frames take, in
-    /// nanoseconds.
+    /// Adds a time up to `now` in which the core was awake. `work`: the mean time of its frames, in nanoseconds.
     #[inline]
     pub(super) fn add(&mut self, span: Nanos, now: Instant<C>, work: impl FnOnce() -> u64) {
         self.awake += span.as_nanos().min(LONGEST);
