@@ -16,17 +16,24 @@
 
 use units::{Instant, Nanos};
 
-use super::Paid;
+use super::owed::Owed;
+use super::paid::Paid;
+use super::plan::Plan;
 
 /// Number of calls in a period. With 40 ms between calls, bursts and pauses can alternate several times in it.
 const PERIOD: u32 = 6;
 /// A trial begins only if it should lower the cost by 1 / `WORTHWHILE`, and succeeds only if it does.
-pub(super) const WORTHWHILE: u64 = 32;
+const WORTHWHILE: u64 = 32;
 /// The maximum number of periods between two trials.
 const MOST_PATIENCE: u32 = 64;
 /// Minimum number of periods after a trial during which the traffic or the frequency changed. Without this limit, such
 /// changes could keep the policy in trials most of the time.
 const AFTER_CHANGE: u32 = 4;
+/// A longer hold-off of a device counts as this long.
+pub(super) const LONGEST: Nanos = Nanos::from_millis(100);
+/// With a larger multiplier, in 256ths, a hold-off that delays the frames themselves is given up. This is five sixths
+/// of the largest multiplier ([`Owed`]).
+const GIVES_UP: u64 = 5 * 256 / 2;
 
 /// The trials of hold-offs.
 #[derive(Debug)]
@@ -58,20 +65,20 @@ pub(super) struct Totals {
 
 /// The hold-off before a trial.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Before {
+struct Before {
     /// Its place among the hold-offs that are compared.
-    pub(super) place: usize,
+    place: usize,
     /// Its length in nanoseconds.
-    pub(super) hold: u64,
+    hold: u64,
     /// Its cost, as a share of a polling core, in 2^-16.
-    pub(super) cost: u64,
+    cost: u64,
     /// The mean gap between packets in the period before the trial, in nanoseconds.
-    pub(super) gap: u64,
+    gap: u64,
 }
 
 /// What to do at the end of a period.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Next {
+enum Next {
     /// Keep the present hold-off.
     Stay,
     /// Try another one, if one is expected to cost less.
@@ -85,8 +92,59 @@ impl<C> Trials<C> {
         Self { began: None, calls: 0, before: None, learned: false, mixed: false, wait: 0, patience: 0 }
     }
 
+    /// Chooses the hold-off, in nanoseconds, by the plan, and changes the plan to it. `in_force` is the present one.
+    pub(super) fn choose(
+        &mut self,
+        now: Instant<C>,
+        in_force: u64,
+        plan: &mut Plan,
+        owed: &Owed,
+        totals: Totals,
+    ) -> u64 {
+        if in_force != plan.hold() {
+            match self.refused(in_force) {
+                Some(Before { place, hold, .. }) => plan.take_hold((place, hold)),
+                None => plan.set_hold(in_force),
+            }
+        }
+        if !plan.interrupts() || plan.is_blind() {
+            plan.set_hold(0);
+            return 0;
+        }
+        if plan.holds_frames() && owed.multiplier() > GIVES_UP {
+            // With this hold-off, no wait is punctual, not even polling.
+            if plan.hold() > 0 {
+                self.give_up();
+                plan.give_hold_up();
+            }
+            return 0;
+        }
+        if let Some((span, then)) = self.ends(now, totals) {
+            let (_, cost) = totals.paid.since(then.paid, span, owed.each(plan.mean_gap()));
+            let gap = span.as_nanos() / (totals.packets - then.packets).max(1);
+            match self.judge(cost, gap) {
+                Next::Stay => {}
+                // A wait for a forecast burst serves all of it without a hold-off, which would only delay bursts that
+                // come early.
+                Next::Try if totals.forecasts > then.forecasts => {}
+                Next::Return(Before { place, hold, .. }) => plan.take_hold((place, hold)),
+                Next::Try => {
+                    // If the goal allows no late packet in a period, those of a trial would take long to pay for.
+                    let safe = plan.holds_frames() || owed.each(gap) > span.as_nanos();
+                    let other = plan.better_hold(safe, WORTHWHILE).filter(|_| !safe || plan.knows_blocks());
+                    if let Some(other) = other {
+                        let (place, hold) = plan.present_hold();
+                        self.begin(Before { place, hold, cost, gap });
+                        plan.take_hold(other);
+                    }
+                }
+            }
+        }
+        plan.hold()
+    }
+
     /// The length of the period that ends with this call, and the totals at its start. `None` if no period ends.
-    pub(super) fn ends(&mut self, now: Instant<C>, totals: Totals) -> Option<(Nanos, Totals)> {
+    fn ends(&mut self, now: Instant<C>, totals: Totals) -> Option<(Nanos, Totals)> {
         self.calls += 1;
         let (began, then) = *self.began.get_or_insert((now, totals));
         if self.calls <= PERIOD {
@@ -97,7 +155,7 @@ impl<C> Trials<C> {
     }
 
     /// Judges a period that cost `cost`, as a share of a polling core. `gap` is the mean gap between its packets.
-    pub(super) fn judge(&mut self, cost: u64, gap: u64) -> Next {
+    fn judge(&mut self, cost: u64, gap: u64) -> Next {
         let Some(before) = self.before else {
             let tries = self.wait == 0;
             self.wait = self.wait.saturating_sub(1);
@@ -122,14 +180,14 @@ impl<C> Trials<C> {
     }
 
     /// Ends a trial that the device refused: `in_force` is still the hold-off before it. `None` if it is not.
-    pub(super) fn refused(&mut self, in_force: u64) -> Option<Before> {
+    fn refused(&mut self, in_force: u64) -> Option<Before> {
         let before = self.before.take_if(|before| before.hold == in_force)?;
         self.fail();
         Some(before)
     }
 
     /// Ends a trial, if there is one, and delays the next one as after a failed trial.
-    pub(super) fn give_up(&mut self) {
+    fn give_up(&mut self) {
         (self.before, self.began, self.calls) = (None, None, 0);
         self.fail();
     }
@@ -145,7 +203,7 @@ impl<C> Trials<C> {
     }
 
     /// Notes that a trial begins.
-    pub(super) fn begin(&mut self, before: Before) {
+    fn begin(&mut self, before: Before) {
         (self.before, self.learned, self.mixed) = (Some(before), false, false);
     }
 }
@@ -159,7 +217,9 @@ impl<C> Copy for Trials<C> {}
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Adaptive, AdaptiveConfig};
     use super::*;
+    use crate::wait::{Action, Arrivals, Ended, Observation, Queue, WaitPolicy as _};
     use units::Simulated;
 
     const BEFORE: Before = Before { place: 0, hold: 0, cost: 1_000, gap: 100 };
@@ -215,5 +275,123 @@ mod tests {
         assert!(trials.refused(30_000).is_none(), "a rounded value is no refusal");
         assert!(trials.refused(0).is_some() && trials.refused(0).is_none());
         assert!(matches!(trials.judge(900, 100), Next::Stay), "the next one waits");
+    }
+
+    /// `count` packets, 50 to 150 us apart. Each of them ends a block of 40 us that begins after the one before it.
+    fn blocks(
+        policy: &mut Adaptive<Simulated>,
+        count: u64,
+        mut each: impl FnMut(&mut Adaptive<Simulated>, Instant<Simulated>),
+    ) {
+        let us = Nanos::from_micros;
+        let mut came = Instant::from_nanos(1_000_000);
+        for number in 1..=count {
+            came = came + Nanos::from_nanos(50_000 + number * 7_919 % 100_000);
+            let (began, picked_up) =
+                (came.before(us(40)).unwrap(), came + us(8) + Nanos::from_nanos(policy.plan.hold()));
+            let arrivals = Some(Arrivals::stamped(came, came, picked_up));
+            let action = Action::BlockUntil(None);
+            let ended = Ended { action, began, ended: picked_up, spent: Some(us(20)), idle: us(10) };
+            let queues = [Queue { received: 1, fill: 1, arrivals }];
+            policy.decide(&Observation { now: picked_up + us(1), queues: &queues, ended: Some(ended) });
+            each(policy, picked_up + us(1));
+        }
+    }
+
+    /// A policy that knows that a sleep costs as much as polling for as long.
+    fn with_goal(goal: &str) -> Adaptive<Simulated> {
+        let mut policy = Adaptive::new(AdaptiveConfig { goal: goal.parse().ok(), ..AdaptiveConfig::default() });
+        for length in [10, 30, 60, 120, 240, 480].into_iter().cycle().take(240).map(Nanos::from_micros) {
+            let (began, due) = (Instant::ORIGIN, Instant::ORIGIN + length);
+            let queues = [Queue { received: 0, fill: 0, arrivals: None }];
+            let ended =
+                Ended { action: Action::SleepUntil(due), began, ended: due, spent: Some(length), idle: Nanos::ZERO };
+            policy.decide(&Observation { now: due, queues: &queues, ended: Some(ended) });
+        }
+        policy
+    }
+
+    #[test]
+    fn a_hold_off_is_tried_where_it_gathers() {
+        let (mut policy, mut in_force, mut longest) = (with_goal("p99=500us"), Nanos::ZERO, Nanos::ZERO);
+        let mut packets = 0;
+        blocks(&mut policy, 4_000, |policy, now| {
+            packets += 1;
+            if packets % 100 == 0 {
+                in_force = policy.hold_off(now, in_force);
+                longest = longest.max(in_force);
+            }
+        });
+        assert!((Nanos::from_micros(60)..=Nanos::from_micros(500)).contains(&longest), "{longest}");
+    }
+
+    #[test]
+    fn a_device_that_refuses_or_exaggerates_is_understood() {
+        let mut policy = with_goal("p99=500us");
+        let (mut asked, mut packets) = (false, 0);
+        blocks(&mut policy, 4_000, |policy, now| {
+            packets += 1;
+            if packets % 100 == 0 {
+                asked |= policy.hold_off(now, Nanos::ZERO) > Nanos::ZERO;
+                // The next call shows that nothing has changed.
+                policy.hold_off(now, Nanos::ZERO);
+            }
+        });
+        assert!(asked);
+        policy.hold_off(Instant::from_nanos(1 << 40), Nanos::ZERO);
+        assert_eq!(policy.plan.present_hold(), (0, 0));
+        let held = policy.hold_off(Instant::from_nanos(1 << 41), Nanos::MAX);
+        assert_eq!((held, policy.plan.hold()), (Nanos::MAX, LONGEST.as_nanos()), "the policy changes nothing yet");
+        blocks(&mut policy, 100, |_, _| {});
+    }
+
+    #[test]
+    fn a_hold_off_that_delays_the_frames_themselves_is_given_up_if_they_are_late() {
+        let mut policy = with_goal("p99=150us");
+        policy.expect_held_frames(Nanos::MAX);
+        // Somebody set it to 200 us, and the policy is asked once: no period ends, so no trial begins.
+        blocks(&mut policy, 400, |policy, now| {
+            if policy.plan.hold() == 0 {
+                assert_eq!(policy.hold_off(now, Nanos::from_micros(200)), Nanos::from_micros(200));
+            }
+        });
+        assert!(policy.owed.multiplier() > GIVES_UP);
+        let now = Instant::from_nanos(1 << 40);
+        assert_eq!(policy.hold_off(now, Nanos::from_micros(200)), Nanos::ZERO);
+        assert_eq!(policy.plan.hold(), 0);
+    }
+
+    /// NAPI received the frame 30 us before it was picked up, and may have held it for 50 us before that.
+    #[test]
+    fn what_a_hold_off_takes_counts_for_the_goal_but_not_for_the_wake_up() {
+        let mut policy = with_goal("p99=90us");
+        let us = Nanos::from_micros;
+        for number in 1..=100_u64 {
+            let came = Instant::from_nanos(number * 1_000_000);
+            let (began, picked_up) = (came.before(us(40)).unwrap(), came + us(80));
+            let arrivals =
+                Arrivals { first: came, last: came, picked_up, stamped: true, held: Some(us(50)), sent: None };
+            let action = Action::BlockUntil(None);
+            let ended = Ended { action, began, ended: picked_up, spent: Some(us(20)), idle: us(10) };
+            let queues = [Queue { received: 1, fill: 1, arrivals: Some(arrivals) }];
+            policy.decide(&Observation { now: picked_up + us(1), queues: &queues, ended: Some(ended) });
+        }
+        // The goal less the reserve is 78.75 us.
+        assert!(policy.owed.multiplier() > 0, "each frame is late");
+        let block = policy.plan.known_block_lateness();
+        assert!((us(28)..=us(34)).contains(&block), "{block}");
+    }
+
+    #[test]
+    fn without_interrupts_or_timestamps_there_is_no_hold_off() {
+        let us = Nanos::from_micros;
+        let deaf = AdaptiveConfig { interrupts: false, ..AdaptiveConfig::default() };
+        assert_eq!(Adaptive::<Simulated>::new(deaf).hold_off(Instant::from_nanos(1), us(30)), Nanos::ZERO);
+        let mut blind = with_goal("p99=500us");
+        let at = Instant::from_nanos;
+        let arrivals = Some(Arrivals::unstamped(at(1_000), at(50_000)));
+        let queues = [Queue { received: 1, fill: 1, arrivals }];
+        blind.decide(&Observation { now: at(51_000), queues: &queues, ended: None });
+        assert_eq!(blind.hold_off(at(60_000), us(30)), Nanos::ZERO);
     }
 }

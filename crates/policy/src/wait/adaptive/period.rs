@@ -26,7 +26,7 @@ const REVIEW: u32 = 8;
 ///            8 intervals alike                     doubt reaches 24
 ///  Searching ────────────────► Locked { due, period } ────────────► Searching
 ///                                 │    ▲
-///                                 └────┘ arrival near due: due += period, corrected by 1/4 of the error, period by 1/32
+///                                 └────┘ arrival near due: due += period, plus 1/4 of the error; period + 1/32 of it
 /// ```
 /// Only the start of a burst counts: an arrival after a silence at least half as long as the longest recent silence. So
 /// a slot with several frames is one event.

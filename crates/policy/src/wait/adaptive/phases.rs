@@ -1,9 +1,9 @@
 //! When packets arrive within a sleep, measured by polling instead of sleeping.
 //!
-//! Without arrival timestamps, a packet that a sleep delayed may have come at any time of the sleep. How many of them are
-//! late depends on that: if arrivals have nothing to do with the sleeps, they are spread evenly, but packets that come in
-//! pairs come when a sleep has just begun. So a few sleeps are replaced by polling for as long, and the polls show when
-//! packets come:
+//! Without arrival timestamps, a packet that a sleep delayed may have come at any time of the sleep. How many of them
+//! are late depends on that: if arrivals have nothing to do with the sleeps, they are spread evenly, but packets that
+//! come in pairs come when a sleep has just begun. So a few sleeps are replaced by polling for as long, and the polls
+//! show when packets come:
 //!
 //! ```text
 //!   sleep      ├──────────────────────────────┤  3 packets, at unknown times

@@ -1,13 +1,13 @@
 //! What recent waits cost, by kind and length.
 
+use super::slower::SAME;
+
 /// Number of length classes: one below 16 us, then one per octave; the last begins at 1 ms.
 pub(super) const CLASSES: usize = 8;
 /// A new sample moves the mean by `1 / MEMORY` of the difference, or by more while there are fewer samples than this.
 const MEMORY: u64 = 32;
 /// An outdated mean counts as only this many samples.
 const STALE: u64 = 2;
-/// The factor 1, in 256ths. Factors by which times are scaled are in 256ths.
-pub(super) const SAME: u64 = 256;
 /// Sums are kept in nanoseconds divided by this number.
 const FRACTION: u64 = 16;
 

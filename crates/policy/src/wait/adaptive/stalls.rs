@@ -1,5 +1,4 @@
-//! How much time the machine takes from a core that is awake (other work, firmware, or the host of a virtual machine), and
-//! how many late packets of waits that met it are forgiven.
+//! How much time the machine takes from a core that is awake: other work, firmware, or the host of a virtual machine.
 
 use units::{Instant, Nanos};
 
@@ -9,12 +8,31 @@ pub(super) const LEAST: Nanos = Nanos::from_micros(100);
 const FIRST: u64 = 100_000_000;
 /// Both sums are halved when the core was awake for this long, in nanoseconds.
 const MEMORY: u64 = 4_000_000_000;
-/// Both sums are also halved after this time, so that a core that is rarely awake does not remember a stall for minutes.
+/// Both sums are also halved after this time, so that a core that is rarely awake does not remember a stall for
+/// minutes.
 const AGES: Nanos = Nanos::from_secs(10);
 /// A longer time between two polls counts as this long, in nanoseconds.
 const LONGEST: u64 = 1_000_000;
 /// Work may take this many times as long as the mean. What exceeds that is a stall.
 const WORK: u64 = 2;
+/// Waits may count as stalled in any case while they are at most `1 / STALLS_PART` of the share of late packets that
+/// the goal allows. The same share of packets may be late after stalls without being charged.
+const STALLS_PART: u32 = 4;
+/// In addition, this many times as many waits may count as stalled as a core that is awake shows stalls, because both
+/// numbers are small at first, and differ by chance. These additional waits are at most as many as the late packets
+/// that the goal allows: other work of an application keeps the core from polling, and that looks like a stall.
+const STALLS_SLACK: u32 = 2;
+/// On a machine that stalls, the model's expectation of a candidate weighs up to this many times as much, multiplied by
+/// the mean number of packets that are late at the same time. Otherwise, a few packets that stalls made late by chance
+/// would rule a candidate out, and after one such moment for each candidate, only polling would be left.
+const TRUST: u64 = 4;
+/// It weighs that much if stalls take `1 / NOISY_PART` of the share of late packets that the goal allows, or more.
+const NOISY_PART: u32 = 8;
+
+/// The share of waits that may count as stalled in any case, if the goal allows `allowed` late packets. Both in ppm.
+pub(super) const fn always_counted(allowed: u32) -> u32 {
+    allowed / STALLS_PART
+}
 
 /// The time in which the core was awake, and the part of it that stalls took, in nanoseconds.
 ///
@@ -27,16 +45,34 @@ pub(super) struct Stalls<C> {
     awake: u64,
     lost: u64,
     halved: Instant<C>,
+    /// When the last decision was made, if it was to poll on and no frames were left.
+    polls_since: Option<Instant<C>>,
 }
 
 impl<C> Stalls<C> {
     pub(super) const fn new() -> Self {
-        Self { awake: 0, lost: 0, halved: Instant::ORIGIN }
+        Self { awake: 0, lost: 0, halved: Instant::ORIGIN, polls_since: None }
     }
 
-    /// Adds a time up to `now` in which the core was awake. `work`: the mean time of its frames, in nanoseconds.
+    /// Notes that the core polls on from `now`, and that no frames are left.
     #[inline]
-    pub(super) fn add(&mut self, span: Nanos, now: Instant<C>, work: impl FnOnce() -> u64) {
+    pub(super) fn polls_on(&mut self, now: Instant<C>) {
+        self.polls_since = Some(now);
+    }
+
+    /// The core was awake until `until`: since the wait that has just `ended`, or since the last decision if that was
+    /// to poll on. `work`: the mean time of its frames, in nanoseconds.
+    #[inline]
+    pub(super) fn awake(&mut self, ended: Option<Instant<C>>, until: Instant<C>, work: impl FnOnce() -> u64) {
+        let polls_since = self.polls_since.take();
+        if let Some(since) = ended.or(polls_since) {
+            self.add(until.since(since).unwrap_or(Nanos::ZERO), until, work);
+        }
+    }
+
+    /// Adds a time up to `now` in which the core was awake.
+    #[inline]
+    fn add(&mut self, span: Nanos, now: Instant<C>, work: impl FnOnce() -> u64) {
         self.awake += span.as_nanos().min(LONGEST);
         if span >= LEAST {
             self.stalled(span.as_nanos(), work());
@@ -46,7 +82,8 @@ impl<C> Stalls<C> {
         }
     }
 
-    /// Adds the part of a time in which the core was awake that the work does not explain. All times are in nanoseconds.
+    /// Adds the part of a time in which the core was awake that the work does not explain. All times are in
+    /// nanoseconds.
     #[cold]
     fn stalled(&mut self, span: u64, work: u64) {
         let lost = span.saturating_sub(work.saturating_mul(WORK)).min(LONGEST);
@@ -57,12 +94,26 @@ impl<C> Stalls<C> {
 
     #[cold]
     fn halve(&mut self, now: Instant<C>) {
-        *self = Self { awake: self.awake / 2, lost: self.lost / 2, halved: now };
+        *self = Self { awake: self.awake / 2, lost: self.lost / 2, halved: now, ..*self };
     }
 
     /// The share of the time that stalls took, in millionths.
     pub(super) fn share(&self) -> u32 {
         (self.lost * 1_000_000 / (FIRST + self.awake)) as u32
+    }
+
+    /// The share of waits that may count as stalled, if the goal allows `allowed` late packets. Both in ppm.
+    pub(super) fn counted(&self, allowed: u32) -> u32 {
+        always_counted(allowed).saturating_add((self.share() * STALLS_SLACK).min(allowed))
+    }
+
+    /// The weight of the model's expectation, in sixteenths, if the goal allows `allowed` late packets (in ppm), and
+    /// `batch` sixteenths of a packet are late at the same time. The more the machine stalls, the less a late packet
+    /// says of the wait after which it was late.
+    pub(super) fn trust(&self, allowed: u32, batch: u64) -> u64 {
+        let most = 16 * TRUST * batch.max(16) / 16;
+        let noisy = (allowed / NOISY_PART).max(1);
+        16 + (most - 16) * u64::from(self.share().min(noisy)) / u64::from(noisy)
     }
 }
 
@@ -73,51 +124,6 @@ impl<C> Clone for Stalls<C> {
 }
 
 impl<C> Copy for Stalls<C> {}
-
-/// One packet. Forgiven packets are counted in millionths of a packet.
-const ONE: u64 = 1_000_000;
-/// At most as many late packets are forgiven at once as may be forgiven in this time, in nanoseconds, ...
-const FORGIVEN_IN: u64 = 1_000_000_000;
-/// ... or this many, ...
-const FORGIVEN_LEAST: u64 = 8;
-/// ... or this many times as many as are usually late at the same time.
-const FORGIVEN_BATCHES: u64 = 2;
-
-/// Late packets of stalled waits that are not charged to the wait: at most a fixed share of all packets.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Forgiveness {
-    /// The share of all packets that may be forgiven, in millionths.
-    share: u64,
-    /// How many packets may be forgiven now, and at most, in millionths of a packet.
-    now: u64,
-    most: u64,
-}
-
-impl Forgiveness {
-    /// `share` of all packets, in millionths, may be forgiven.
-    pub(super) const fn new(share: u32) -> Self {
-        Self { share: share as u64, now: FORGIVEN_LEAST * ONE, most: FORGIVEN_LEAST * ONE }
-    }
-
-    /// Sets the limit for the mean `gap` between packets in nanoseconds, and for the mean number of packets, in
-    /// sixteenths, that are late at the same time.
-    pub(super) fn set_limit(&mut self, gap: u64, batch: u64) {
-        let least = FORGIVEN_LEAST.max(FORGIVEN_BATCHES * batch / 16) * ONE;
-        self.most = (self.share * FORGIVEN_IN / gap.max(1)).max(least);
-    }
-
-    #[inline]
-    pub(super) fn add(&mut self, packets: u64) {
-        self.now = (self.now + packets * self.share).min(self.most);
-    }
-
-    /// How many of `late` packets are forgiven.
-    pub(super) fn forgive(&mut self, late: u64) -> u64 {
-        let forgiven = late.min(self.now / ONE);
-        self.now -= forgiven * ONE;
-        forgiven
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -148,6 +154,28 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_that_stalls_has_more_waits_counted_and_late_packets_trusted_less() {
+        let mut stalls = Stalls::<Simulated>::new();
+        assert_eq!((stalls.counted(10_000), stalls.trust(10_000, 0)), (2_500, 16));
+        stalls.add(Nanos::from_micros(200), Instant::from_nanos(1), || 0);
+        assert_eq!(stalls.share(), 1_996);
+        assert_eq!((stalls.counted(10_000), stalls.trust(10_000, 40 * 16)), (2_500 + 2 * 1_996, 16 * 4 * 40));
+        assert_eq!(stalls.counted(100), 25 + 100, "at most as many as the goal allows late packets");
+    }
+
+    #[test]
+    fn the_core_is_awake_from_the_end_of_a_wait_or_from_the_last_poll() {
+        let (mut stalls, at) = (Stalls::<Simulated>::new(), |us: u64| Instant::from_nanos(us * 1_000));
+        stalls.awake(None, at(500), || 0);
+        assert_eq!(stalls.awake, 0, "nothing is known of the time before");
+        stalls.awake(Some(at(600)), at(601), || 0);
+        stalls.polls_on(at(601));
+        stalls.awake(None, at(603), || 0);
+        stalls.awake(None, at(700), || 0);
+        assert_eq!(stalls.awake, 3_000, "frames were left at the poll before");
+    }
+
+    #[test]
     fn the_share_follows_the_machine() {
         let (mut stalls, mut now) = (Stalls::new(), 0);
         let noisy = spend(&mut stalls, &mut now, Nanos::from_micros(200), 10, 1);
@@ -156,25 +184,6 @@ mod tests {
         assert!((80_000..100_000).contains(&longer), "{longer}: a gap counts as 1 ms at most");
         let calm = spend(&mut stalls, &mut now, Nanos::ZERO, 30, 1);
         assert!(calm < 1_000, "{calm}");
-    }
-
-    #[test]
-    fn at_most_the_share_is_forgiven() {
-        let mut forgiveness = Forgiveness::new(2_500);
-        assert_eq!([forgiveness.forgive(5), forgiveness.forgive(5)], [5, 3], "8 at the start");
-        forgiveness.set_limit(50_000, 0);
-        let forgiven: u64 = (0..100_000)
-            .map(|number| {
-                forgiveness.add(1);
-                if number % 100 == 0 { forgiveness.forgive(4) } else { 0 }
-            })
-            .sum();
-        assert!((240..=250).contains(&forgiven), "{forgiven} of 100,000");
-        (0..100_000).for_each(|_| forgiveness.add(1));
-        assert_eq!(forgiveness.forgive(u64::MAX), 50, "as many as in a second");
-        forgiveness.set_limit(u64::MAX, 16 * 10);
-        (0..100_000).for_each(|_| forgiveness.add(1));
-        assert_eq!(forgiveness.forgive(u64::MAX), 20, "two batches");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use units::Nanos;
 
 use super::costs::Lateness;
-use super::prices::SAME;
+use super::slower::SAME;
 
 /// Number of buckets: eight per octave from 1 us to 2 ms, and eight of 128 ns below that.
 const BUCKETS: usize = 96;
@@ -117,8 +117,8 @@ impl Tail {
         false
     }
 
-    /// Adds a sample twice. Returns false, and adds nothing, if that takes more than counting it: if the sample may be a
-    /// stall, or if counts are due to be halved.
+    /// Adds a sample twice. Returns false, and adds nothing, if that takes more than counting it: if the sample may be
+    /// a stall, or if counts are due to be halved.
     #[inline]
     pub(super) fn add_twice(&mut self, sample: Nanos, memory: u32) -> bool {
         let counts = sample < STALL_LEAST && self.total + 2 < memory;

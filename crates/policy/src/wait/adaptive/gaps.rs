@@ -6,6 +6,8 @@
 //! hazard. For Poisson arrivals, the hazard is proportional to the octave's width. Between bursts, it falls as the
 //! silence gets longer. Just before a regular arrival, it has a spike.
 
+use super::math::{exp_neg, minus_ln, product_over};
+
 /// Number of octaves. The first ends at 256 ns, the last begins at 134 ms.
 pub(super) const OCTAVES: usize = 20;
 /// Weight of one gap. It is more than 1 so that a rare gap still counts after its weight was halved a few times.
@@ -41,44 +43,6 @@ pub(super) struct Gaps {
     span: u64,
     /// The mean gap in nanoseconds: `span` divided by `packets`, recomputed every [`MEAN_EACH`] gaps.
     mean: u64,
-}
-
-/// The time from a frame's arrival until a poll can find it, in nanoseconds. During this time the device writes the
-/// frame into memory.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OnTheWay {
-    /// The shortest time on the way among the latest polls, and among the polls before them.
-    least: [u64; 2],
-    polls: u32,
-}
-
-impl OnTheWay {
-    /// Number of polls with frames after which the older minimum is dropped.
-    const POLLS: u32 = 256;
-
-    pub(super) const fn new() -> Self {
-        Self { least: [u64::MAX; 2], polls: 0 }
-    }
-
-    /// Records a poll whose newest frame had arrived `before` nanoseconds earlier.
-    #[inline]
-    pub(super) fn add(&mut self, before: u64) {
-        self.polls += 1;
-        if self.polls > Self::POLLS {
-            *self = Self { least: [u64::MAX, self.least[0]], polls: 1 };
-        }
-        self.least[0] = self.least[0].min(before);
-    }
-
-    /// The shortest recent time from a frame's arrival until a poll could find it, in nanoseconds. 0 if no frame was
-    /// found yet.
-    #[inline]
-    pub(super) fn least(&self) -> u64 {
-        match self.least[0].min(self.least[1]) {
-            u64::MAX => 0,
-            least => least,
-        }
-    }
 }
 
 /// The octave in which a silence of this length lies.
@@ -244,62 +208,10 @@ impl Gaps {
     }
 }
 
-/// `a * b / c`. A division of 128 bits takes several times as long as one of 64, so it is left for large products.
-#[inline]
-pub(super) fn product_over(a: u64, b: u64, c: u64) -> u128 {
-    #[cold]
-    fn large(a: u64, b: u64, c: u64) -> u128 {
-        u128::from(a) * u128::from(b) / u128::from(c)
-    }
-    a.checked_mul(b).map_or_else(|| large(a, b, c), |product| u128::from(product / c))
-}
-
-/// -ln(x) for x up to 1, both in 2^-16. Computed from the leading bit and a parabola. The error is at most 1 % of ln 2.
-fn minus_ln(x: u64) -> u64 {
-    const LN_2: u64 = 45_426;
-    let x = x.clamp(1, 1 << 16);
-    let leading = u64::from(x.ilog2());
-    let part = (x << (16 - leading)) - (1 << 16);
-    let log2 = (leading << 16) + part + ((part * ((1 << 16) - part)) >> 16) * 22_486 / 65_536;
-    (((16 << 16) - log2.min(16 << 16)) * LN_2) >> 16
-}
-
-/// e^-x, both in 2^-16. Computed by halving and a parabola through 1, sqrt(1/2) and 1/2. The error is at most 0.3 %.
-fn exp_neg(x: u64) -> u64 {
-    const LOG2_E: u64 = 94_548;
-    let halvings = (x.min(1 << 24) * LOG2_E) >> 16;
-    let whole = halvings >> 16;
-    if whole > 16 {
-        return 0;
-    }
-    let part = halvings & 0xffff;
-    let root = (1 << 16) - ((part * (44_014 - ((part * 11_246) >> 16))) >> 16);
-    root >> whole
-}
-
 #[cfg(test)]
 mod tests {
     extern crate std;
     use super::*;
-
-    #[test]
-    fn products_are_exact_at_any_size() {
-        let large = u64::MAX / 3;
-        for (a, b, c) in [(7, 5, 2), (large, 3, 5), (large, large, 7), (u64::MAX, u64::MAX, 1), (0, large, 9)] {
-            assert_eq!(product_over(a, b, c), u128::from(a) * u128::from(b) / u128::from(c));
-        }
-    }
-
-    #[test]
-    fn what_is_on_the_way_is_the_least_of_late() {
-        let mut on_the_way = OnTheWay::new();
-        assert_eq!(on_the_way.least(), 0);
-        [9_000, 2_500, 40_000].into_iter().for_each(|before| on_the_way.add(before));
-        assert_eq!(on_the_way.least(), 2_500);
-        // Another path, or other stamps: after two rounds at most.
-        (0..2 * OnTheWay::POLLS).for_each(|_| on_the_way.add(3_000));
-        assert_eq!(on_the_way.least(), 3_000);
-    }
 
     fn poisson(mean: f64, seed: u64) -> Gaps {
         let (mut gaps, mut state) = (Gaps::new(), seed);
@@ -313,24 +225,6 @@ mod tests {
 
     fn near(value: u64, expected: f64, part: f64) {
         assert!((value as f64 - expected).abs() <= expected * part, "{value} is not near {expected}");
-    }
-
-    #[test]
-    fn the_exponential_is_near() {
-        for tenth in 0..80 {
-            let x = f64::from(tenth) / 10.0;
-            let found = exp_neg((x * 65_536.0) as u64) as f64 / 65_536.0;
-            assert!((found - (-x).exp()).abs() < 0.003, "{x}: {found}");
-        }
-    }
-
-    #[test]
-    fn the_logarithm_is_near() {
-        for thousandth in 1..=1_000 {
-            let x = f64::from(thousandth) / 1_000.0;
-            let found = minus_ln((x * 65_536.0) as u64) as f64 / 65_536.0;
-            assert!((found + x.ln()).abs() < 0.01, "{x}: {found}");
-        }
     }
 
     #[test]

@@ -1,0 +1,270 @@
+//! Learns from an observation: how the last wait ended, what came, and what of it was late.
+
+use units::{Instant, Nanos};
+
+use super::super::{Arrivals, Ended, Observation, WaitKind};
+use super::choice::BLOCK;
+use super::late::{came_before, delays, picked_up};
+use super::outcome::Outcome;
+use super::{Adaptive, BLIND_RESERVE_PART, reserve};
+
+/// What a poll showed of the last wait, before its queues are looked at one by one.
+struct Poll<C> {
+    now: Instant<C>,
+    /// Whether the core begins to work with this poll.
+    begins: bool,
+    /// Whether a wait has just ended.
+    ended: bool,
+    /// When the worker ran again, if the device ended a block.
+    woke: Option<Instant<C>>,
+    /// The first arrival of all queues. `None` if no frame came.
+    oldest: Option<Instant<C>>,
+}
+
+impl<C> Adaptive<C> {
+    /// Learns from a poll that returned frames or followed a wait.
+    pub(super) fn learn(&mut self, seen: &Observation<'_, C>) {
+        if let Some(wait) = &seen.ended {
+            self.learned = Some(seen.now);
+            self.ended_held = self.chosen.held;
+            self.stalled = self.learn_wait(wait, seen).map(|due| [due, wait.ended]);
+            self.charged = wait.action.kind() != WaitKind::Pause;
+            self.service.rests();
+        }
+        let woke = seen.ended.filter(|wait| wait.action.kind() == WaitKind::Block && wait.overshoot().is_none());
+        let poll = Poll {
+            now: seen.now,
+            begins: self.service.works(picked_up(seen)),
+            ended: seen.ended.is_some(),
+            woke: woke.map(|wait| wait.ended),
+            oldest: seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).map(|came| came.first).min(),
+        };
+        let (mut received, mut late) = (0, 0);
+        for queue in seen.queues {
+            let (Some(arrivals), frames) = (&queue.arrivals, u64::from(queue.received)) else { continue };
+            received += frames;
+            self.learn_arrivals(arrivals, frames, poll.woke);
+            if self.charged {
+                late += self.late_of(&poll, arrivals, frames);
+                self.learn_departures(&poll, arrivals);
+            }
+            self.learn_work(&poll, arrivals, frames);
+        }
+        self.account(received, late);
+    }
+
+    /// Enters the packets of a poll in all accounts.
+    fn account(&mut self, received: u64, late: u64) {
+        self.forgiveness.add(received);
+        let mut late = late.min(received);
+        if self.stalled.is_some() {
+            late -= self.forgiveness.forgive(late);
+        }
+        self.packets += received;
+        self.owed.packets(received, late);
+        self.paid.add_packets(received, late, self.owed.share());
+        if self.charged {
+            // A block that ended while the hold-off changed says nothing of the new one.
+            let is_present = self.chosen.slot != BLOCK || self.chosen.held.as_nanos() == self.plan.hold();
+            if self.stalled.is_none() && is_present {
+                self.plan.saw(self.chosen.slot, received, late, self.chosen.expected);
+            }
+            // The frames of the wait may take several polls, and so may those that arrive meanwhile.
+            self.charged = received > 0;
+        }
+    }
+
+    /// Learns for how long the core was awake since the last wait, or since the last decision if that was to poll on,
+    /// and how much of that stalls took.
+    #[inline]
+    pub(super) fn learn_awake(&mut self, seen: &Observation<'_, C>, received: u32) {
+        let work = self.plan.work();
+        // Without timestamps, and before it is known, work may be anything that the application does.
+        let is_known = received == 0 || !self.plan.is_blind() && work > 0;
+        let until = if is_known { seen.now } else { picked_up(seen).unwrap_or(seen.now) };
+        let ended = seen.ended.map(|wait| wait.ended);
+        self.stalls.awake(ended, until, || u64::from(received).saturating_mul(work));
+    }
+
+    /// Adapts to the share of time that stalls take from an awake core.
+    fn adapt_to_stalls(&mut self) {
+        let allowed = self.goal.quantile.above_ppm();
+        self.stalls_ppm = self.stalls.counted(allowed);
+        self.forgiveness.set_limit(self.plan.mean_gap(), self.owed.batch());
+        self.plan.set_trust(self.stalls.trust(allowed, self.owed.batch()));
+    }
+
+    /// Learns from a wait that has ended. If it met a stall of the machine, returns when the wait was due to end.
+    fn learn_wait(&mut self, wait: &Ended<C>, seen: &Observation<'_, C>) -> Option<Instant<C>> {
+        if wait.action.kind() == WaitKind::Pause {
+            return None;
+        }
+        let Outcome { kind, length, lasted, due } =
+            Outcome::of(wait, seen.queues, self.chosen.planned, self.chosen.held);
+        let late = due.map(|(_, late)| late);
+        let stalled = due.filter(|(_, late)| self.plan.ended(kind, length, *late, self.stalls_ppm));
+        self.measured |= wait.spent.is_some();
+        // If costs are not measured, assume that a wait costs at least its wake-up time.
+        let spent = wait.spent.or(late.filter(|_| !self.measured));
+        if let Some(spent) = spent.filter(|_| stalled.is_none()) {
+            // The core is also awake from the end of the wait until it has picked up the frames.
+            let taking = picked_up(seen).unwrap_or(seen.now).since(wait.ended).unwrap_or(Nanos::ZERO);
+            self.plan.spent(kind, lasted, (spent + taking).as_nanos(), wait.idle.as_nanos());
+            self.paid.add_wait(lasted, spent.as_nanos());
+        }
+        stalled.map(|(due, _)| due)
+    }
+
+    /// Learns when the frames of a queue arrived. `woke` is when the worker ran again, if the device ended the wait.
+    fn learn_arrivals(&mut self, arrivals: &Arrivals<C>, frames: u64, woke: Option<Instant<C>>) {
+        if arrivals.stamped {
+            return self.traffic.stamped(self.plan.gaps(), arrivals, frames);
+        }
+        if !self.plan.is_blind() {
+            self.go_blind();
+        }
+        self.traffic.unstamped(self.plan.gaps(), arrivals, frames, woke);
+    }
+
+    /// The first frames without timestamps have come.
+    #[cold]
+    fn go_blind(&mut self) {
+        self.plan.go_blind();
+        if !self.knows_reserve {
+            self.set_reserve(reserve(self.goal, BLIND_RESERVE_PART));
+        }
+    }
+
+    /// Number of a queue's frames that were late because of the last wait.
+    fn late_of(&mut self, poll: &Poll<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
+        let late = if !arrivals.stamped && poll.woke.is_some() {
+            // The work after the wake-up is visible to the worker.
+            let woken = Arrivals { first: arrivals.picked_up, last: arrivals.picked_up, ..*arrivals };
+            self.unseen.add(frames * self.chosen.expected) + self.deadline.late(poll.now, &woken, frames)
+        } else if !arrivals.stamped && poll.ended && self.chosen.slot < BLOCK {
+            self.late_after_sleep(poll.now, arrivals, frames)
+        } else {
+            self.deadline.late(poll.now, arrivals, frames)
+        };
+        let Some(stall) = self.stalled.filter(|_| arrivals.stamped) else { return late };
+        // A core that was awake would have been stalled as well, so the frames that came meanwhile are not late because
+        // of the wait.
+        let [before_it, until_its_end] = stall.map(|at| came_before(at, arrivals, frames));
+        late.min(frames - until_its_end.saturating_sub(before_it))
+    }
+
+    /// Number of frames without timestamps that were late after a sleep, as [`Phases`](super::phases::Phases) expects
+    /// it. Those that came during a stall do not count.
+    fn late_after_sleep(&mut self, now: Instant<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
+        let after = |at: Instant<C>| at.since(arrivals.first).unwrap_or(Nanos::ZERO);
+        let [first, last] = arrivals.sent.map_or([now; 2], |sent| [sent.first, sent.last]);
+        let left = first + last.since(first).unwrap_or(Nanos::ZERO) / 2;
+        let over = after(left).saturating_sub(self.deadline.target);
+        let over = self.stalled.map_or(over, |[due, _]| over.min(after(due)));
+        self.unseen.add(frames * self.traffic.phases.share(over, arrivals.lateness()))
+    }
+
+    /// Learns when the frames of a queue left after a block.
+    fn learn_departures(&mut self, poll: &Poll<C>, arrivals: &Arrivals<C>) {
+        let held = arrivals.held.unwrap_or(self.chosen.held);
+        // Unless the worker knows better, only the frame that ended the wait has waited for the hold-off.
+        let ended_it = poll.ended && Some(arrivals.first) == poll.oldest;
+        let shows = arrivals.stamped && (held == Nanos::ZERO || ended_it);
+        if self.chosen.slot == BLOCK && shows && self.stalled.is_none() {
+            // The first and the last frame represent all those between them.
+            let [first, last] = delays(arrivals, poll.now);
+            self.plan.departed(first, last, held);
+        }
+    }
+
+    /// Learns how long the work on a queue's frames took, from some of the polls.
+    fn learn_work(&mut self, poll: &Poll<C>, arrivals: &Arrivals<C>, frames: u64) {
+        if self.service.polled() {
+            let work = poll.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO);
+            self.plan.set_work(self.service.worked(work.as_nanos(), frames));
+            self.owed.set_gap(self.plan.mean_gap());
+            self.adapt_to_stalls();
+        }
+        if let Some(service) = self.service.departed(arrivals, poll.now, poll.begins) {
+            self.plan.set_service(service);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Action, Queue, WaitPolicy as _};
+    use super::super::{AdaptiveConfig, Paid};
+    use super::*;
+    use units::Simulated;
+
+    /// Waits of centuries, as a clock that jumps shows them.
+    #[test]
+    fn the_account_of_waits_does_not_overflow() {
+        let mut policy = Adaptive::new(AdaptiveConfig { goal: None, loss: None, interrupts: true });
+        let at = Instant::<Simulated>::from_nanos;
+        let queues = [Queue { received: 0, fill: 0, arrivals: None }];
+        for (began, ended) in [(0, u64::MAX / 2), (u64::MAX / 2, u64::MAX - 1)] {
+            let wait = Ended {
+                action: Action::BlockUntil(None),
+                began: at(began),
+                ended: at(ended),
+                spent: Some(Nanos::ZERO),
+                idle: Nanos::ZERO,
+            };
+            policy.decide(&Observation { now: at(ended), queues: &queues, ended: Some(wait) });
+        }
+        let (paid, _) = policy.paid_since(Paid::default(), Nanos::from_nanos(u64::MAX - 1));
+        assert_eq!(paid, 0, "all of the time was saved");
+    }
+
+    #[test]
+    fn without_timestamps_more_is_reserved_and_stalls_are_not_charged() {
+        let goal = "p99=60us".parse().ok();
+        let mut policy = Adaptive::<Simulated>::new(AdaptiveConfig { goal, ..Default::default() });
+        assert_eq!(policy.deadline.target, Nanos::from_nanos(52_500));
+        let at = |us: u64| Instant::from_nanos(us * 1_000);
+        let arrivals = Arrivals::unstamped(at(0), at(200));
+        policy.learn_arrivals(&arrivals, 4, None);
+        assert_eq!(policy.deadline.target, Nanos::from_micros(48));
+        // At first, all packets are assumed to have come at the beginning of the sleep.
+        assert_eq!(policy.late_after_sleep(at(202), &arrivals, 4), 4);
+        policy.stalled = Some([at(0), at(200)]);
+        assert_eq!(policy.late_after_sleep(at(202), &arrivals, 4), 0, "all of them came during the stall");
+        policy.stalled = Some([at(40), at(200)]);
+        assert_eq!(policy.late_after_sleep(at(202), &arrivals, 4), 4, "they may have come before it");
+        let mut known = Adaptive::<Simulated>::new(AdaptiveConfig { goal, ..Default::default() })
+            .with_unseen(Nanos::from_micros(5), Nanos::ZERO);
+        known.learn_arrivals(&arrivals, 4, None);
+        assert_eq!(known.deadline.target, Nanos::from_micros(55));
+    }
+
+    /// Rounds of an application that works for 300 us whenever it received packets. An empty poll takes `other`.
+    fn works_long(stamped: bool, other: Nanos) -> u32 {
+        let mut policy = Adaptive::<Simulated>::new(AdaptiveConfig::default());
+        let mut now = Instant::from_nanos(1_000_000);
+        for round in 0..200_u32 {
+            let received = u32::from(round % 2 == 0);
+            let picked_up = now + if received == 0 { other } else { Nanos::from_micros(1) };
+            let arrivals = if stamped {
+                Arrivals::stamped(now, picked_up, picked_up)
+            } else {
+                Arrivals::unstamped(now, picked_up)
+            };
+            now = picked_up + Nanos::from_micros(300 * u64::from(received));
+            let queues = [Queue { received, fill: received, arrivals: (received > 0).then_some(arrivals) }];
+            policy.decide(&Observation { now, queues: &queues, ended: None });
+            // As if the policy had decided to poll on.
+            policy.stalls.polls_on(now);
+        }
+        policy.stalls.share()
+    }
+
+    #[test]
+    fn work_on_packets_is_no_stall_but_other_gaps_are() {
+        for stamped in [false, true] {
+            assert_eq!(works_long(stamped, Nanos::from_micros(2)), 0, "stamped: {stamped}");
+            assert!(works_long(stamped, Nanos::from_micros(150)) > 50_000, "stamped: {stamped}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The hold-offs that are compared: how long the device may delay its interrupt after the first waiting frame.
+
+use super::super::choice::BLOCK;
+use super::super::prices::Kind;
+use super::super::slower::Slower;
+use super::super::tail::PARTS;
+use super::model::Model;
+use super::outlook::{FINE, Prospect};
+use super::record::Record;
+
+/// Number of hold-offs that are compared.
+const HOLDS: usize = PARTS + 2;
+/// Hold-offs are whole multiples of this, in nanoseconds: `ethtool -C rx-usecs` takes whole microseconds.
+const HOLD_STEP: u64 = 1_000;
+/// A hold-off below 1 / `LEAST_HOLD` of the goal's latency is not used: it saves little, and is worth no system call.
+const LEAST_HOLD: u64 = 8;
+
+/// A place among the hold-offs that are compared, and the length in nanoseconds of the hold-off there.
+pub(super) type Hold = (usize, u64);
+
+/// What was observed of blocks with each hold-off.
+#[derive(Clone, Debug)]
+pub(super) struct Holds {
+    /// The place of the present hold-off. What is observed with it is in the model.
+    present: usize,
+    others: [Record; HOLDS],
+    /// If a hold-off delays the frames themselves, the longest one at which the ring that holds them does not overflow,
+    /// in nanoseconds.
+    pub(super) longest: u64,
+}
+
+impl Holds {
+    pub(super) const fn new() -> Self {
+        Self { present: 0, others: [Record::NONE; HOLDS], longest: u64::MAX }
+    }
+
+    pub(super) fn present(&self) -> usize {
+        self.present
+    }
+
+    /// What was observed lost weight, because the frequency changed.
+    pub(super) fn change_frequency(&mut self) {
+        self.others.iter_mut().for_each(Record::change_frequency);
+    }
+
+    /// Halves one of the records: that of another hold-off at each turn.
+    pub(super) fn fade(&mut self, turn: usize) {
+        self.others[turn % HOLDS].halve();
+    }
+
+    /// The hold-offs that are compared, in nanoseconds: none, a quarter and a half of the goal's latency, and those
+    /// that leave room for a part of the lateness of blocks (not for the median alone). If `safe`, all of them leave
+    /// room for so much of it that the goal allows the rest. As after a sleep, the ring has room for the packets that
+    /// come during nearly every wake-up. Until a few waits have ended, there is no hold-off.
+    fn lengths(&self, model: &Model, safe: bool) -> [u64; HOLDS] {
+        if !model.lateness.knows(&[Kind::Timer, Kind::Device]) {
+            return [0; HOLDS];
+        }
+        let budget = model.target.saturating_sub(model.service);
+        let atoms = model.lateness.of(Kind::Device, budget + model.gaps.residual(0));
+        let most = if safe { budget.saturating_sub(atoms.room(model.share)) } else { budget };
+        let bounded = |hold: u64| {
+            let ring = model.ring.saturating_sub(atoms.at[PARTS - 2]);
+            let hold = hold.min(most).min(model.longest).min(ring).min(self.longest);
+            if hold < budget / LEAST_HOLD { 0 } else { hold / HOLD_STEP * HOLD_STEP }
+        };
+        core::array::from_fn(|number| match number {
+            0 => 0,
+            1 => bounded(budget / 4),
+            2 => bounded(budget / 2),
+            _ => bounded(budget.saturating_sub(atoms.at[number - 2])),
+        })
+    }
+
+    /// The hold-off that is expected to cost least. `None` if it does not save 1 / `worthwhile` of the cost of the
+    /// present one. If `safe`, a hold-off counts only if the known lateness of blocks leaves room for it within the
+    /// goal's latency.
+    pub(super) fn better(&self, model: &Model, safe: bool, worthwhile: u64) -> Option<Hold> {
+        let lengths = self.lengths(model, safe);
+        let seen = |place: usize| if place == self.present { model.seen_of_blocks() } else { &self.others[place] };
+        let prospects: [Prospect; HOLDS] =
+            model.prospects(Slower::NOT, &FINE, core::array::from_fn(|place| (lengths[place], seen(place))));
+        let [Prospect { costs: stay, .. }] =
+            model.prospects(Slower::NOT, &FINE, [(model.hold, model.seen_of_blocks())]);
+        // Nothing was observed at the places of hold-offs that came out as none.
+        let others = (0..HOLDS).filter(|place| lengths[*place] != model.hold && (*place == 0 || lengths[*place] > 0));
+        let best = others.min_by_key(|place| prospects[*place].costs)?;
+        (prospects[best].costs < stay - stay / worthwhile).then_some((best, lengths[best]))
+    }
+
+    /// Changes to the records of another hold-off, which is at `place`.
+    pub(super) fn take(&mut self, place: usize, model: &mut Model) {
+        self.others[self.present] = model.seen[BLOCK];
+        model.seen[BLOCK] = self.others[place];
+        self.present = place;
+    }
+}

@@ -1,0 +1,195 @@
+//! How late waits end, by kind and class of length. A length that was not tried takes from its nearest neighbour.
+
+use units::Nanos;
+
+use super::super::prices::{CLASSES, Kind, class};
+use super::super::tail::{Atoms, PARTS, Tail};
+
+/// Minimum number of samples from which the lateness of a class of waits is used.
+pub(super) const ENOUGH: u32 = 8;
+/// The parts of a class's distribution of lateness are recomputed after this many samples.
+const RENEW: u32 = 16;
+
+/// How late waits of one kind and class end.
+#[derive(Clone, Debug)]
+pub(super) struct Lateness {
+    tail: Tail,
+    atoms: Atoms,
+    since: u32,
+}
+
+impl Lateness {
+    pub(super) const NONE: Self = Self { tail: Tail::new(), atoms: Atoms::NONE, since: 0 };
+
+    /// Adds a sample. Returns true if it was a stall of the machine; stalls are not learned.
+    pub(super) fn add(&mut self, late: Nanos, stalls_ppm: u32, memory: u32) -> bool {
+        if self.tail.add(late, stalls_ppm, memory) {
+            return true;
+        }
+        self.added(1);
+        false
+    }
+
+    /// Adds a sample twice, with the same result as two calls of [`Self::add`].
+    pub(super) fn add_twice(&mut self, late: Nanos, stalls_ppm: u32, memory: u32) {
+        // Otherwise, the first of the two may be the one after which the parts are recomputed.
+        let later = self.since.is_multiple_of(2) && self.tail.samples() >= RENEW;
+        if later && self.tail.add_twice(late, memory) {
+            self.added(2);
+        } else {
+            self.add(late, stalls_ppm, memory);
+            self.add(late, stalls_ppm, memory);
+        }
+    }
+
+    #[inline]
+    fn added(&mut self, samples: u32) {
+        self.since += samples;
+        if self.since >= RENEW || self.tail.samples() <= RENEW {
+            self.since = 0;
+            self.atoms = self.tail.atoms();
+        }
+    }
+
+    /// Rescales all samples as if everything had taken longer by the factor `slower`, in 256ths.
+    pub(super) fn scale(&mut self, slower: u64) {
+        self.tail.scale(slower);
+        self.atoms = self.tail.atoms();
+    }
+
+    pub(super) fn samples(&self) -> u32 {
+        self.tail.samples()
+    }
+
+    pub(super) fn atoms(&self) -> &Atoms {
+        &self.atoms
+    }
+}
+
+/// The class with at least `enough` samples that is nearest to the class `at`. Longer classes are preferred, because a
+/// longer wait is at least as late.
+pub(super) fn nearest(classes: &[Lateness; CLASSES], at: usize, enough: u32) -> Option<usize> {
+    let tried = |index: &usize| classes[*index].samples() >= enough;
+    (at..CLASSES).find(tried).or_else(|| (0..at).rev().find(tried))
+}
+
+/// How late waits of both kinds end, by class of length.
+#[derive(Clone, Debug)]
+pub(super) struct Waits {
+    kinds: [[Lateness; CLASSES]; 2],
+}
+
+impl Waits {
+    pub(super) const fn new() -> Self {
+        Self { kinds: [const { [Lateness::NONE; CLASSES] }; 2] }
+    }
+
+    /// Sets the lateness of waits of a kind to a measured distribution. `length` is the length of the waits in
+    /// nanoseconds; `None` means all lengths.
+    pub(super) fn know(&mut self, kind: Kind, length: Option<u64>, tail: &Tail) {
+        let classes = length.map_or(0..CLASSES, |length| class(length)..class(length) + 1);
+        for lateness in &mut self.kinds[kind as usize][classes] {
+            *lateness = Lateness { tail: tail.clone(), atoms: tail.atoms(), since: 0 };
+        }
+    }
+
+    /// Learns how late a wait of this kind and length ended. Returns true if it was a stall of the machine; stalls are
+    /// not learned.
+    pub(super) fn add(&mut self, kind: Kind, length: u64, late: Nanos, stalls_ppm: u32, memory: u32) -> bool {
+        self.kinds[kind as usize][class(length)].add(late, stalls_ppm, memory)
+    }
+
+    /// Rescales what was learned of a kind by the factor `slower`, in 256ths.
+    pub(super) fn scale(&mut self, kind: Kind, slower: u64) {
+        self.kinds[kind as usize].iter_mut().for_each(|lateness| lateness.scale(slower));
+    }
+
+    /// The lateness of waits of this kind, by class of length.
+    pub(super) fn classes(&self, kind: Kind) -> &[Lateness; CLASSES] {
+        &self.kinds[kind as usize]
+    }
+
+    /// Number of samples of a kind.
+    pub(super) fn samples(&self, kind: Kind) -> u32 {
+        self.classes(kind).iter().map(Lateness::samples).sum()
+    }
+
+    /// Whether a class of any of these kinds has enough samples to be used.
+    pub(super) fn knows(&self, kinds: &[Kind]) -> bool {
+        kinds.iter().any(|kind| self.classes(*kind).iter().any(|lateness| lateness.samples() >= ENOUGH))
+    }
+
+    /// How late waits of this kind and length end, taken from the [nearest] class of lengths that was tried. If no
+    /// class of this kind was tried, the other kind is used.
+    ///
+    /// A timed wait of a length that was hardly tried is assumed to be late by at most its own length or, if that is
+    /// more, by as much as a shorter wait was. The reason: the time until the timer expires determines the idle state,
+    /// and in the tables of server CPUs, an idle state's target residency exceeds its exit latency (Linux,
+    /// drivers/idle/intel_idle.c: `target_residency` and `exit_latency`). This is not true of Bay Trail, and need not
+    /// be true in a virtual machine. One or two trials then correct the assumption.
+    pub(super) fn of(&self, kind: Kind, length: u64) -> Atoms {
+        let at = class(length);
+        let of = |kind: Kind, enough: u32| {
+            let classes = self.classes(kind);
+            nearest(classes, at, enough).map(|index| (index, &classes[index].atoms))
+        };
+        let own = of(kind, ENOUGH).or_else(|| of(kind, 1));
+        let (from, atoms) = own.or_else(|| of(kind.other(), 1)).unwrap_or((at, &self.classes(kind)[at].atoms));
+        if kind == Kind::Device || (own.is_some() && from <= at) {
+            return *atoms;
+        }
+        let shorter = (0..=at).rev().find(|index| self.classes(kind)[*index].samples() > 0);
+        let shorter = shorter.map_or([0; PARTS], |index| self.classes(kind)[index].atoms.at);
+        atoms.at_most(core::array::from_fn(|part| shorter[part].max(length)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    const US: u64 = 1_000;
+
+    proptest::proptest! {
+        /// The shortcut for two equal samples learns what two samples teach: with stalls, and when counts are halved.
+        #[test]
+        fn a_sample_twice_is_two_samples(
+            samples in proptest::collection::vec((0u64..2_000_000, 0u8..3), 1..400),
+            memory in 20u32..60,
+            ppm in 0u32..50_000,
+        ) {
+            let (mut once, mut twice) = (Lateness::NONE, Lateness::NONE);
+            for (nanos, kind) in samples {
+                // Mostly short, so that the long ones are stalls.
+                let sample = Nanos::from_nanos(if nanos % 8 == 0 { nanos } else { nanos % 20_000 });
+                if kind == 0 {
+                    once.add(sample, ppm, memory);
+                    twice.add(sample, ppm, memory);
+                } else {
+                    once.add(sample, ppm, memory);
+                    once.add(sample, ppm, memory);
+                    twice.add_twice(sample, ppm, memory);
+                }
+                proptest::prop_assert_eq!(std::format!("{once:?}"), std::format!("{twice:?}"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_that_was_not_tried_is_as_late_as_the_next_longer_one() {
+        let mut waits = Waits::new();
+        assert_eq!(waits.of(Kind::Device, 40 * US).at, [0; PARTS], "nothing is known");
+        let add = |waits: &mut Waits, kind, length: u64, late: u64| {
+            (0..ENOUGH).for_each(|_| assert!(!waits.add(kind, length * US, Nanos::from_micros(late), 0, 1024)));
+        };
+        let late = |waits: &Waits, kind, length: u64| waits.of(kind, length * US).at[PARTS - 1] / US;
+        add(&mut waits, Kind::Device, 100, 50);
+        assert_eq!([20, 100, 2_000].map(|length| late(&waits, Kind::Device, length) / 10), [5; 3]);
+        // Timed waits are as late as blocks, but by no more than they are long.
+        assert_eq!(late(&waits, Kind::Timer, 20), 20);
+        assert_eq!(late(&waits, Kind::Timer, 200) / 10, 5);
+        add(&mut waits, Kind::Device, 500, 90);
+        assert_eq!([20, 100, 200].map(|length| late(&waits, Kind::Device, length) / 10), [5, 5, 9]);
+    }
+}
