@@ -25,6 +25,10 @@ const PATIENCE: u64 = 50;
 /// The cap is never below this many batches, however few late packets the goal allows. Otherwise, part of each batch
 /// would never be made up for.
 const BATCHES_OWED: u64 = 3;
+/// If packets become fewer, what is owed may exceed the cap this many times, and so takes at most as many seconds to pay,
+/// or as many times the batches. With 1, the policy forgave debts of on/off traffic whenever the mean gap rose for a
+/// moment: a goal of p99.9=20us was missed (0.18 % late) that it meets otherwise (`apus sim goals`, sample seed 42).
+const DENSER: u64 = 4;
 /// A larger batch counts as this many packets.
 const LARGEST: u64 = 1 << 12;
 
@@ -79,6 +83,8 @@ impl Owed {
         let batches = (BATCHES * self.batch / 16).min(allowed_in(PAID_IN));
         self.scale = allowed_in(MEMORY).max(batches).max(GAIN);
         self.most = (MOST * self.scale).max(allowed_in(PATIENCE * MEMORY)).max(BATCHES_OWED * self.batch / 16);
+        // A debt of denser traffic would take as many times longer to pay as packets have become fewer.
+        self.owed = self.owed.min(DENSER * self.most * ONE);
         self.set_multiplier();
     }
 
@@ -153,7 +159,8 @@ mod tests {
         assert_eq!(owed.owed(), 0);
     }
 
-    /// Bursts of 91, all late at each try, of which the goal allows 34 a second: what is not owed would never be paid for.
+    /// Bursts of 91, all late at each try, of which the goal allows 34 a second: what is not owed would never be paid
+    /// for.
     #[test]
     fn a_whole_batch_is_owed() {
         let mut owed = Owed::new(1_000);
@@ -172,6 +179,19 @@ mod tests {
         // 20,000 packets in 20 ms, of which 150 may be late.
         owed.packets(0, 150);
         assert_eq!(owed.multiplier(), 256);
+    }
+
+    /// 1 Mpps, of which 10,000 packets may be late in a second, and then 1 kpps, of which 10 may be.
+    #[test]
+    fn a_debt_of_dense_traffic_is_paid_soon_in_sparse_traffic() {
+        let mut owed = Owed::new(10_000);
+        owed.set_gap(1_000);
+        (0..8_000).for_each(|_| owed.packets(1, 1));
+        assert_eq!(owed.multiplier(), MOST * 256);
+        owed.set_gap(1_000_000);
+        // At least three steps of four packets are owed, of which each second pays 7.5.
+        owed.packets(DENSER * MOST * GAIN * 1_000_000 / 7_500, 0);
+        assert_eq!(owed.owed(), 0, "after 6.4 s, and not after 1,000 s");
     }
 
     #[test]
