@@ -296,6 +296,33 @@ fn what_it_has_paid_is_what_it_was_charged() {
     }
 }
 
+/// A worker measures the cost of the first waits, and of a sample of the others.
+struct MeasuresSome {
+    policy: Adaptive<Simulated>,
+    waits: u64,
+}
+
+impl WaitPolicy<Simulated> for MeasuresSome {
+    fn decide(&mut self, seen: &Observation<'_, Simulated>) -> Decision<Simulated> {
+        self.waits += u64::from(seen.ended.is_some());
+        let measures = self.waits <= 64 || self.waits.is_multiple_of(16);
+        let ended = seen.ended.map(|wait| Ended { spent: wait.spent.filter(|_| measures), ..wait });
+        self.policy.decide(&Observation { ended, ..*seen })
+    }
+}
+
+#[test]
+fn what_it_has_paid_includes_the_waits_that_were_not_measured() {
+    for (goal, arrivals) in [("p99=120us", poisson(50.0, 20_000, 3)), ("p99=30us", poisson(20.0, 20_000, 4))] {
+        let mut policy = MeasuresSome { policy: adaptive(goal), waits: 0 };
+        let ours = run(&mut policy, &arrivals);
+        let span = Nanos::from_nanos(*arrivals.last().unwrap());
+        let (paid, _) = policy.policy.paid_since(Paid::default(), span);
+        let (paid, awake) = (paid * 1_000 / 65_536, ours.awake);
+        assert!(paid.abs_diff(awake) <= 10, "{goal}: {paid} per mille of {awake}");
+    }
+}
+
 #[test]
 fn a_goal_that_no_wait_can_keep_means_polling() {
     let ours = run(&mut adaptive("p99=4us"), &poisson(50.0, 20_000, 3));

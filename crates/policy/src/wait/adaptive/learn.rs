@@ -104,13 +104,18 @@ impl<C> Adaptive<C> {
         let late = due.map(|(_, late)| late);
         let stalled = due.filter(|(_, late)| self.plan.ended(kind, length, *late, self.stalls_ppm));
         self.measured |= wait.spent.is_some();
-        // If costs are not measured, assume that a wait costs at least its wake-up time.
-        let spent = wait.spent.or(late.filter(|_| !self.measured));
-        if let Some(spent) = spent.filter(|_| stalled.is_none()) {
+        if stalled.is_none() {
+            // If costs are not measured, assume that a wait costs at least its wake-up time.
+            let spent = wait.spent.or(late.filter(|_| !self.measured));
             // The core is also awake from the end of the wait until it has picked up the frames.
             let taking = picked_up(seen).unwrap_or(seen.now).since(wait.ended).unwrap_or(Nanos::ZERO);
-            self.plan.spent(kind, lasted, (spent + taking).as_nanos(), wait.idle.as_nanos());
-            self.paid.add_wait(lasted, spent.as_nanos());
+            if let Some(spent) = spent {
+                self.plan.spent(kind, lasted, (spent + taking).as_nanos(), wait.idle.as_nanos());
+                self.paid.add_wait(lasted, spent.as_nanos());
+            } else if self.measured {
+                // A worker need not measure every wait: this one has cost as much as those like it.
+                self.paid.add_wait(lasted, self.plan.price(kind, lasted).saturating_sub(taking.as_nanos()));
+            }
         }
         stalled.map(|(due, _)| due)
     }

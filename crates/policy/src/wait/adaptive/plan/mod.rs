@@ -25,7 +25,7 @@ use units::Nanos;
 use super::choice::{BLOCK, Choice, SAFE, UNTIL, until};
 use super::gaps::Gaps;
 use super::prices::Kind;
-use super::slower::Slower;
+use super::slower::{SAME, Slower};
 use super::tail::Tail;
 use doubts::Doubts;
 use forecast::Forecasts;
@@ -132,6 +132,11 @@ impl Plan {
     /// Learns what a wait of this kind cost. All times are in nanoseconds.
     pub(super) fn spent(&mut self, kind: Kind, lasted: u64, spent: u64, idle: u64) {
         self.model.spent(kind, lasted, spent, idle);
+    }
+
+    /// The cost of a wait of this kind that lasted so long, as learned. All times are in nanoseconds.
+    pub(super) fn price(&self, kind: Kind, lasted: u64) -> u64 {
+        self.model.prices.of(kind, lasted, SAME)
     }
 
     /// Rescales everything that was learned by `slower`, because the frequency changed.
@@ -269,7 +274,6 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::super::gaps::octave;
-    use super::super::slower::SAME;
     use super::model::tests::{US, blocked, model};
     use super::*;
 
