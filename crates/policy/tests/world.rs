@@ -560,6 +560,51 @@ proptest! {
     }
 }
 
+/// A time or a span that a loop could report, or that a broken clock could.
+fn wild() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 0u64..1_000_000, 1 => any::<u64>(), 1 => Just(u64::MAX), 1 => 0u64..1 << 40]
+}
+
+proptest! {
+    /// Clocks that jump, and stamps that contradict each other: no panic, and no wait that ends before it begins.
+    #[test]
+    fn any_times_are_survived(
+        goal_us in 1u64..10_000_000,
+        stamped: bool,
+        steps in prop::collection::vec(
+            (wild(), prop_oneof![Just(0u32), 1u32..100], wild(), wild(), wild(), wild(), any::<bool>()),
+            1..200,
+        ),
+    ) {
+        let goal = Goal { quantile: units::Quantile::P99, latency: Nanos::from_micros(goal_us) };
+        let mut policy = Adaptive::<Simulated>::new(AdaptiveConfig { goal: Some(goal), loss: None, interrupts: true });
+        let (mut now, mut ended) = (At::from_nanos(1_000_000), None);
+        for (advance, received, first, last, picked_up, held, jumps) in steps {
+            now = if jumps { At::from_nanos(advance) } else { now + Nanos::from_nanos(advance) };
+            let [first, last, picked_up] = [first, last, picked_up].map(|ago| now.before(Nanos::from_nanos(ago)));
+            let [first, last, picked_up] = [first, last, picked_up].map(|at| at.unwrap_or(At::ORIGIN));
+            let arrivals = if stamped {
+                Arrivals { held: Some(Nanos::from_nanos(held)), ..Arrivals::stamped(first, last, picked_up) }
+            } else {
+                Arrivals::unstamped(first, picked_up)
+            };
+            let queues = [Queue { received, fill: received, arrivals: (received > 0).then_some(arrivals) }];
+            let decision = policy.decide(&Observation { now, queues: &queues, ended });
+            policy.hold_off(now, Nanos::from_nanos(held));
+            if let Some(until) = decision.action.until(now) {
+                prop_assert!(until >= now);
+            }
+            ended = (!matches!(decision.action, Action::Poll)).then_some(Ended {
+                action: decision.action,
+                began: now,
+                ended: now + Nanos::from_nanos(held),
+                spent: (held % 2 == 0).then_some(Nanos::from_nanos(last.as_nanos())),
+                idle: Nanos::ZERO,
+            });
+        }
+    }
+}
+
 /// Bursts of several frames at random times.
 fn bursts(mean_us: f64, each: u64, count: usize, seed: u64) -> Vec<u64> {
     poisson(mean_us, count, seed).into_iter().flat_map(|at| (0..each).map(move |k| at + k * 700)).collect()

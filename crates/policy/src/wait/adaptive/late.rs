@@ -32,7 +32,7 @@ impl Deadline {
             return 0;
         }
         let spread = first.max(last).saturating_sub(first.min(last)).as_nanos().max(most);
-        if least > 0 { frames.max(1) } else { 1 + further * most / spread }
+        if least > 0 { frames.max(1) } else { 1 + further.saturating_mul(most) / spread }
     }
 }
 
@@ -116,5 +116,12 @@ mod tests {
     fn fractions_of_late_packets_add_up() {
         let mut unseen = Unseen::default();
         assert_eq!([400_000, 400_000, 400_000, 2_000_000, 800_000].map(|part| unseen.add(part)), [0, 0, 1, 2, 1]);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_makes_no_more_packets_late_than_came() {
+        let deadline = Deadline { target: Nanos::from_micros(105), spacing: Nanos::ZERO };
+        let now = Instant::<Simulated>::from_nanos(u64::MAX);
+        assert!((1..=64).contains(&deadline.late(now, &Arrivals::stamped(at(0), now, now), 64)));
     }
 }

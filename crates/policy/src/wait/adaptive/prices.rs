@@ -10,6 +10,8 @@ const MEMORY: u64 = 32;
 const STALE: u64 = 2;
 /// Sums are kept in nanoseconds divided by this number.
 const FRACTION: u64 = 16;
+/// Longer and more expensive waits count as this long, in nanoseconds (18 minutes).
+const LONGEST: u64 = 1 << 40;
 
 /// The class of a wait of this length in nanoseconds.
 pub(super) fn class(nanos: u64) -> usize {
@@ -56,7 +58,7 @@ impl Prices {
         // The divisor is nearly always a constant, so that no division is needed.
         let part = |difference: u64| if samples >= MEMORY { difference / MEMORY } else { difference / samples };
         let toward = |old: u64, new: u64| {
-            let new = new.min(1 << 40) * FRACTION;
+            let new = new.min(LONGEST) * FRACTION;
             if new >= old { old + part(new - old) } else { old - part(old - new) }
         };
         // A sample that is many times the mean is a stall of the machine: it is limited to four times the mean.
@@ -74,7 +76,7 @@ impl Prices {
     /// The core's own part of the cost is multiplied by `slower` / 256.
     pub(super) fn of(&self, kind: Kind, length: u64, slower: u64) -> u64 {
         let means = &self.means[kind as usize];
-        let want = length * FRACTION;
+        let want = length.min(LONGEST) * FRACTION;
         let known = || means.iter().filter(|mean| mean.samples > 0);
         let below = known().rfind(|mean| mean.length <= want);
         let above = known().find(|mean| mean.length > want);
@@ -95,7 +97,7 @@ impl Prices {
                 // The cost of the idle state is proportional to the time spent in it.
                 let idle = nearest.idle.min(nearest.spent);
                 let scaled = u128::from(idle) * u128::from(want) / u128::from(nearest.length.max(1));
-                (spent(nearest) - idle + u64::try_from(scaled).unwrap_or(u64::MAX).min(1 << 40)) / FRACTION
+                (spent(nearest) - idle + u64::try_from(scaled).unwrap_or(u64::MAX).min(LONGEST)) / FRACTION
             }
             (None, None) => 0,
         }

@@ -7,6 +7,8 @@ use super::tail::{MEMORY, Tail};
 
 /// The mean work per frame is averaged over about this many frames.
 const WORKED: u64 = 1024;
+/// Longer work on a poll's frames counts as this long, in nanoseconds (18 minutes): the machine was suspended.
+const LONGEST: u64 = 1 << 40;
 /// Number of polls with frames per sample.
 const EVERY: u32 = 16;
 /// The share of packets that leave within [`Service::departed`], in ppm.
@@ -45,7 +47,7 @@ impl<C> Service<C> {
         begins
     }
 
-    /// Counts a poll of a queue that had frames. Returns whether it is to be sampled.
+    /// Counts a poll with frames. Returns whether it is to be sampled.
     #[inline]
     pub(super) fn polled(&mut self) -> bool {
         let samples = self.until_sample == 0;
@@ -59,7 +61,7 @@ impl<C> Service<C> {
 
     /// Samples the `work` on a poll's frames, in nanoseconds. Returns the mean per frame.
     pub(super) fn worked(&mut self, work: u64, frames: u64) -> u64 {
-        self.worked = (self.worked.0.saturating_add(work), self.worked.1 + frames);
+        self.worked = (self.worked.0 + work.min(LONGEST), self.worked.1 + frames);
         let mean = self.worked.0 / self.worked.1.max(1);
         if self.worked.1 > WORKED {
             self.worked = (self.worked.0 / 2, self.worked.1 / 2);
