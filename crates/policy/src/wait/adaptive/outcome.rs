@@ -2,15 +2,15 @@
 
 use units::{Instant, Nanos};
 
-use super::super::{Arrivals, Ended, Queue};
+use super::super::{Arrivals, Ended, Queue, WaitKind};
 use super::prices::Kind;
 
 /// What a wait that has ended shows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome<C> {
-    /// What ended it.
+    /// What ended it, or was to end it.
     pub(super) kind: Kind,
-    /// Its requested length or, if the device ended it, its planned length, in nanoseconds.
+    /// Its requested length or, if it was a wait for the device, its planned length, in nanoseconds.
     pub(super) length: u64,
     /// How long it lasted, in nanoseconds.
     pub(super) lasted: u64,
@@ -24,7 +24,9 @@ impl<C> Outcome<C> {
     pub(super) fn of(wait: &Ended<C>, queues: &[Queue<C>], planned: u64, held: Nanos) -> Self {
         let lasted = wait.ended.since(wait.began).unwrap_or(Nanos::ZERO).as_nanos();
         let timer = wait.overshoot().and_then(|late| Some((wait.action.until(wait.began)?, late)));
-        if let Some((due, _)) = timer {
+        let sleeps = wait.action.kind() == WaitKind::Sleep;
+        if let Some(due) = wait.action.until(wait.began).filter(|_| sleeps || timer.is_some()) {
+            // A sleep that the caller cut short shows its cost, but no lateness.
             let length = due.since(wait.began).unwrap_or(Nanos::ZERO).as_nanos();
             return Self { kind: Kind::Timer, length, lasted, due: timer };
         }
@@ -82,5 +84,12 @@ mod tests {
         assert_eq!(of(90, 0).due, Some((at(100), Nanos::from_micros(57))), "it came before the wait began");
         let nothing = Outcome::of(&wait(Action::BlockUntil(None), 155), &[], 7, Nanos::ZERO);
         assert_eq!(nothing.due, None);
+    }
+
+    /// The caller woke up earlier than the policy wanted, to check something else.
+    #[test]
+    fn a_sleep_that_was_cut_short_is_no_wait_for_the_device() {
+        let outcome = Outcome::of(&wait(Action::SleepUntil(at(200)), 150), &[queue(120, 150)], 7, Nanos::ZERO);
+        assert_eq!((outcome.kind, outcome.lasted, outcome.due), (Kind::Timer, 50_000, None));
     }
 }
