@@ -2,7 +2,7 @@
 
 use units::{Instant, Nanos};
 
-use super::super::{Arrivals, Ended, Observation, WaitKind};
+use super::super::{Arrivals, Ended, Observation, Queue, WaitKind};
 use super::choice::BLOCK;
 use super::late::{came_before, delays, picked_up};
 use super::outcome::Outcome;
@@ -31,24 +31,32 @@ impl<C> Adaptive<C> {
             self.charged = wait.action.kind() != WaitKind::Pause;
             self.service.rests();
         }
+        let picked = picked_up(seen);
         let woke = seen.ended.filter(|wait| wait.action.kind() == WaitKind::Block && wait.overshoot().is_none());
         let poll = Poll {
             now: seen.now,
-            begins: self.service.works(picked_up(seen)),
+            begins: self.service.works(picked),
             ended: seen.ended.is_some(),
             woke: woke.map(|wait| wait.ended),
             oldest: seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).map(|came| came.first).min(),
         };
+        self.learn_arrivals(seen.queues, poll.woke);
         let (mut received, mut late) = (0, 0);
         for queue in seen.queues {
             let (Some(arrivals), frames) = (&queue.arrivals, u64::from(queue.received)) else { continue };
             received += frames;
-            self.learn_arrivals(arrivals, frames, poll.woke);
             if self.charged {
                 late += self.late_of(&poll, arrivals, frames);
                 self.learn_departures(&poll, arrivals);
             }
-            self.learn_work(&poll, arrivals, frames);
+        }
+        if let Some(picked) = picked {
+            self.learn_work(&poll, picked, received);
+            for arrivals in seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()) {
+                if let Some(service) = self.service.departed(arrivals, poll.now, poll.begins) {
+                    self.plan.set_service(service);
+                }
+            }
         }
         self.account(received, late);
     }
@@ -120,8 +128,29 @@ impl<C> Adaptive<C> {
         stalled.map(|(due, _)| due)
     }
 
-    /// Learns when the frames of a queue arrived. `woke` is when the worker ran again, if the device ended the wait.
-    fn learn_arrivals(&mut self, arrivals: &Arrivals<C>, frames: u64, woke: Option<Instant<C>>) {
+    /// Learns when the frames arrived, as one stream from all queues. `woke` is when the worker ran again, if the device
+    /// ended the wait.
+    #[inline]
+    fn learn_arrivals(&mut self, queues: &[Queue<C>], woke: Option<Instant<C>>) {
+        let mut known = queues.iter().filter_map(|queue| Some((queue.arrivals.as_ref()?, u64::from(queue.received))));
+        match (known.next(), known.next()) {
+            (Some((arrivals, frames)), None) => self.learn_stream(arrivals, frames, woke),
+            (Some(_), Some(_)) => self.learn_streams(queues, woke),
+            (None, _) => {}
+        }
+    }
+
+    /// The same for several queues with frames. Those with timestamps are one stream, and those without another.
+    #[cold]
+    fn learn_streams(&mut self, queues: &[Queue<C>], woke: Option<Instant<C>>) {
+        for stamped in [true, false] {
+            if let Some((arrivals, frames)) = together(queues, stamped) {
+                self.learn_stream(&arrivals, frames, woke);
+            }
+        }
+    }
+
+    fn learn_stream(&mut self, arrivals: &Arrivals<C>, frames: u64, woke: Option<Instant<C>>) {
         if arrivals.stamped {
             return self.traffic.stamped(self.plan.gaps(), arrivals, frames);
         }
@@ -182,23 +211,39 @@ impl<C> Adaptive<C> {
         }
     }
 
-    /// Learns how long the work on a queue's frames took, from some of the polls.
-    fn learn_work(&mut self, poll: &Poll<C>, arrivals: &Arrivals<C>, frames: u64) {
+    /// Learns how long the work on a poll's frames took since they were `picked` up, from some of the polls.
+    fn learn_work(&mut self, poll: &Poll<C>, picked: Instant<C>, frames: u64) {
         if self.service.polled() {
-            let work = poll.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO);
+            let work = poll.now.since(picked).unwrap_or(Nanos::ZERO);
             self.plan.set_work(self.service.worked(work.as_nanos(), frames));
             self.owed.set_gap(self.plan.mean_gap());
             self.adapt_to_stalls();
         }
-        if let Some(service) = self.service.departed(arrivals, poll.now, poll.begins) {
-            self.plan.set_service(service);
-        }
     }
+}
+
+/// The frames of all queues with timestamps, or of all without, as if they had come on one queue. `None` if there are
+/// none.
+fn together<C>(queues: &[Queue<C>], stamped: bool) -> Option<(Arrivals<C>, u64)> {
+    let came = |arrivals: &Arrivals<C>| arrivals.first + arrivals.held.unwrap_or(Nanos::ZERO);
+    let all = queues.iter().filter_map(|queue| Some((queue.arrivals?, u64::from(queue.received))));
+    all.filter(|(arrivals, _)| arrivals.stamped == stamped).reduce(|(one, frames), (other, more)| {
+        let first = one.first.min(other.first);
+        // The frame that is the newest when it is picked up says how long frames are on the way.
+        let newest = if one.picked_up.since(one.last) <= other.picked_up.since(other.last) { one } else { other };
+        let (last, picked_up) = (one.last.max(other.last), one.picked_up.max(other.picked_up));
+        let picked_up = match newest.picked_up.since(newest.last) {
+            Some(on_the_way) if stamped => last + on_the_way,
+            _ => picked_up,
+        };
+        let held = came(&one).min(came(&other)).since(first);
+        (Arrivals { first, last, picked_up, stamped, held, sent: None }, frames + more)
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Action, Queue, WaitPolicy as _};
+    use super::super::super::{Action, WaitPolicy as _};
     use super::super::{AdaptiveConfig, Paid};
     use super::*;
     use units::Simulated;
@@ -230,7 +275,7 @@ mod tests {
         assert_eq!(policy.deadline.target, Nanos::from_nanos(52_500));
         let at = |us: u64| Instant::from_nanos(us * 1_000);
         let arrivals = Arrivals::unstamped(at(0), at(200));
-        policy.learn_arrivals(&arrivals, 4, None);
+        policy.learn_stream(&arrivals, 4, None);
         assert_eq!(policy.deadline.target, Nanos::from_micros(48));
         // At first, all packets are assumed to have come at the beginning of the sleep.
         assert_eq!(policy.late_after_sleep(at(202), &arrivals, 4), 4);
@@ -240,7 +285,7 @@ mod tests {
         assert_eq!(policy.late_after_sleep(at(202), &arrivals, 4), 4, "they may have come before it");
         let mut known = Adaptive::<Simulated>::new(AdaptiveConfig { goal, ..Default::default() })
             .with_unseen(Nanos::from_micros(5), Nanos::ZERO);
-        known.learn_arrivals(&arrivals, 4, None);
+        known.learn_stream(&arrivals, 4, None);
         assert_eq!(known.deadline.target, Nanos::from_micros(55));
     }
 
@@ -270,6 +315,30 @@ mod tests {
         for stamped in [false, true] {
             assert_eq!(works_long(stamped, Nanos::from_micros(2)), 0, "stamped: {stamped}");
             assert!(works_long(stamped, Nanos::from_micros(150)) > 50_000, "stamped: {stamped}");
+        }
+    }
+
+    /// Two queues, on each of which ten packets come in 100 us. Each takes 1 us.
+    #[test]
+    fn packets_of_several_queues_are_one_stream() {
+        for stamped in [true, false] {
+            let mut policy = Adaptive::<Simulated>::new(AdaptiveConfig::default());
+            let at = |us: u64| Instant::from_nanos(us * 1_000);
+            for polled in (1..=400).map(|round| round * 100) {
+                let queue = |before: u64, picked_up: u64| {
+                    let arrivals = if stamped {
+                        Arrivals::stamped(at(polled - 96 + before), at(polled - 6 + before), at(picked_up))
+                    } else {
+                        Arrivals::unstamped(at(polled - 100), at(picked_up))
+                    };
+                    Queue { received: 10, fill: 10, arrivals: Some(arrivals) }
+                };
+                let queues = [queue(0, polled), queue(5, polled + 10)];
+                policy.decide(&Observation { now: at(polled + 20), queues: &queues, ended: None });
+            }
+            let (gap, work) = (policy.mean_gap().as_nanos(), policy.plan.work());
+            assert!((4_500..=5_500).contains(&gap), "stamped {stamped}: {gap} ns between packets");
+            assert_eq!(work, 1_000, "stamped {stamped}");
         }
     }
 }
