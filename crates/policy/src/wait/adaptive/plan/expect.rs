@@ -186,7 +186,7 @@ impl Model {
             }
             slot => {
                 let wait = budget >> (slot - PARTS + 1);
-                bounded(wait, self.lateness.of(Kind::Timer, wait).at[PARTS - 2])
+                bounded(wait, self.lateness.of(Kind::Timer, wait).scaled(slower.timer).at[PARTS - 2])
             }
         }
     }
@@ -280,12 +280,13 @@ mod tests {
                     let mut sleeps = |_| model.ended(Kind::Timer, length, Nanos::from_micros(late), 0);
                     assert_eq!((0..ENOUGH).map(&mut sleeps).filter(|stall| *stall).count(), 0);
                 }
-                for slot in 0..SLEEPS {
-                    let wait = model.wait_for(slot, Slower::NOT);
-                    let room = model.lateness.of(Kind::Timer, wait).at[PARTS - 2];
+                let twice = Slower { timer: 2 * SAME, ..Slower::NOT };
+                for (slot, slower) in (0..SLEEPS).flat_map(|slot| [(slot, Slower::NOT), (slot, twice)]) {
+                    let wait = model.wait_for(slot, slower);
+                    let room = model.lateness.of(Kind::Timer, wait).scaled(slower.timer).at[PARTS - 2];
                     assert!(
                         wait == 0 || wait + room <= ring * US,
-                        "{target} {ring} {late} {tried:?} {slot}: {wait} {room}"
+                        "{target} {ring} {late} {tried:?} {slot} {slower:?}: {wait} {room}"
                     );
                 }
             }
