@@ -125,6 +125,7 @@ impl Gaps {
     }
 
     /// The mean gap in nanoseconds. [`LONGEST`] if nothing has arrived yet.
+    #[inline]
     pub(super) fn mean(&self) -> u64 {
         self.mean
     }

@@ -20,6 +20,7 @@ impl Deadline {
     /// Number of this poll's frames that are later than the target. Frames are assumed to have arrived evenly spaced,
     /// and to have left so. A later frame has waited less in the ring, but must also wait for the departure of the
     /// frame before it.
+    #[inline]
     pub(super) fn late<C>(self, now: Instant<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
         let further = frames.max(1) - 1;
         let [first, mut last] = delays(arrivals, now);
@@ -37,6 +38,7 @@ impl Deadline {
 }
 
 /// The times from arrival to departure of the first and the last frame.
+#[inline]
 pub(super) fn delays<C>(arrivals: &Arrivals<C>, now: Instant<C>) -> [Nanos; 2] {
     let left = arrivals.sent.map_or([now; 2], |sent| [sent.first, sent.last]);
     [(left[0], arrivals.first), (left[1], arrivals.last)].map(|(left, came)| left.since(came).unwrap_or(Nanos::ZERO))
@@ -53,6 +55,7 @@ pub(super) fn came_before<C>(due: Instant<C>, arrivals: &Arrivals<C>, frames: u6
 }
 
 /// When the poll picked up its frames. `None` if there were none.
+#[inline]
 pub(super) fn picked_up<C>(seen: &Observation<'_, C>) -> Option<Instant<C>> {
     seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).map(|arrivals| arrivals.picked_up).min()
 }

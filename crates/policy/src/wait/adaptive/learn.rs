@@ -62,6 +62,7 @@ impl<C> Adaptive<C> {
     }
 
     /// Enters the packets of a poll in all accounts.
+    #[inline]
     fn account(&mut self, received: u64, late: u64) {
         self.forgiveness.add(received);
         let mut late = late.min(received);
@@ -103,6 +104,7 @@ impl<C> Adaptive<C> {
     }
 
     /// Learns from a wait that has ended. If it met a stall of the machine, returns when the wait was due to end.
+    #[inline]
     fn learn_wait(&mut self, wait: &Ended<C>, seen: &Observation<'_, C>) -> Option<Instant<C>> {
         if wait.action.kind() == WaitKind::Pause {
             return None;
@@ -150,6 +152,7 @@ impl<C> Adaptive<C> {
         }
     }
 
+    #[inline]
     fn learn_stream(&mut self, arrivals: &Arrivals<C>, frames: u64, woke: Option<Instant<C>>) {
         if arrivals.stamped {
             return self.traffic.stamped(self.plan.gaps(), arrivals, frames);
@@ -170,6 +173,7 @@ impl<C> Adaptive<C> {
     }
 
     /// Number of a queue's frames that were late because of the last wait.
+    #[inline]
     fn late_of(&mut self, poll: &Poll<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
         let late = if !arrivals.stamped && poll.woke.is_some() {
             // The work after the wake-up is visible to the worker.
@@ -199,6 +203,7 @@ impl<C> Adaptive<C> {
     }
 
     /// Learns when the frames of a queue left after a block.
+    #[inline]
     fn learn_departures(&mut self, poll: &Poll<C>, arrivals: &Arrivals<C>) {
         let held = arrivals.held.unwrap_or(self.chosen.held);
         // Unless the worker knows better, only the frame that ended the wait has waited for the hold-off.
@@ -212,6 +217,7 @@ impl<C> Adaptive<C> {
     }
 
     /// Learns how long the work on a poll's frames took since they were `picked` up, from some of the polls.
+    #[inline]
     fn learn_work(&mut self, poll: &Poll<C>, picked: Instant<C>, frames: u64) {
         if self.service.polled() {
             let work = poll.now.since(picked).unwrap_or(Nanos::ZERO);

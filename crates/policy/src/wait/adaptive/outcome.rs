@@ -21,6 +21,7 @@ pub(super) struct Outcome<C> {
 impl<C> Outcome<C> {
     /// The outcome of a wait, with what the poll after it found in the `queues`. If the device ended the wait, it was
     /// `planned` to last so long (in nanoseconds), with a hold-off of `held`.
+    #[inline]
     pub(super) fn of(wait: &Ended<C>, queues: &[Queue<C>], planned: u64, held: Nanos) -> Self {
         let lasted = wait.ended.since(wait.began).unwrap_or(Nanos::ZERO).as_nanos();
         let timer = wait.overshoot().and_then(|late| Some((wait.action.until(wait.began)?, late)));

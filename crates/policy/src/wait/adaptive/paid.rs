@@ -18,6 +18,7 @@ pub struct Paid {
 
 impl Paid {
     /// Adds a wait that `lasted` so long, and cost as much as polling for `spent`. Both in nanoseconds.
+    #[inline]
     pub(super) fn add_wait(&mut self, lasted: u64, spent: u64) {
         self.saved += i128::from(lasted) - i128::from(spent);
     }

@@ -60,6 +60,7 @@ impl<C> Service<C> {
     }
 
     /// Samples the `work` on a poll's frames, in nanoseconds. Returns the mean per frame.
+    #[inline]
     pub(super) fn worked(&mut self, work: u64, frames: u64) -> u64 {
         self.worked = (self.worked.0 + work.min(LONGEST), self.worked.1 + frames);
         let mean = self.worked.0 / self.worked.1.max(1);

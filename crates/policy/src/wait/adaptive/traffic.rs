@@ -38,12 +38,14 @@ impl<C> Traffic<C> {
     /// The current silence at a poll at `polled`, counted from when the last frame became visible. Nothing is known
     /// about frames that arrived after the rings were read, or that were still being written into them. `None` if no
     /// frame has come yet.
+    #[inline]
     pub(super) fn silence(&self, polled: Instant<C>) -> Option<Nanos> {
         let on_the_way = Nanos::from_nanos(self.on_the_way.least());
         self.last_arrival.map(|last| polled.since(last + on_the_way).unwrap_or(Nanos::ZERO))
     }
 
     /// The next burst that the period predicts. `None` if none is predicted, or if one is due now.
+    #[inline]
     pub(super) fn next_burst(&mut self, now: Instant<C>) -> Option<Burst> {
         let forecast = self.period.forecast(now).filter(|forecast| now >= forecast.last_ends)?;
         // A burst that does not come at its time may be lost. If it comes late it ends the wait; the next one is waited
@@ -57,6 +59,7 @@ impl<C> Traffic<C> {
     }
 
     /// Learns from arrivals with timestamps.
+    #[inline]
     pub(super) fn stamped(&mut self, gaps: &mut Gaps, arrivals: &Arrivals<C>, frames: u64) {
         let held = arrivals.held.unwrap_or(Nanos::ZERO);
         match self.last_arrival.and_then(|before| arrivals.last.since(before)) {
@@ -94,6 +97,7 @@ impl<C> Traffic<C> {
     }
 
     /// Learns the gaps of frames that came evenly spaced from `first` to `last`.
+    #[inline]
     fn spread(&mut self, gaps: &mut Gaps, first: Instant<C>, last: Instant<C>, frames: u64) {
         if let Some(gap) = self.last_arrival.and_then(|before| first.since(before)) {
             gaps.add(gap.as_nanos(), 1);

@@ -22,6 +22,7 @@ impl Lateness {
     pub(super) const NONE: Self = Self { tail: Tail::new(), atoms: Atoms::NONE, since: 0 };
 
     /// Adds a sample. Returns true if it was a stall of the machine; stalls are not learned.
+    #[inline]
     pub(super) fn add(&mut self, late: Nanos, stalls_ppm: u32, memory: u32) -> bool {
         if self.tail.add(late, stalls_ppm, memory) {
             return true;
@@ -95,6 +96,7 @@ impl Waits {
 
     /// Learns how late a wait of this kind and length ended. Returns true if it was a stall of the machine; stalls are
     /// not learned.
+    #[inline]
     pub(super) fn add(&mut self, kind: Kind, length: u64, late: Nanos, stalls_ppm: u32, memory: u32) -> bool {
         self.kinds[kind as usize][class(length)].add(late, stalls_ppm, memory)
     }

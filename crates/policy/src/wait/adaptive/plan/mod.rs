@@ -58,31 +58,37 @@ impl Plan {
     }
 
     /// The gaps between packets, to add further ones.
+    #[inline]
     pub(super) fn gaps(&mut self) -> &mut Gaps {
         &mut self.model.gaps
     }
 
     /// The recent mean gap between packets, in nanoseconds.
+    #[inline]
     pub(super) fn mean_gap(&self) -> u64 {
         self.model.gaps.mean()
     }
 
     /// The mean work per packet, in nanoseconds. 0 until it is known.
+    #[inline]
     pub(super) fn work(&self) -> u64 {
         self.model.work
     }
 
     /// Sets the mean work per packet, in nanoseconds.
+    #[inline]
     pub(super) fn set_work(&mut self, work: u64) {
         self.model.work = work;
     }
 
     /// Sets the time in nanoseconds within which nearly all packets are processed.
+    #[inline]
     pub(super) fn set_service(&mut self, service: u64) {
         self.model.service = service;
     }
 
     /// Sets the weight of the model's expectation, in sixteenths.
+    #[inline]
     pub(super) fn set_trust(&mut self, trust: u64) {
         self.model.trust = trust;
     }
@@ -99,11 +105,13 @@ impl Plan {
     }
 
     /// Whether an arriving frame can end a block.
+    #[inline]
     pub(super) fn interrupts(&self) -> bool {
         self.model.interrupts
     }
 
     /// Whether packets come without arrival timestamps.
+    #[inline]
     pub(super) fn is_blind(&self) -> bool {
         self.model.blind
     }
@@ -120,16 +128,19 @@ impl Plan {
     }
 
     /// Learns how late a wait ended, see [`Model::ended`].
+    #[inline]
     pub(super) fn ended(&mut self, kind: Kind, length: u64, late: Nanos, stalls_ppm: u32) -> bool {
         self.model.ended(kind, length, late, stalls_ppm)
     }
 
     /// Learns when packets left after a wait that the device ended, see [`Model::departed`].
+    #[inline]
     pub(super) fn departed(&mut self, first: Nanos, last: Nanos, hold: Nanos) {
         self.model.departed(first, last, hold);
     }
 
     /// Learns what a wait of this kind cost. All times are in nanoseconds.
+    #[inline]
     pub(super) fn spent(&mut self, kind: Kind, lasted: u64, spent: u64, idle: u64) {
         self.model.spent(kind, lasted, spent, idle);
     }
@@ -195,6 +206,7 @@ impl Plan {
     }
 
     /// The cheapest wait for a burst that is expected in about `ahead` nanoseconds, see [`Forecasts::best`].
+    #[inline]
     pub(super) fn before_burst(&mut self, ahead: u64, polling: u64, multiplier: u64) -> Option<Choice> {
         self.forecasts.best(&self.model, ahead, polling, multiplier)
     }
@@ -227,6 +239,7 @@ impl Plan {
     }
 
     /// The present hold-off in nanoseconds.
+    #[inline]
     pub(super) fn hold(&self) -> u64 {
         self.model.hold
     }

@@ -96,6 +96,7 @@ impl Model {
 
     /// Learns how late a wait of this kind and length ended, without the hold-off. Returns true if it was a stall of
     /// the machine; stalls are not learned.
+    #[inline]
     pub(super) fn ended(&mut self, kind: Kind, length: u64, late: Nanos, stalls_ppm: u32) -> bool {
         if kind == Kind::Device {
             self.blocked = class(length);
@@ -109,6 +110,7 @@ impl Model {
 
     /// Learns the times from arrival to departure of the first and the last packet after a wait that the device ended.
     /// A hold-off delays the first packet by `hold`, and the others by less, so only the first one is learned.
+    #[inline]
     pub(super) fn departed(&mut self, first: Nanos, last: Nanos, hold: Nanos) {
         let first = first.saturating_sub(hold);
         let last = if hold > Nanos::ZERO { first } else { last };
@@ -122,6 +124,7 @@ impl Model {
     }
 
     /// Learns what a wait of this kind cost. All times are in nanoseconds.
+    #[inline]
     pub(super) fn spent(&mut self, kind: Kind, lasted: u64, spent: u64, idle: u64) {
         self.prices.add(kind, lasted, spent, idle);
     }
