@@ -130,8 +130,8 @@ impl<C> Adaptive<C> {
         stalled.map(|(due, _)| due)
     }
 
-    /// Learns when the frames arrived, as one stream from all queues. `woke` is when the worker ran again, if the device
-    /// ended the wait.
+    /// Learns when the frames arrived, as one stream from all queues. `woke` is when the worker ran again, if the
+    /// device ended the wait.
     #[inline]
     fn learn_arrivals(&mut self, queues: &[Queue<C>], woke: Option<Instant<C>>) {
         let mut known = queues.iter().filter_map(|queue| Some((queue.arrivals.as_ref()?, u64::from(queue.received))));

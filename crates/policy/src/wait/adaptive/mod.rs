@@ -35,7 +35,9 @@
 //! sleep and for its own processing. The sleep is expected to end as late as earlier sleeps of its length. A packet
 //! that ends a block is expected to take as long as the packets that ended earlier blocks. So the policy can judge a
 //! candidate before trying it. If the model expects too many or too few late packets, observations of the candidate
-//! correct it ([`plan`]). A late packet corrects it at once.
+//! correct it ([`plan`]). A late packet corrects it at once. The correction is per expected packet. So it has little
+//! effect on a short sleep in which the model expects hardly any packet, as with regular gaps that are a little longer
+//! than an octave ([`gaps`]) of silence. Such sleeps can make more packets late than the goal allows.
 //!
 //! **The current silence** begins when the last frame became visible, not when it arrived
 //! ([`traffic`]). At 7 Mpps, about 20 frames are being written into memory at any time. A policy
@@ -45,9 +47,9 @@
 //! includes the packets that arrived while others were served. The wait is charged for the whole busy period, and for
 //! every packet that is late within it.
 //!
-//! **Trials.** A candidate that was not chosen for a long time gradually becomes cheaper ([`prices`]) and is expected
-//! to be late less often ([`Plan::doubt`]), until it is tried. The goal must allow the late packets
-//! of these trials, which limits how frequent they are.
+//! **Trials.** A candidate that was not chosen for a long time is gradually expected to be late less often
+//! ([`Plan::doubt`]), and while the core only polls, waits gradually become cheaper ([`prices`]), until one is tried.
+//! The goal must allow the late packets of these trials, which limits how frequent they are.
 //!
 //! **Frequency.** A frequency policy uses two results: [`Adaptive::outlook`] estimates what the cheapest waits would
 //! cost at another frequency, where work takes longer or shorter. [`Adaptive::paid_since`] reports what the waits have

@@ -25,9 +25,9 @@ const PATIENCE: u64 = 50;
 /// The cap is never below this many batches, however few late packets the goal allows. Otherwise, part of each batch
 /// would never be made up for.
 const BATCHES_OWED: u64 = 3;
-/// If packets become fewer, what is owed may exceed the cap this many times, and so takes at most as many seconds to pay,
-/// or as many times the batches. With 1, the policy forgave debts of on/off traffic whenever the mean gap rose for a
-/// moment: a goal of p99.9=20us was missed (0.18 % late) that it meets otherwise (`apus sim goals`, sample seed 42).
+/// If packets become fewer, what is owed may exceed the cap this many times, and so takes at most as many seconds to
+/// pay, or as many times the batches. With 1, the policy forgave debts of on/off traffic whenever the mean gap rose for
+/// a moment: a goal of p99.9=20us was missed (0.18 % late) that it meets otherwise (`apus sim goals`, sample seed 42).
 const DENSER: u64 = 4;
 /// A larger batch counts as this many packets.
 const LARGEST: u64 = 1 << 12;

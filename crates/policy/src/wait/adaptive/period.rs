@@ -11,7 +11,7 @@ const SHORTEST: Nanos = Nanos::from_micros(40);
 /// Longer periods are ignored, because the core then counts as idle.
 const LONGEST: Nanos = Nanos::from_millis(50);
 /// A period is dropped when its doubt reaches this value. A burst at the expected time subtracts one, a missing burst
-/// adds `MISS`.
+/// adds one, and a burst at another time adds `MISS`.
 const DISBELIEF: u32 = 24;
 const MISS: u32 = 3;
 /// Divisor for durations of bursts: a [`Tail`] covers only 2 ms, and a burst may last for half a period.

@@ -1,4 +1,4 @@
-//! How long the core works: the mean per packet, and the time within which nearly all packets leave after work began.
+//! How long the core works: the mean per packet, and the time within which nine in ten leave after work began.
 
 use units::{Instant, Nanos};
 
@@ -12,7 +12,7 @@ const LONGEST: u64 = 1 << 40;
 /// Number of polls with frames per sample.
 const EVERY: u32 = 16;
 /// The share of packets that leave within [`Service::departed`], in ppm.
-const NEARLY_ALL: u32 = 900_000;
+const NINE_IN_TEN: u32 = 900_000;
 
 /// The work of the core, sampled.
 #[derive(Debug)]
@@ -70,8 +70,8 @@ impl<C> Service<C> {
         mean
     }
 
-    /// Samples a departure, if one is due and this poll allows it. Returns the time in nanoseconds within which nearly
-    /// all packets leave after work began. `begins`: whether the work began with this poll.
+    /// Samples a departure, if one is due and this poll allows it. Returns the time in nanoseconds within which nine in
+    /// ten packets leave after work began. `begins`: whether the work began with this poll.
     ///
     /// Frames that arrived during the work have also waited for the frames before them. Where all frames of a poll
     /// leave together, that counts. Where each leaves on its own, the first frame after a wait is the one that has
@@ -85,7 +85,7 @@ impl<C> Service<C> {
         let began = self.busy_since.map_or(arrivals.picked_up, |began| began.max(arrivals.first));
         let left = arrivals.sent.map_or(now, |sent| sent.first);
         self.departures.add(left.since(began).unwrap_or(Nanos::ZERO), 0, MEMORY);
-        Some(self.departures.upper_quantile(NEARLY_ALL).as_nanos())
+        Some(self.departures.upper_quantile(NINE_IN_TEN).as_nanos())
     }
 
     /// Rescales what was learned by `slower`, in 256ths, because the frequency changed.

@@ -81,7 +81,7 @@ impl Plan {
         self.model.work = work;
     }
 
-    /// Sets the time in nanoseconds within which nearly all packets are processed.
+    /// Sets the time in nanoseconds within which nine in ten packets leave after work began.
     #[inline]
     pub(super) fn set_service(&mut self, service: u64) {
         self.model.service = service;
@@ -182,6 +182,7 @@ impl Plan {
     ///
     /// The pick alternates between three rules: each candidate in turn, the candidate that would save most if it caused
     /// no late packet, and the wait for a forecast burst. For candidates that were chosen for waits, doubt decreases.
+    /// (Waits for a forecast burst have no doubt of their own: their records fade instead.)
     pub(super) fn doubt(&mut self) {
         let turn = self.doubts.next_turn();
         self.holds.fade(turn);

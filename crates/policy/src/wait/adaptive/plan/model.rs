@@ -53,9 +53,10 @@ pub(super) struct Model {
     /// At least half of this many recent samples of lateness are remembered. That is enough to include a few of the
     /// samples that the goal allows to be late.
     samples: u32,
-    /// Time to process a packet, including its poll, in nanoseconds. Nearly all packets take less. (`work` is the mean
-    /// for one packet alone.)
+    /// Time from the start of the core's work to the departure of a packet, in nanoseconds. Nine in ten packets take
+    /// less.
     pub(super) service: u64,
+    /// The mean work on one packet alone, in nanoseconds.
     pub(super) work: u64,
     /// Whether an arriving frame can end a block.
     pub(super) interrupts: bool,
