@@ -1,4 +1,5 @@
-//! How many late packets of waits that met a stall of the machine are forgiven: not charged to the policy.
+//! How many late packets are forgiven, that is, not charged to the policy: those of waits that met a stall of the machine,
+//! and those that would be late with polling as well ([`polling`](super::polling)).
 
 /// One packet. Forgiven packets are counted in millionths of a packet.
 const ONE: u64 = 1_000_000;
@@ -9,7 +10,7 @@ const FORGIVEN_LEAST: u64 = 8;
 /// ... or this many times as many as are usually late at the same time.
 const FORGIVEN_BATCHES: u64 = 2;
 
-/// Late packets of stalled waits that are not charged to the wait: at most a fixed share of all packets.
+/// Late packets that are not charged to the wait: at most a fixed share of all packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forgiveness {
     /// The share of all packets that may be forgiven, in millionths.

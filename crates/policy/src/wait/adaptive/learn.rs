@@ -41,12 +41,18 @@ impl<C> Adaptive<C> {
             oldest: seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).map(|came| came.first).min(),
         };
         self.learn_arrivals(seen.queues, poll.woke);
-        let (mut received, mut late) = (0, 0);
+        let (mut received, mut late, mut unavoidable) = (0, 0, 0);
         for queue in seen.queues {
             let (Some(arrivals), frames) = (&queue.arrivals, u64::from(queue.received)) else { continue };
             received += frames;
+            let polled = self.polling.serve(arrivals, poll.now);
             if self.charged {
-                late += self.late_of(&poll, arrivals, frames);
+                let late_of_queue = self.late_of(&poll, arrivals, frames);
+                if late_of_queue > 0 {
+                    let polled = Arrivals { sent: Some(polled.sent(arrivals, frames)), ..*arrivals };
+                    unavoidable += self.deadline.late(poll.now, &polled, frames).min(late_of_queue);
+                }
+                late += late_of_queue;
                 self.learn_departures(&poll, arrivals);
             }
         }
@@ -58,16 +64,16 @@ impl<C> Adaptive<C> {
                 }
             }
         }
-        self.account(received, late);
+        self.account(received, late, unavoidable);
     }
 
-    /// Enters the packets of a poll in all accounts.
+    /// Enters the packets of a poll in all accounts. With polling, `unavoidable` of the late ones would be late as well.
     #[inline]
-    fn account(&mut self, received: u64, late: u64) {
+    fn account(&mut self, received: u64, late: u64, unavoidable: u64) {
         self.forgiveness.add(received);
         let mut late = late.min(received);
-        if self.stalled.is_some() {
-            late -= self.forgiveness.forgive(late);
+        if late > 0 {
+            late -= self.forgiveness.forgive(if self.stalled.is_some() { late } else { unavoidable });
         }
         self.packets += received;
         self.owed.packets(received, late);

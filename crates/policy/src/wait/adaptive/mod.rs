@@ -94,7 +94,7 @@
 //! | [`math`], [`slower`], [`choice`], [`costs`] | arithmetic, factors of frequencies, the candidates, measured costs |
 //! | [`stalls`], [`forgiveness`], [`owed`], [`paid`] | accounts: of stalls, late packets and costs |
 //! | [`tail`], [`prices`], [`gaps`], [`period`], [`phases`] | what is learned: distributions, costs, arrivals |
-//! | [`late`], [`outcome`], [`service`], [`traffic`] | what a poll shows: late packets, waits, work, arrivals |
+//! | [`late`], [`polling`], [`outcome`], [`service`], [`traffic`] | what a poll shows: late packets, waits, work, arrivals |
 //! | [`plan`] | what each candidate is expected to lead to, and the cheapest one |
 //! | [`hold_off`] | trials of hold-offs |
 //! | this file, [`learn`], [`decide`] | the policy: its state, an observation in, a decision out |
@@ -115,6 +115,7 @@ mod paid;
 mod period;
 mod phases;
 mod plan;
+mod polling;
 mod prices;
 mod service;
 mod slower;
@@ -137,6 +138,7 @@ use owed::Owed;
 pub use paid::Paid;
 use plan::Plan;
 pub use plan::Prospect;
+use polling::Polling;
 use prices::Kind;
 use service::Service;
 pub use slower::Slower;
@@ -196,6 +198,7 @@ pub struct Adaptive<C> {
 
     // The accounts.
     owed: Owed,
+    polling: Polling<C>,
     forgiveness: Forgiveness,
     paid: Paid,
     /// Late packets that were charged as expected because they cannot be observed.
@@ -272,6 +275,7 @@ impl<C> Adaptive<C> {
             stalls_ppm: stalls::always_counted(allowed),
             measured: false,
             owed,
+            polling: Polling::new(),
             forgiveness: Forgiveness::new(stalls::always_counted(allowed)),
             paid: Paid::default(),
             unseen: Unseen::default(),

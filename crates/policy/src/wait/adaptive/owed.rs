@@ -31,9 +31,24 @@ const BATCHES_OWED: u64 = 3;
 const DENSER: u64 = 4;
 /// A larger batch counts as this many packets.
 const LARGEST: u64 = 1 << 12;
+/// Time in nanoseconds. Packets that were not late, though the policy had aimed at it, are credited up to as many as the
+/// policy aims at in this time. After a change of the traffic, the credit lasts for about as long, so it is not longer than
+/// a change may take.
+const CREDIT: u64 = 200_000_000;
+/// The credit also suffices for this many batches, provided that the policy aims at as many late packets in
+/// [`CREDIT_PAID_IN`]. Otherwise, each burst and each stall of the machine would be paid for by polling, however few
+/// packets are late in between.
+const CREDIT_BATCHES: u64 = 4;
+/// Time in nanoseconds in which the goal must allow the late packets of [`CREDIT_BATCHES`] batches.
+const CREDIT_PAID_IN: u64 = 1_000_000_000;
 
 /// The virtual queue of owed late packets (M. J. Neely, "Stochastic Network Optimization", 2010, section 4.3): each
 /// late packet adds one, and each packet subtracts the share that the policy aims at.
+///
+/// The queue may be negative, down to a limit. This part is stored as the *credit*: the late packets that the policy has
+/// aimed at, and that did not come. Late packets use up the credit first. While there is credit, a late packet costs
+/// nothing, as while the queue is empty. The limit shifts the queue by a constant, so the share of late packets in the long
+/// run is the same as without credit.
 ///
 /// The multiplier is computed from the queue. It is the price of a late packet, in units of the time in which the
 /// policy aims at one late packet. In this unit, the price is of the order of one on any machine, at any rate and for
@@ -48,6 +63,10 @@ pub(super) struct Owed {
     scale: u64,
     /// Upper limit for the number of owed packets.
     most: u64,
+    /// Number of late packets that may come before one is owed, in millionths of a packet.
+    credit: u64,
+    /// Upper limit for the credit, in millionths of a packet.
+    most_credit: u64,
     /// Mean number of packets that are late at the same time, in sixteenths.
     batch: u64,
     /// The multiplier, in 256ths. It is stored because it is read much more often than it changes.
@@ -61,6 +80,8 @@ impl Owed {
             share: (u64::from(allowed_ppm) * AIM_EIGHTHS / 8).max(1),
             scale: GAIN,
             most: MOST * GAIN,
+            credit: 0,
+            most_credit: 0,
             batch: 0,
             multiplier: 0,
         }
@@ -77,14 +98,16 @@ impl Owed {
         gap.saturating_mul(ONE) / self.share
     }
 
-    /// Adapts the scale and the cap to `gap`, the mean gap between packets in nanoseconds.
+    /// Adapts the scale and the limits to `gap`, the mean gap between packets in nanoseconds.
     pub(super) fn set_gap(&mut self, gap: u64) {
         let allowed_in = |time: u64| time * self.share / gap.max(1).saturating_mul(ONE);
-        let batches = (BATCHES * self.batch / 16).min(allowed_in(PAID_IN));
-        self.scale = allowed_in(MEMORY).max(batches).max(GAIN);
+        let batches = |count: u64, time: u64| (count * self.batch / 16).min(allowed_in(time));
+        self.scale = allowed_in(MEMORY).max(batches(BATCHES, PAID_IN)).max(GAIN);
         self.most = (MOST * self.scale).max(allowed_in(PATIENCE * MEMORY)).max(BATCHES_OWED * self.batch / 16);
         // A debt of denser traffic would take as many times longer to pay as packets have become fewer.
         self.owed = self.owed.min(DENSER * self.most * ONE);
+        self.most_credit = allowed_in(CREDIT).max(batches(CREDIT_BATCHES, CREDIT_PAID_IN)).saturating_mul(ONE);
+        self.credit = self.credit.min(self.most_credit);
         self.set_multiplier();
     }
 
@@ -97,8 +120,13 @@ impl Owed {
             self.most = self.most.max(BATCHES_OWED * self.batch / 16);
         }
         let most = self.most * ONE;
-        let owed = self.owed.saturating_add(late.saturating_mul(ONE)).min(most.max(self.owed));
-        let owed = owed.saturating_sub(packets * self.share);
+        let late = late.saturating_mul(ONE);
+        let credited = late.min(self.credit);
+        let owed = self.owed.saturating_add(late - credited).min(most.max(self.owed));
+        let aimed = packets * self.share;
+        let unused = aimed.saturating_sub(owed);
+        self.credit = (self.credit - credited + unused).min(self.most_credit);
+        let owed = owed.saturating_sub(aimed);
         if owed != self.owed {
             self.owed = owed;
             self.set_multiplier();
@@ -148,9 +176,15 @@ mod tests {
     }
 
     #[test]
-    fn the_debt_is_bounded_and_no_credit_is_hoarded() {
+    fn debt_and_credit_are_bounded() {
         let mut owed = Owed::new(1_000);
+        // The policy aims at 750 late packets in a million, and at 15 in 200 ms.
+        owed.set_gap(10_000);
         owed.packets(1_000_000, 0);
+        owed.packets(0, 15);
+        assert_eq!(owed.owed(), 0, "credited");
+        owed.packets(0, 1);
+        assert_eq!(owed.owed(), ONE);
         owed.packets(1_000_000_000, 1_000_000_000);
         owed.packets(0, 1_000_000);
         assert_eq!(owed.multiplier(), MOST * 256);
@@ -170,6 +204,39 @@ mod tests {
             owed.packets(27, 27);
         }
         assert!(owed.owed >= 91 * ONE, "{}", owed.owed);
+    }
+
+    /// A burst of 40 each second, of which 150 may be late, is paid for by what is not late in between.
+    #[test]
+    fn rare_bursts_are_credited() {
+        let mut owed = Owed::new(10_000);
+        let mut most = 0;
+        for second in 0..10 {
+            for _ in 0..200 {
+                owed.set_gap(50_000);
+                owed.packets(100, 0);
+            }
+            owed.packets(40, 40);
+            if second > 0 {
+                most = most.max(owed.owed());
+            }
+        }
+        assert_eq!(most, 0);
+    }
+
+    /// However the late packets come, the share of those that are neither owed nor credited is what the policy aims at.
+    #[test]
+    fn credit_changes_no_long_run() {
+        let (mut owed, mut late) = (Owed::new(10_000), 0);
+        owed.set_gap(10_000);
+        // A policy that lets each packet be late while it owes nothing.
+        for _ in 0..1_000_000 {
+            let is_late = owed.owed() == 0;
+            late += u64::from(is_late);
+            owed.packets(1, u64::from(is_late));
+        }
+        // 150 of them at first.
+        assert!((7_500..=7_500 + 150 + 1).contains(&late), "{late}");
     }
 
     #[test]
