@@ -73,7 +73,7 @@ impl<C> Adaptive<C> {
         self.forgiveness.add(received);
         let mut late = late.min(received);
         if late > 0 {
-            late -= self.forgiveness.forgive(if self.stalled.is_some() { late } else { unavoidable });
+            late -= self.forgiveness.forgive(if self.stalled.is_some() { late } else { late.min(unavoidable) });
         }
         self.packets += received;
         self.owed.packets(received, late);
