@@ -18,7 +18,8 @@
 //! While nothing is owed (`m = 0`), that is the cheapest wait. Each late packet raises the price of lateness. As the
 //! price rises, waits that cause fewer late packets become the cheapest choice, and finally polling does (`C = T`, `L =
 //! 0`). Punctual packets lower the price again. As a result, the policy mixes different waits, and also tries new ones.
-//! The queue stays bounded. Hence the long-run share of late packets is at most `e`, if any candidate can achieve that.
+//! The queue stays bounded, also below zero, as a credit. Hence the long-run share of late packets is at most `e`, if any
+//! candidate can achieve that.
 //!
 //! ```text
 //!             ┌────────── learned ──────────┐                 ┌── plan: T, C, L of each candidate ──┐
@@ -66,7 +67,8 @@
 //! most a quarter as many cases as the goal allows late packets ([`tail`]). Where stalls are more frequent, the core
 //! also shows them while it is awake, as gaps between its polls ([`stalls`]), and correspondingly more waits count as
 //! stalled. The lateness of a stalled wait is not learned. The packets that came during the stall are not charged, and
-//! a limited number of other late packets after it is forgiven ([`forgiveness`]).
+//! a limited number of other late packets after it is forgiven ([`forgiveness`]). So are packets that would have been
+//! late with polling as well ([`polling`]).
 //!
 //! **Idle cores.** After 50 ms without a frame, or if frames come at least 45 ms apart on average, the core blocks,
 //! whatever the goal is. Otherwise it would have to stay awake all the time for one rare packet.
