@@ -21,6 +21,7 @@ impl Backend for InterfaceConfig {
     fn open(&self, opening: &Opening<'_>) -> Result<Box<dyn OpenPort>, Error> {
         check_spread(self, opening.workers)?;
         let interface = Interface::attach(self)?;
+        check_senders(self, opening.workers, interface.sending_queues())?;
         let facts = os::interface_facts(&self.name)?;
         let peak = opening.peak(facts.speed);
         let mut sockets = *opening.sockets;
@@ -76,6 +77,23 @@ impl Open {
     fn share(&self, worker: usize) -> Vec<u32> {
         self.interface.queues().iter().copied().skip(worker).step_by(self.workers).collect()
     }
+}
+
+/// Returns an error if a worker could never send on the port. A worker sends on its first queue.
+fn check_senders(port: &InterfaceConfig, workers: usize, sending: Option<u32>) -> Result<(), Error> {
+    let Some(sending) = sending else { return Ok(()) };
+    let mut first = port.queues.iter().take(workers).enumerate();
+    let Some((worker, queue)) = first.find(|(_, queue)| **queue >= sending) else { return Ok(()) };
+    let name = &port.name;
+    Err(Error::Invalid {
+        what: format!("queue {queue} of {name}"),
+        why: format!(
+            "worker {worker} would send on it, but {name} has only {sending} transmit queue(s), so it could receive on \
+             this queue but not send; give {name} more transmit queues (ethtool -L {name} tx {}; see ethtool -l \
+             {name}), list other queues first, or use fewer workers",
+            queue + 1
+        ),
+    })
 }
 
 /// Returns an error unless every worker gets a queue of every port.

@@ -16,7 +16,7 @@ use crate::device::link::Link;
 
 use super::config::{Filter, InterfaceConfig, XdpMode};
 use super::explain::{self, errno_of};
-use super::sys::{self, Reception};
+use super::sys::{self, Queues, Reception};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/xdp.bpf.o");
 
@@ -46,7 +46,7 @@ struct Shared {
     ifindex: u32,
     namespace: String,
     queues: Vec<u32>,
-    available: Option<u32>,
+    reported: Option<Queues>,
     mode: XdpMode,
     link: Link,
     sockets: Mutex<XskMap<MapData>>,
@@ -73,7 +73,8 @@ impl Interface {
         let control = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
             .map_err(|e| Error::system("open a socket to query interfaces", e))?;
         let ifindex = netdevice::name_to_index(&control, name).map_err(|e| explain::unknown_interface(name, e))?;
-        let available = sys::rx_queues(control.as_fd(), name);
+        let reported = sys::queues(control.as_fd(), name);
+        let available = reported.map(|queues| queues.rx);
         if let (Some(available), Some(queue)) = (available, config.queues.iter().max())
             && *queue >= available
         {
@@ -81,7 +82,7 @@ impl Interface {
             let why = format!("{name} has {available} receive queue(s), 0 to {last} (see ethtool -l {name})");
             return Err(Error::Invalid { what: format!("queue {queue} of {name}"), why });
         }
-        let entries = available.unwrap_or(0).max(config.queues.iter().max().map_or(1, |q| q + 1));
+        let entries = available.unwrap_or(0).max(config.queues.iter().max().map_or(1, |q| q.saturating_add(1)));
         let wanted = [(config.promiscuous, Reception::Promiscuous), (config.all_multicast, Reception::AllMulticast)];
         let wanted = wanted.into_iter().filter(|(wanted, _)| *wanted);
         let receptions = wanted.map(|(_, what)| receive(name, ifindex, what)).collect::<Result<_, Error>>()?;
@@ -103,7 +104,7 @@ impl Interface {
             ifindex,
             namespace,
             queues: config.queues.clone(),
-            available,
+            reported,
             mode,
             link: Link::new(name, ifindex)?,
             sockets: Mutex::new(sockets),
@@ -126,7 +127,12 @@ impl Interface {
     /// Number of receive queues that the interface had when the program was attached. `None` if its driver does not
     /// report it. The kernel gets the frames of queues that this instance does not serve.
     pub fn available_queues(&self) -> Option<u32> {
-        self.shared.available
+        self.shared.reported.map(|queues| queues.rx)
+    }
+    /// Number of transmit queues that the interface had when the program was attached. `None` if its driver does not
+    /// report it. Nothing can be sent on a queue with this number or above.
+    pub(crate) fn sending_queues(&self) -> Option<u32> {
+        self.shared.reported.map(|queues| queues.tx)
     }
     /// `Native` or `Generic`: the requested mode, or the mode that `Auto` selected.
     pub fn mode(&self) -> XdpMode {
@@ -145,6 +151,11 @@ impl Interface {
     /// Whether the interface exists and is up. Queries the namespace in which the program was attached.
     pub(super) fn health(&self) -> Result<Health, Error> {
         self.shared.link.health()
+    }
+
+    /// Whether the interface has the queue `queue` now, for receiving or for sending. `None` if it is not known.
+    pub(super) fn has_queue(&self, queue: u32) -> Option<bool> {
+        self.shared.link.queues().map(|queues| queue < queues.rx.max(queues.tx))
     }
 
     pub(super) fn ifindex(&self) -> u32 {
