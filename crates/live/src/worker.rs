@@ -221,6 +221,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         let mut found: Option<Polled> = None;
         self.running_since = self.cpu.now();
         let mut next_health = self.running_since;
+        self.telemetry.begins(self.running_since);
         self.telemetry.state(State::Running);
         loop {
             let Polled { received, now } = match found.take() {

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::app::PortInfo;
 use crate::app::headers::Mac;
+use crate::cpu::MAX_HANDLES;
 use crate::device::Device;
 use crate::device::afxdp::{AfXdpDevice, Interface, InterfaceConfig, SocketConfig, XskContext};
 use crate::os;
@@ -96,8 +97,18 @@ fn check_senders(port: &InterfaceConfig, workers: usize, sending: Option<u32>) -
     })
 }
 
-/// Returns an error unless every worker gets a queue of every port.
+/// Returns an error unless every worker gets a queue of every port, and not more than it can serve.
 fn check_spread(port: &InterfaceConfig, workers: usize) -> Result<(), Error> {
+    let most = port.queues.len().div_ceil(workers.max(1));
+    if most > MAX_HANDLES {
+        return Err(Error::Invalid {
+            what: format!("{} queues of {} for {workers} worker(s)", port.queues.len(), port.name),
+            why: format!(
+                "a worker serves at most {MAX_HANDLES} queues; list fewer queues, or use at least {} workers",
+                port.queues.len().div_ceil(MAX_HANDLES)
+            ),
+        });
+    }
     if port.queues.len() >= workers {
         return Ok(());
     }
@@ -109,4 +120,24 @@ fn check_spread(port: &InterfaceConfig, workers: usize) -> Result<(), Error> {
             workers - 1
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The program was attached and the memory of all queues was mapped before a worker refused its queues.
+    #[test]
+    fn queues_are_spread_before_the_port_is_opened() {
+        let queues = |n: u32| InterfaceConfig { queues: (0..n).collect(), ..InterfaceConfig::new("nosuch0") };
+        let refused = |n, workers| {
+            let sockets = SocketConfig::default();
+            let opening = Opening { number: 0, workers, sockets: &sockets, peak_rate: None };
+            let error = queues(n).open(&opening).map(drop).unwrap_err();
+            error.to_string()
+        };
+        assert!(refused(65, 2).contains("at least 3 workers"), "{}", refused(65, 2));
+        assert!(refused(1, 2).contains("every worker needs its own queue"), "{}", refused(1, 2));
+        assert!(check_spread(&queues(64), 2).is_ok() && check_spread(&queues(2), 2).is_ok());
+    }
 }

@@ -229,6 +229,29 @@ fn a_rename_loses_no_port() {
     assert!(lost.is_none(), "{}", lost.unwrap());
 }
 
+/// Regression test: the XDP program reads the kernel's own clock, from which the clock of a time namespace differs.
+#[test]
+fn frames_are_stamped_in_a_time_namespace() {
+    if !is_root() {
+        return;
+    }
+    if !std::path::Path::new("/proc/self/ns/time").exists() {
+        testkit::skip("needs a kernel with time namespaces (CONFIG_TIME_NS)");
+        return;
+    }
+    for offset in ["20", "-20", "500"] {
+        let output = Command::new("unshare")
+            .args(["--time", "--monotonic", offset])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "frames_arrive_whole_in_order_and_stamped"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{offset}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("1 passed"), "{said}");
+    }
+}
+
 /// An interface that was moved to another namespace is lost, and keeps nothing of Apus.
 #[test]
 fn a_moved_interface_is_lost_and_left_clean() {

@@ -8,6 +8,7 @@ mod say;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use host::transaction::{Deferred, DeferredQueues};
@@ -68,7 +69,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     }
     meaning.warnings.extend(say::unserved_warnings(&ports, &meaning.without_queues));
     meaning.warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
-    let (mut dead, mut lost) = (Vec::new(), Vec::new());
+    let (mut dead, mut lost, mut links) = (Vec::new(), Vec::new(), say::Links::default());
     meter.start();
     let outcome = instance.run(&signals, meaning.duration, |instance| {
         if let Some(hold_offs) = &mut hold_offs {
@@ -77,7 +78,11 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
                 lost.push(warning);
             }
         }
-        for warning in say::busy_poll_warnings(&instance.snapshots()) {
+        let snapshots = instance.snapshots();
+        for warning in links.look(say::link_warnings(&ports, &snapshots), Instant::now()) {
+            tell(&format!("warning: {warning}"));
+        }
+        for warning in say::busy_poll_warnings(&snapshots) {
             if !dead.contains(&warning) {
                 tell(&format!("warning: {warning}"));
                 dead.push(warning);

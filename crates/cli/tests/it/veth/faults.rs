@@ -51,6 +51,17 @@ fn a_link_goes_down_and_up_again() {
     apus.stop();
 }
 
+/// Nothing said why no frame came.
+#[test]
+fn a_link_that_is_down_is_told() {
+    let Some(bed) = Bed::new(&[], pair) else { return };
+    bed.good("tx", "ip link set tx0 down");
+    let mut apus = Apus::launch(&bed, "dut", "down", &["macswap", "dut0"]);
+    apus.until(State::LinkDown);
+    let said = apus.stop().stdout;
+    assert!(said.contains("the link of dut0 is down") && said.contains("ip link set dev dut0 up"), "{said}");
+}
+
 #[test]
 fn a_deleted_interface_ends_it_and_the_others_are_cleaned_up() {
     for mode in ["poll", "interrupt", "adaptive"] {

@@ -30,11 +30,14 @@ const LATER: u32 = 1 << 25;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamps {
     near: Instant<Monotonic>,
+    /// What is added to a timestamp, in units of 16 ns: the offset of this process's clock.
+    offset: u32,
 }
 
 impl Stamps {
-    pub(super) fn new(now: Instant<Monotonic>) -> Self {
-        Self { near: now }
+    /// `offset` is [`clock_offset`](crate::os::clock_offset).
+    pub(super) fn new(now: Instant<Monotonic>, offset: i64) -> Self {
+        Self { near: now, offset: (offset >> STAMP_SHIFT) as u32 }
     }
 
     /// Updates the reference time, so that fewer timestamps need a clock reading.
@@ -49,7 +52,7 @@ impl Stamps {
     /// the sender's CPU.
     #[inline]
     pub(super) fn read(&mut self, pool: &mut Pool, frame: &mut Frame, now: impl FnOnce() -> Instant<Monotonic>) {
-        let Some(stamp) = pool.new_stamp(frame) else { return };
+        let Some(stamp) = pool.new_stamp(frame).map(|stamp| stamp.wrapping_add(self.offset)) else { return };
         let mut near = self.near.as_nanos() >> STAMP_SHIFT;
         let mut away = i64::from(stamp.wrapping_sub(near as u32) as i32);
         if away.unsigned_abs() > FAR {
@@ -85,7 +88,7 @@ mod tests {
     #[test]
     fn a_stamp_is_believed_once() {
         let mut pool = Pool::new(PoolConfig { frames: 1, ..PoolConfig::default() }).unwrap();
-        let mut stamps = Stamps::new(Instant::from_nanos(1_000_000));
+        let mut stamps = Stamps::new(Instant::from_nanos(1_000_000), 0);
         let mut frame = pool.take().unwrap();
         let now = || Instant::from_nanos(1_030_000);
         stamps.read(&mut pool, &mut frame, now);
@@ -105,7 +108,7 @@ mod tests {
         let wrap = 5u64 << 36; // here the 32-bit timestamp wraps
         for (seen, at) in [(wrap - 1_600, wrap + 32_000), (wrap + 1_600, wrap - 32_000), (wrap, wrap + 34_000_000_000)]
         {
-            let mut stamps = Stamps::new(Instant::from_nanos(seen));
+            let mut stamps = Stamps::new(Instant::from_nanos(seen), 0);
             let mut frame = pool.take().unwrap();
             pool.write_stamp(&frame, (at >> 4) as u32);
             stamps.read(&mut pool, &mut frame, || Instant::from_nanos(at + 1_000));
@@ -128,8 +131,22 @@ mod tests {
         let _ = pool.take_addr().unwrap();
         let mut received = pool.frame_at(slot + 256 + 4, 60).unwrap();
         let hour = Instant::from_nanos(3_600_000_000_000);
-        Stamps::new(hour).read(&mut pool, &mut received, || hour);
+        Stamps::new(hour, 0).read(&mut pool, &mut received, || hour);
         assert_eq!(received.arrived(), None);
+    }
+
+    /// Regression test: in a time namespace, the stamps were taken for times of the process's own clock.
+    #[test]
+    fn a_stamp_of_the_kernels_clock_becomes_one_of_ours() {
+        let at = 3_600_000_000_000_u64;
+        for offset in [1_000_000_000_000_i64, -1_000_000_000_000, 16, 0] {
+            let mut pool = Pool::new(PoolConfig { frames: 1, ..PoolConfig::default() }).unwrap();
+            let ours = Instant::from_nanos(at.checked_add_signed(offset).unwrap());
+            let mut frame = pool.take().unwrap();
+            pool.write_stamp(&frame, (at >> 4) as u32);
+            Stamps::new(ours, offset).read(&mut pool, &mut frame, || ours);
+            assert_eq!(frame.arrived(), Some(ours), "{offset}");
+        }
     }
 
     /// Regression test: frames that waited while the process was stopped for more than 34 s were dated 69 s off.
@@ -145,7 +162,7 @@ mod tests {
             pool.give(frame);
             assert_eq!(arrived, Some(at >> 4 << 4), "at {at}, found at {now}");
         };
-        let mut stamps = Stamps::new(Instant::from_nanos(seconds(0)));
+        let mut stamps = Stamps::new(Instant::from_nanos(seconds(0)), 0);
         // The process was stopped from 0 to 60 s. Frames came just after the stop, and after the end of it.
         date(&mut stamps, seconds(0) + 5_000, seconds(60));
         date(&mut stamps, seconds(60) + 2_000, seconds(60) + 3_000);

@@ -13,6 +13,7 @@ use rustix::net::{RecvFlags, SendFlags, sockopt};
 use crate::Error;
 use crate::cpu::{Cpu, LinuxCpu};
 use crate::device::Statistics;
+use crate::os;
 use crate::pool::{Frame, Pool};
 
 use super::busy::BusyPoll;
@@ -131,11 +132,18 @@ impl Queue {
             tx: RingMemory::map(fd.as_fd(), tx, sizes.tx, XDP_PGOFF_TX_RING).map_err(system)?,
         };
         let kernel = sockopt::xdp_statistics(&fd).map_err(|e| Error::system("read XDP_STATISTICS", e))?;
-        Ok(Self::with(setup, fd, rings, kernel, pool))
+        let stamps = Stamps::new(LinuxCpu.now(), os::clock_offset()?);
+        Ok(Self::with(setup, fd, rings, (kernel, stamps), pool))
     }
 
     /// Starts at the rings' current indices, and fills the fill ring.
-    fn with(setup: Setup, fd: Arc<OwnedFd>, rings: Rings, kernel: XdpStatistics, pool: &mut Pool) -> Self {
+    fn with(
+        setup: Setup,
+        fd: Arc<OwnedFd>,
+        rings: Rings,
+        (kernel, stamps): (XdpStatistics, Stamps),
+        pool: &mut Pool,
+    ) -> Self {
         let Setup { id, sizes, chunk, need_wakeup } = setup;
         let Rings { fill, completion, rx, tx } = rings;
         let mut queue = Self {
@@ -159,7 +167,7 @@ impl Queue {
             unsent: false,
             refusals: Refusals::default(),
             partial: Partial::None,
-            stamps: Stamps::new(LinuxCpu.now()),
+            stamps,
             gone: false,
             own: Statistics::default(),
             starved: false,

@@ -66,7 +66,8 @@ impl Kernel {
         };
         let setup = Setup { id: 0, sizes: SIZES, chunk: frame_size.min(CHUNK), need_wakeup: true };
         let rings = Rings { fill, completion, rx, tx };
-        let mut queue = Queue::with(setup, Arc::new(ours.into()), rings, counts, &mut pool);
+        let mut queue =
+            Queue::with(setup, Arc::new(ours.into()), rings, (counts, Stamps::new(LinuxCpu.now(), 0)), &mut pool);
         queue.zero_copy = zero_copy;
         (kernel, queue, pool)
     }
