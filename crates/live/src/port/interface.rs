@@ -44,6 +44,7 @@ impl OpenPort for Open {
             kind: PortKind::AfXdp,
             driver: Some(DriverReport {
                 xdp_mode: Some(self.interface.mode()),
+                native_failure: self.interface.native_failure().map(Into::into),
                 zero_copy: false, // known only when the sockets are open: see `learn`
                 queues: self.interface.queues().to_vec(),
                 available_queues: self.interface.available_queues(),

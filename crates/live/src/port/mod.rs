@@ -182,6 +182,8 @@ units::named! {
 pub struct DriverReport {
     /// Where the XDP program runs. `None` if the port uses no XDP program.
     pub xdp_mode: Option<XdpMode>,
+    /// Why native XDP failed, if generic XDP took its place. `None` otherwise.
+    pub native_failure: Option<String>,
     /// Whether the driver receives directly into the worker's pool.
     pub zero_copy: bool,
     /// The receive queues that this instance serves.

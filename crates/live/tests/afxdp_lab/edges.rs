@@ -288,6 +288,12 @@ fn a_queue_that_does_not_exist_is_named() {
     // The loopback interface does not report its number of queues.
     let config = InterfaceConfig { queues: vec![0, 1], mode: XdpMode::Generic, ..InterfaceConfig::new("lo") };
     sh(&format!("ip -n {} link set lo up", lab.b));
+    let native_failure = |mode| {
+        let config = InterfaceConfig { mode, ..InterfaceConfig::new("lo") };
+        inside(&lab.b, || Interface::attach(&config).unwrap().native_failure().map(str::to_owned))
+    };
+    assert_eq!(native_failure(XdpMode::Generic), None, "nobody wanted native XDP");
+    assert!(native_failure(XdpMode::Auto).is_some_and(|why| why.contains("not supported")));
     for (frame_size, queues) in [(2048, &[0, 1][..]), (2048, &[1]), (16_384, &[1])] {
         let End { mut pool, mut context, .. } = End::empty(PoolConfig { frames: 2048, frame_size, huge_pages: false });
         let error = inside(&lab.b, || {

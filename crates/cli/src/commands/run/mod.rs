@@ -68,6 +68,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         tell(&format!("adaptive chooses a hold-off{most}; the queues' own NAPI deferral is restored at the end"));
     }
     meaning.warnings.extend(say::unserved_warnings(&ports, &meaning.without_queues));
+    meaning.warnings.extend(say::generic_warnings(&ports));
     meaning.warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
     let (mut dead, mut lost, mut links) = (Vec::new(), Vec::new(), say::Links::default());
     meter.start();

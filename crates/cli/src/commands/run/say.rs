@@ -98,6 +98,18 @@ pub fn unserved_warnings(ports: &[PortReport], without_queues: &[String]) -> Vec
     ports.iter().filter_map(warning).collect()
 }
 
+/// One warning per interface on which generic XDP took the place of native XDP.
+pub fn generic_warnings(ports: &[PortReport]) -> Vec<String> {
+    let warning = |report: &PortReport| {
+        let why = report.driver.as_ref()?.native_failure.as_ref()?;
+        Some(format!(
+            "{} uses generic XDP, which takes more CPU time per frame, because native XDP failed: {why}; its driver may not support native XDP, or not with this MTU or number of queues (--xdp generic omits this warning)",
+            report.name
+        ))
+    };
+    ports.iter().filter_map(warning).collect()
+}
+
 /// One warning per port on which busy polling has no effect.
 pub fn busy_poll_warnings(snapshots: &[Snapshot]) -> Vec<String> {
     let ports = snapshots.iter().flat_map(|snapshot| &snapshot.counts.ports);

@@ -51,6 +51,20 @@ fn a_link_goes_down_and_up_again() {
     apus.stop();
 }
 
+/// A port without native XDP was only said to use generic XDP, without the reason.
+#[test]
+fn generic_xdp_in_place_of_native_is_explained() {
+    let Some(bed) = Bed::new(&[], pair) else { return };
+    bed.good("dut", "ip link set lo up");
+    for (options, told) in [(&[][..], true), (&["--xdp", "generic"], false)] {
+        let ended = Apus::start(&bed, "dut", "generic", &[&["drop", "lo"], options].concat()).stop();
+        for said in [&ended.stderr, &ended.stdout] {
+            let warned = said.contains("lo uses generic XDP") && said.contains("not supported");
+            assert_eq!(warned, told, "{said}");
+        }
+    }
+}
+
 /// Nothing said why no frame came.
 #[test]
 fn a_link_that_is_down_is_told() {

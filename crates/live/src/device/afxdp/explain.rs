@@ -25,7 +25,7 @@ pub(super) fn errno_of(e: &(dyn StdError + 'static)) -> Option<Errno> {
 
 /// The messages of an error and of all its causes, because a library's outermost message often says only "a system call
 /// failed".
-fn whole(e: &(dyn StdError + 'static)) -> String {
+pub(super) fn whole(e: &(dyn StdError + 'static)) -> String {
     let mut text = e.to_string();
     let mut at = e.source();
     while let Some(e) = at {

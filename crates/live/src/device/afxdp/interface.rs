@@ -48,6 +48,7 @@ struct Shared {
     queues: Vec<u32>,
     reported: Option<Queues>,
     mode: XdpMode,
+    native_failure: Option<String>,
     link: Link,
     sockets: Mutex<XskMap<MapData>>,
     counts: PerCpuArray<MapData, u64>,
@@ -87,7 +88,7 @@ impl Interface {
         let wanted = wanted.into_iter().filter(|(wanted, _)| *wanted);
         let receptions = wanted.map(|(_, what)| receive(name, ifindex, what)).collect::<Result<_, Error>>()?;
         let mut program = load(&config.filter, entries).map_err(|e| explain::load(&*e))?;
-        let (link, mode) = attach(&mut program, name, ifindex, config.mode)?;
+        let (link, mode, native_failure) = attach(&mut program, name, ifindex, config.mode)?;
         let map = |name: &str, found: Option<aya::maps::Map>| {
             found.ok_or_else(|| {
                 Error::system("open the XDP program that is part of Apus", std::io::Error::other(name.to_owned()))
@@ -106,6 +107,7 @@ impl Interface {
             queues: config.queues.clone(),
             reported,
             mode,
+            native_failure,
             link: Link::new(name, ifindex)?,
             sockets: Mutex::new(sockets),
             counts,
@@ -137,6 +139,10 @@ impl Interface {
     /// `Native` or `Generic`: the requested mode, or the mode that `Auto` selected.
     pub fn mode(&self) -> XdpMode {
         self.shared.mode
+    }
+    /// Why native XDP failed, if the mode `Auto` selected generic XDP. `None` otherwise.
+    pub fn native_failure(&self) -> Option<&str> {
+        self.shared.native_failure.as_deref()
     }
     /// The counters of the program.
     pub fn counts(&self) -> Result<ProgramCounts, Error> {
@@ -227,7 +233,13 @@ fn redirect(program: &mut Ebpf) -> Result<&mut Xdp, Box<dyn std::error::Error>> 
     Ok(program.program_mut("apus_redirect").ok_or("no program apus_redirect")?.try_into()?)
 }
 
-fn attach(program: &mut Ebpf, name: &str, ifindex: u32, mode: XdpMode) -> Result<(FdLink, XdpMode), Error> {
+/// Attaches the program. Also returns why native XDP failed, if generic XDP took its place.
+fn attach(
+    program: &mut Ebpf,
+    name: &str,
+    ifindex: u32,
+    mode: XdpMode,
+) -> Result<(FdLink, XdpMode, Option<String>), Error> {
     let modes: &[XdpMode] = match mode {
         XdpMode::Auto => &[XdpMode::Native, XdpMode::Generic],
         XdpMode::Native => &[XdpMode::Native],
@@ -236,20 +248,20 @@ fn attach(program: &mut Ebpf, name: &str, ifindex: u32, mode: XdpMode) -> Result
     let mut first_failure = None;
     for mode in modes {
         match attach_as(program, ifindex, *mode) {
-            Ok(link) => return Ok((link, *mode)),
+            Ok(link) => return Ok((link, *mode, first_failure.map(|(_, why)| why))),
             Err(e) => {
                 // If another program is attached or permission is missing, generic mode would fail too.
                 let final_word =
                     matches!(errno_of(&*e), Some(Errno::BUSY | Errno::EXIST | Errno::PERM | Errno::ACCESS));
-                let e = explain::attach(name, ifindex, *mode, &*e);
+                let (e, why) = (explain::attach(name, ifindex, *mode, &*e), explain::whole(&*e));
                 if final_word {
                     return Err(e);
                 }
-                first_failure.get_or_insert(e);
+                first_failure.get_or_insert((e, why));
             }
         }
     }
-    Err(first_failure.unwrap_or_else(|| Error::system("attach XDP", Errno::INVAL)))
+    Err(first_failure.map(|(e, _)| e).unwrap_or_else(|| Error::system("attach XDP", Errno::INVAL)))
 }
 
 /// Makes an interface in this thread's namespace receive more frames as long as the returned socket is open. The socket
