@@ -19,8 +19,8 @@ use units::{Instant, Monotonic};
 use crate::Error;
 use sys::{Area, Mapping};
 
-/// Size in bytes of the arrival timestamp before a frame's data. With 4 bytes, the timestamp and a minimum-size frame (60
-/// bytes without its frame check sequence) share a cache line.
+/// Size in bytes of the arrival timestamp before a frame's data. With 4 bytes, the timestamp and a minimum-size frame
+/// (60 bytes without its frame check sequence) share a cache line.
 pub(crate) const STAMP: usize = 4;
 /// Number of bytes that are kept free before a frame's data: `XDP_PACKET_HEADROOM` (include/uapi/linux/bpf.h) and the
 /// arrival timestamp. The kernel puts the data of received frames at the same offset.
@@ -165,10 +165,10 @@ impl Pool {
     /// whatever was in the slot before. Returns the number of frames: fewer than `n` if fewer slots are free, and 0 if
     /// a slot has no room for `len`.
     ///
-    /// If slots have enough room, the data start at one of 16 offsets, each at the start of a cache line; the offset of a slot
-    /// is fixed. With the same offset in all slots, the headers of a batch would share two of the 64 sets of a level 1
-    /// cache and evict each other (64 sets of 64 bytes: Intel SDM vol. 2, CPUID leaf 04H). DPDK spreads objects over
-    /// memory channels in a similar way (Mempool Library, "Memory Alignment Constraints"). With these offsets, a
+    /// If slots have enough room, the data start at one of 16 offsets, each at the start of a cache line; the offset of a
+    /// slot is fixed. With the same offset in all slots, the headers of a batch would share two of the 64 sets of a
+    /// level 1 cache and evict each other (64 sets of 64 bytes: Intel SDM vol. 2, CPUID leaf 04H). DPDK spreads objects
+    /// over memory channels in a similar way (Mempool Library, "Memory Alignment Constraints"). With these offsets, a
     /// macswap took 3.4 ns per frame instead of 4.5 ns (benches/memory.rs, batches of 32, 12 interleaved pairs).
     #[inline]
     pub(crate) fn take_many(&mut self, n: usize, len: u32, out: &mut Vec<Frame>) -> usize {

@@ -1,5 +1,7 @@
 //! The AF_XDP backend: distributes the queues of a network interface over the workers.
 
+use std::any::Any;
+
 use crate::Error;
 use crate::app::PortInfo;
 use crate::app::headers::Mac;
@@ -64,6 +66,10 @@ impl OpenPort for Open {
     fn device(&self, worker: usize, share: &mut Share<'_>) -> Result<Box<dyn Device>, Error> {
         let (pool, context) = share.context(|pool| Ok(XskContext::new(pool)))?;
         Ok(Box::new(AfXdpDevice::open(&self.interface, &self.share(worker), &self.sockets, context, pool)?))
+    }
+
+    fn hold(&self) -> Option<Box<dyn Any + Send>> {
+        Some(Box::new(self.interface.clone()))
     }
 
     fn learn(&self, device: &dyn Device, report: &mut PortReport) {

@@ -127,6 +127,16 @@ const COMMAND: &str = "apus run";
 /// has no deferral, and the hold-offs if the workers choose them.
 fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>, Option<HoldOffs>)> {
     let instance = Instance::start(&meaning.instance)?;
+    // A veth without GRO has NAPI instances only since the XDP program is attached. A killed run left their settings.
+    if !meaning.interfaces.is_empty() {
+        match ports::take_back_left_behind(COMMAND) {
+            Ok(lines) => lines.iter().for_each(|line| tell(line)),
+            Err(error) => {
+                instance.finish();
+                return Err(error);
+            }
+        }
+    }
     let mut deferred = Vec::new();
     for port in instance.ports() {
         let interface = port.driver.as_ref().filter(|_| port.kind == PortKind::AfXdp);

@@ -369,6 +369,31 @@ fn deferral_is_taken_back_at_a_good_end_and_refused_without_a_napi() {
     assert!(!bed.link("dut", "dut0").has_program, "the program is left");
 }
 
+/// Without GRO, as veths are made, a NAPI instance goes with the XDP program. The deferral was rolled back after that,
+/// so the transaction stayed open, and a killed run's too.
+#[test]
+fn without_gro_the_deferral_is_rolled_back_before_the_program_goes() {
+    let Some(bed) = Bed::new(&[], pair) else { return };
+    bed.good("dut", "ethtool -K dut0 gro off");
+    let open = || {
+        let files = std::fs::read_dir(bed.journal().join("apus/tune")).unwrap();
+        files.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|end| end == "journal")).count()
+    };
+    for option in [DEFERRAL, &["--hold-off"]] {
+        let words = [&["macswap", "dut0"], option].concat();
+        let ended = Apus::start(&bed, "dut", "gro", &words).stop();
+        assert!(!ended.stderr.contains("rolled back") && !ended.stdout.contains("rolled back"), "{}", ended.stderr);
+        assert_eq!(open(), 0, "{option:?}");
+        let apus = Apus::start(&bed, "dut", "gro", &words);
+        wait_for("a transaction", Duration::from_secs(20), || (open() == 1).then_some(()));
+        apus.kill();
+        wait_for("no XDP program", Duration::from_secs(1), || (!bed.link("dut", "dut0").has_program).then_some(()));
+        let ended = Apus::start(&bed, "dut", "gro", &["macswap", "dut0"]).stop();
+        assert!(ended.stderr.contains("was rolled back first"), "{}", ended.stderr);
+        assert_eq!(open(), 0, "{option:?}");
+    }
+}
+
 /// By default, only queue 0 was served without a word, and a record of more than eight queues was empty.
 #[test]
 fn queues_that_are_not_served_are_told_and_too_many_are_not_recorded() {

@@ -18,9 +18,9 @@ pub(super) struct Reception {
 ///
 /// In copy mode, if a frame finds the fill ring empty, the kernel counts it twice: for the empty ring, and as dropped
 /// (net/xdp/xsk.c, `__xsk_rcv`). It counts a jumbo frame that finds too few slots in the fill ring only as dropped; a
-/// socket with multi-buffer support drops frames for no other reason. If the pool was empty at a refill, the pool is too
-/// small; otherwise, the worker did not refill the ring in time. With zero copy, the kernel counts the driver's attempts
-/// to get a slot, not frames; the lost frames are then in the driver's own counters (`ethtool -S`).
+/// socket with multi-buffer support drops frames for no other reason. If the pool was empty at a refill, the pool is
+/// too small; otherwise, the worker did not refill the ring in time. With zero copy, the kernel counts the driver's
+/// attempts to get a slot, not frames; the lost frames are then in the driver's own counters (`ethtool -S`).
 ///
 /// The kernel reads its counters one by one while frames arrive. So the difference of two counters is taken from their
 /// totals: a frame that is in only one of them now is in both at the next reading.

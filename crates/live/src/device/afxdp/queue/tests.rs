@@ -241,7 +241,9 @@ proptest! {
 
     /// Whatever the two sides do, each frame that arrived leaves once, whole and in order, and no slot is lost.
     #[test]
-    fn frames_pass_whole_and_no_slot_is_lost(zero_copy: bool, frame_size in prop::sample::select(vec![4096u32, 16_384]), steps in steps()) {
+    fn frames_pass_whole_and_no_slot_is_lost(
+        zero_copy: bool, frame_size in prop::sample::select(vec![4096u32, 16_384]), steps in steps(),
+    ) {
         let (mut kernel, mut queue, mut pool) = Kernel::new(zero_copy, frame_size);
         let (mut arrived, mut left, mut whole) = (Vec::new(), Vec::new(), Vec::new());
         let mut frames = Vec::new();
