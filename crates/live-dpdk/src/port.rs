@@ -173,6 +173,7 @@ impl OpenPort for Open {
             kind: PortKind::Dpdk,
             driver: Some(DriverReport {
                 xdp_mode: None,
+                native_failure: None,
                 zero_copy: !self.port.info.is_virtual(),
                 queues: (0..self.workers as u32).collect(),
                 // DPDK configures as many queues as there are workers.

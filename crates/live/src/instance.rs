@@ -4,8 +4,10 @@
 //!   InstanceConfig ─► Instance::start ─► (running: telemetry, signals) ─► Instance::finish ─► Outcome
 //! ```
 //! All ports are opened before the first worker starts, so that anything missing is reported at once. When the workers
-//! are dropped, the sockets are closed, the XDP program is detached and changed settings are restored.
+//! are dropped, the sockets are closed. The XDP programs are detached when the [`Outcome`] is dropped, so that settings
+//! of the ports' queues can be restored before.
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -84,6 +86,7 @@ pub struct Instance {
     readers: Vec<Reader>,
     wrappers: Vec<WrapperReport>,
     hold_offs: Vec<HoldOff>,
+    held: Vec<Box<dyn Any + Send>>,
 }
 
 /// Time between two calls of [`Instance::run`]'s `look`.
@@ -98,6 +101,9 @@ pub struct Outcome {
     pub workers: Vec<WorkerEnd>,
     /// The reports of the wrappers. Empty if there are none.
     pub wrappers: Vec<WrapperReport>,
+    /// What stays in place while this value exists ([`OpenPort::hold`]), so that settings of the ports' queues can be
+    /// restored.
+    pub held: Vec<Box<dyn Any + Send>>,
 }
 
 /// The reason why an instance ended.
@@ -205,7 +211,8 @@ impl Instance {
                 .map_err(|e| Error::system("start a worker's thread", e))?;
             workers.push(thread);
         }
-        Ok(Self { ports: reports, mode, stop, workers, exhausted, readers, wrappers, hold_offs })
+        let held = ports.iter().filter_map(|port| port.hold()).collect();
+        Ok(Self { ports: reports, mode, stop, workers, exhausted, readers, wrappers, hold_offs, held })
     }
 
     /// The properties of the opened ports, in the order of their numbers.
@@ -278,7 +285,7 @@ impl Instance {
                 record: None,
             })
         });
-        Outcome { cause, workers: ended.collect(), wrappers: self.wrappers }
+        Outcome { cause, workers: ended.collect(), wrappers: self.wrappers, held: self.held }
     }
 }
 

@@ -202,8 +202,12 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
 
     /// Runs until the worker is asked to stop, all devices are exhausted, or a port is lost.
     pub fn run(&mut self) -> Result<Finish, Error> {
+        let ended = self.run_to_end();
+        for port in &mut self.ports {
+            port.device.finish(port.tx_queue);
+        }
         // What was sent since the last check of the ports may still fail to reach its file.
-        let result = self.run_to_end().and_then(|finish| self.last_check().map(|()| finish));
+        let result = ended.and_then(|finish| self.last_check().map(|()| finish));
         let state = if result.is_ok() { State::Stopped } else { State::Failed };
         self.report_devices();
         self.telemetry.state(state);
@@ -217,6 +221,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         let mut found: Option<Polled> = None;
         self.running_since = self.cpu.now();
         let mut next_health = self.running_since;
+        self.telemetry.begins(self.running_since);
         self.telemetry.state(State::Running);
         loop {
             let Polled { received, now } = match found.take() {

@@ -155,8 +155,8 @@ fn jumbo_frames_are_forwarded_in_both_directions() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     for port in ["dutl", "dutr"] {
         let said = format!(
-            "warning: {port} has an MTU of 9000, but frames of more than 3840 bytes do not fit into --frame-size and \
-             are lost; use --frame-size 16384, or lower its MTU to 3822"
+            "warning: {port} has an MTU of 9000, but frames of more than 3836 bytes do not fit into --frame-size and \
+             are lost; use --frame-size 16384, or lower its MTU to 3818"
         );
         assert!(text(&output.stderr).contains(&said), "{}", text(&output.stderr));
     }

@@ -73,8 +73,9 @@ fn the_table_has_a_row_a_worker() {
     assert!(output.status.success());
     let table = text(&output.stdout);
     assert!(table.starts_with("WORKER") && table.contains("\nedge/0  macswap  adaptive p99=40us  running"), "{table}");
-    let chose = "\nedge/0: chose block: 4.2us per packet (5.0 % CPU), expected late 0.3 %, owed 1.2 packets\n";
-    assert!(table.contains(chose), "{table}");
+    // On a busy machine, the line also says how long ago that was.
+    let chose = ": 4.2us per packet (5.0 % CPU), expected late 0.3 %, owed 1.2 packets\n";
+    assert!(table.contains("\nedge/0: chose block") && table.contains(chose), "{table}");
 }
 
 #[test]

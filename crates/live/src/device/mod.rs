@@ -38,6 +38,10 @@ pub trait Device: Send {
     /// again.
     fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize;
 
+    /// Called once, when the worker ends. Sends the frames that [`tx`](Device::tx) accepted and that the device still
+    /// has. Those that can no longer be sent count as [`tx_dropped`](Statistics::tx_dropped).
+    fn finish(&mut self, _queue: usize) {}
+
     /// The frames that the last call of [`tx`](Device::tx) accepted, but dropped on purpose. Only fault
     /// injection does so.
     fn injected(&self) -> Injected {
@@ -80,6 +84,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
         (**self).tx(queue, pool, frames)
+    }
+    fn finish(&mut self, queue: usize) {
+        (**self).finish(queue);
     }
     fn injected(&self) -> Injected {
         (**self).injected()

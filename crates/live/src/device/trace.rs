@@ -180,6 +180,10 @@ impl<D: Device, C: Fn() -> Instant<Monotonic> + Send> Device for Traced<D, C> {
         taken
     }
 
+    fn finish(&mut self, queue: usize) {
+        self.inner.finish(queue);
+    }
+
     fn injected(&self) -> Injected {
         self.inner.injected()
     }

@@ -18,6 +18,28 @@ pub fn monotonic() -> Instant<Monotonic> {
     sys::monotonic()
 }
 
+/// How far this process's `CLOCK_MONOTONIC` is ahead of the kernel's own, in nanoseconds: 0 unless the process is in a
+/// time namespace (time_namespaces(7)). BPF programs read the kernel's own clock.
+pub fn clock_offset() -> Result<i64, Error> {
+    const FILE: &str = "/proc/self/timens_offsets";
+    match std::fs::read_to_string(FILE) {
+        Ok(text) => offset_in(&text).ok_or_else(|| {
+            Error::system(format!("read the offset of CLOCK_MONOTONIC in {FILE}"), std::io::Error::other(text))
+        }),
+        // A kernel without time namespaces.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        Err(e) => Err(Error::system(format!("read {FILE}"), e)),
+    }
+}
+
+/// The offset in a line such as `monotonic  86400  0`: seconds and nanoseconds.
+fn offset_in(text: &str) -> Option<i64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("monotonic"))?;
+    let mut numbers = line.split_ascii_whitespace().map(str::parse::<i64>);
+    let (seconds, nanos) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
+}
+
 /// CPU and scheduling class of a worker's thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Scheduling {
@@ -177,5 +199,20 @@ impl Signals {
     /// signals.
     pub fn spawn(command: &mut std::process::Command) -> std::io::Result<std::process::Child> {
         sys::spawn_unblocked(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offset_of_the_clock_is_read() {
+        let text = |monotonic: &str| format!("monotonic  {monotonic}\nboottime           7         0\n");
+        assert_eq!(offset_in(&text("       0         0")), Some(0));
+        assert_eq!(offset_in(&text("   86400        12")), Some(86_400_000_000_012));
+        assert_eq!(offset_in(&text("     -20 500000000")), Some(-19_500_000_000));
+        assert_eq!((offset_in(&text("20")), offset_in("boottime 7 0\n")), (None, None));
+        clock_offset().unwrap();
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! ```text
 //!   slot = frame_size bytes, aligned to it
-//!   ├─ headroom (256, XDP_PACKET_HEADROOM) ─┬─ data, len bytes ─┬─ rest ─┤
-//!                        arrival stamp (4) ─┘
+//!   ├─ XDP_PACKET_HEADROOM (256) ─┬─ arrival stamp (4) ─┬─ data, len bytes ─┬─ rest ─┤
+//!   ├──────────────────── HEADROOM ─────────────────────┤
 //! ```
 
 mod sys;
@@ -19,14 +19,20 @@ use units::{Instant, Monotonic};
 use crate::Error;
 use sys::{Area, Mapping};
 
-/// Number of bytes that are kept free before a frame's data. Source: `XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h.
-pub const HEADROOM: usize = 256;
+/// Size in bytes of the arrival timestamp before a frame's data. With 4 bytes, the timestamp and a minimum-size frame
+/// (60 bytes without its frame check sequence) share a cache line.
+pub(crate) const STAMP: usize = 4;
+/// Number of bytes that are kept free before a frame's data: `XDP_PACKET_HEADROOM` (include/uapi/linux/bpf.h) and the
+/// arrival timestamp. The kernel puts the data of received frames at the same offset.
+pub const HEADROOM: usize = 256 + STAMP;
 
 /// Size of the largest slot, in bytes.
 pub const LARGEST_SLOT: u32 = 65_536;
 
 /// Size of a cache line in bytes, on x86-64 and most of arm64.
 const CACHE_LINE: u64 = 64;
+/// The first offset in a slot that is at the start of a cache line and leaves [`HEADROOM`] free.
+const ALIGNED: u64 = (HEADROOM as u64).next_multiple_of(CACHE_LINE);
 /// Mask of the offsets by which [`Pool::take_many`] moves the data within a slot: 0 to 15 cache lines.
 const SPREAD: u64 = 15 * CACHE_LINE;
 
@@ -159,23 +165,24 @@ impl Pool {
     /// whatever was in the slot before. Returns the number of frames: fewer than `n` if fewer slots are free, and 0 if
     /// a slot has no room for `len`.
     ///
-    /// If slots have enough room, the data start at one of 16 offsets, in steps of a cache line; the offset of a slot
-    /// is fixed. With the same offset in all slots, the headers of a batch would share two of the 64 sets of a level 1
-    /// cache and evict each other (64 sets of 64 bytes: Intel SDM vol. 2, CPUID leaf 04H). DPDK spreads objects over
-    /// memory channels in a similar way (Mempool Library, "Memory Alignment Constraints"). With these offsets, a
+    /// If slots have enough room, the data start at one of 16 offsets, each at the start of a cache line; the offset of a
+    /// slot is fixed. With the same offset in all slots, the headers of a batch would share two of the 64 sets of a
+    /// level 1 cache and evict each other (64 sets of 64 bytes: Intel SDM vol. 2, CPUID leaf 04H). DPDK spreads objects
+    /// over memory channels in a similar way (Mempool Library, "Memory Alignment Constraints"). With these offsets, a
     /// macswap took 3.4 ns per frame instead of 4.5 ns (benches/memory.rs, batches of 32, 12 interleaved pairs).
     #[inline]
     pub(crate) fn take_many(&mut self, n: usize, len: u32, out: &mut Vec<Frame>) -> usize {
         if len as usize > self.longest_frame() {
             return 0;
         }
-        let spread = if self.longest_frame() - len as usize >= SPREAD as usize { SPREAD } else { 0 };
+        let is_roomy = ALIGNED + SPREAD + u64::from(len) <= u64::from(self.frame_size);
+        let (first, spread) = if is_roomy { (ALIGNED, SPREAD) } else { (HEADROOM as u64, 0) };
         let shift = self.frame_size.trailing_zeros() - CACHE_LINE.trailing_zeros();
         let rest = self.free.len().saturating_sub(n);
         let taken = self.free.len() - rest;
         // The length of a drain is known, so `extend` reserves memory once and checks nothing per frame.
         out.extend(self.free.drain(rest..).map(|slot| {
-            let addr = slot + HEADROOM as u64 + (slot >> shift & spread);
+            let addr = slot + first + (slot >> shift & spread);
             Frame { addr, len, was_lent: false, arrived: 0 }
         }));
         taken
@@ -302,13 +309,13 @@ impl Pool {
         self.area.slice_mut(frame.addr as usize, frame.len as usize)
     }
 
-    /// The arrival timestamp, which the XDP program writes to the 4 bytes before the data. `None` if it is the same as
+    /// The arrival timestamp, which the XDP program writes just before the data. `None` if it is the same as
     /// the one last read from this slot: two frames cannot arrive in a slot at the same time, so this frame has no
     /// timestamp.
     #[inline]
     pub(crate) fn new_stamp(&mut self, frame: &Frame) -> Option<u32> {
-        let start = (frame.addr as usize).checked_sub(4)?;
-        let stamp = u32::from_ne_bytes(self.area.slice(start, 4).try_into().ok()?);
+        let start = (frame.addr as usize).checked_sub(STAMP)?;
+        let stamp = u32::from_ne_bytes(self.area.slice(start, STAMP).try_into().ok()?);
         let last = self.stamps.get_mut((frame.addr >> self.frame_size.trailing_zeros()) as usize)?;
         (std::mem::replace(last, stamp) != stamp).then_some(stamp)
     }
@@ -316,7 +323,7 @@ impl Pool {
     /// Writes an arrival timestamp before the data, as the XDP program does.
     #[cfg(test)]
     pub(crate) fn write_stamp(&mut self, frame: &Frame, stamp: u32) {
-        self.area.slice_mut(frame.addr as usize - 4, 4).copy_from_slice(&stamp.to_ne_bytes());
+        self.area.slice_mut(frame.addr as usize - STAMP, STAMP).copy_from_slice(&stamp.to_ne_bytes());
     }
 
     /// Sets the length of the frame's data. Does not clear added bytes: they keep the slot's old contents.
@@ -411,7 +418,7 @@ mod tests {
     fn many_slots_at_once_are_as_one_by_one() {
         let mut pool = Pool::new(PoolConfig { frames: 8, ..PoolConfig::default() }).unwrap();
         let mut held = Vec::new();
-        assert_eq!(pool.take_many(1, 1793, &mut held), 0);
+        assert_eq!(pool.take_many(1, 1789, &mut held), 0);
         assert_eq!(pool.take_many(5, 64, &mut held), 5);
         assert_eq!(pool.take_many(5, 60, &mut held), 3);
         let mut slots: Vec<u64> = held.iter().map(Frame::addr).collect();
@@ -426,7 +433,7 @@ mod tests {
     #[test]
     fn the_smallest_slot_that_holds_a_frame() {
         for (longest, slot) in
-            [(0, 2048), (1792, 2048), (1793, 4096), (3840, 4096), (9014, 16_384), (u32::MAX, 1 << 31)]
+            [(0, 2048), (1788, 2048), (1789, 4096), (3836, 4096), (9014, 16_384), (u32::MAX, 1 << 31)]
         {
             assert_eq!(slot_for(longest), slot, "{longest}");
         }

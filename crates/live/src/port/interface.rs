@@ -1,8 +1,11 @@
 //! The AF_XDP backend: distributes the queues of a network interface over the workers.
 
+use std::any::Any;
+
 use crate::Error;
 use crate::app::PortInfo;
 use crate::app::headers::Mac;
+use crate::cpu::MAX_HANDLES;
 use crate::device::Device;
 use crate::device::afxdp::{AfXdpDevice, Interface, InterfaceConfig, SocketConfig, XskContext};
 use crate::os;
@@ -21,6 +24,7 @@ impl Backend for InterfaceConfig {
     fn open(&self, opening: &Opening<'_>) -> Result<Box<dyn OpenPort>, Error> {
         check_spread(self, opening.workers)?;
         let interface = Interface::attach(self)?;
+        check_senders(self, opening.workers, interface.sending_queues())?;
         let facts = os::interface_facts(&self.name)?;
         let peak = opening.peak(facts.speed);
         let mut sockets = *opening.sockets;
@@ -42,6 +46,7 @@ impl OpenPort for Open {
             kind: PortKind::AfXdp,
             driver: Some(DriverReport {
                 xdp_mode: Some(self.interface.mode()),
+                native_failure: self.interface.native_failure().map(Into::into),
                 zero_copy: false, // known only when the sockets are open: see `learn`
                 queues: self.interface.queues().to_vec(),
                 available_queues: self.interface.available_queues(),
@@ -63,6 +68,10 @@ impl OpenPort for Open {
         Ok(Box::new(AfXdpDevice::open(&self.interface, &self.share(worker), &self.sockets, context, pool)?))
     }
 
+    fn hold(&self) -> Option<Box<dyn Any + Send>> {
+        Some(Box::new(self.interface.clone()))
+    }
+
     fn learn(&self, device: &dyn Device, report: &mut PortReport) {
         if let Some(driver) = &mut report.driver {
             let can = device.capabilities();
@@ -78,8 +87,35 @@ impl Open {
     }
 }
 
-/// Returns an error unless every worker gets a queue of every port.
+/// Returns an error if a worker could never send on the port. A worker sends on its first queue.
+fn check_senders(port: &InterfaceConfig, workers: usize, sending: Option<u32>) -> Result<(), Error> {
+    let Some(sending) = sending else { return Ok(()) };
+    let mut first = port.queues.iter().take(workers).enumerate();
+    let Some((worker, queue)) = first.find(|(_, queue)| **queue >= sending) else { return Ok(()) };
+    let name = &port.name;
+    Err(Error::Invalid {
+        what: format!("queue {queue} of {name}"),
+        why: format!(
+            "worker {worker} would send on it, but {name} has only {sending} transmit queue(s), so it could receive on \
+             this queue but not send; give {name} more transmit queues (ethtool -L {name} tx {}; see ethtool -l \
+             {name}), list other queues first, or use fewer workers",
+            queue + 1
+        ),
+    })
+}
+
+/// Returns an error unless every worker gets a queue of every port, and not more than it can serve.
 fn check_spread(port: &InterfaceConfig, workers: usize) -> Result<(), Error> {
+    let most = port.queues.len().div_ceil(workers.max(1));
+    if most > MAX_HANDLES {
+        return Err(Error::Invalid {
+            what: format!("{} queues of {} for {workers} worker(s)", port.queues.len(), port.name),
+            why: format!(
+                "a worker serves at most {MAX_HANDLES} queues; list fewer queues, or use at least {} workers",
+                port.queues.len().div_ceil(MAX_HANDLES)
+            ),
+        });
+    }
     if port.queues.len() >= workers {
         return Ok(());
     }
@@ -91,4 +127,24 @@ fn check_spread(port: &InterfaceConfig, workers: usize) -> Result<(), Error> {
             workers - 1
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The program was attached and the memory of all queues was mapped before a worker refused its queues.
+    #[test]
+    fn queues_are_spread_before_the_port_is_opened() {
+        let queues = |n: u32| InterfaceConfig { queues: (0..n).collect(), ..InterfaceConfig::new("nosuch0") };
+        let refused = |n, workers| {
+            let sockets = SocketConfig::default();
+            let opening = Opening { number: 0, workers, sockets: &sockets, peak_rate: None };
+            let error = queues(n).open(&opening).map(drop).unwrap_err();
+            error.to_string()
+        };
+        assert!(refused(65, 2).contains("at least 3 workers"), "{}", refused(65, 2));
+        assert!(refused(1, 2).contains("every worker needs its own queue"), "{}", refused(1, 2));
+        assert!(check_spread(&queues(64), 2).is_ok() && check_spread(&queues(2), 2).is_ok());
+    }
 }

@@ -102,6 +102,12 @@ pub trait OpenPort: fmt::Debug {
     /// Opens the device of the worker number `worker`.
     fn device(&self, worker: usize, share: &mut Share<'_>) -> Result<Box<dyn Device>, Error>;
 
+    /// What must stay in place until the settings of the port's queues are restored: an AF_XDP port's XDP program,
+    /// without which a veth has no NAPI instances. `None` if there is nothing.
+    fn hold(&self) -> Option<Box<dyn Any + Send>> {
+        None
+    }
+
     /// Completes `report` with the properties that only an open device knows.
     fn learn(&self, _device: &dyn Device, _report: &mut PortReport) {}
 }
@@ -182,6 +188,8 @@ units::named! {
 pub struct DriverReport {
     /// Where the XDP program runs. `None` if the port uses no XDP program.
     pub xdp_mode: Option<XdpMode>,
+    /// Why native XDP failed, if generic XDP took its place. `None` otherwise.
+    pub native_failure: Option<String>,
     /// Whether the driver receives directly into the worker's pool.
     pub zero_copy: bool,
     /// The receive queues that this instance serves.

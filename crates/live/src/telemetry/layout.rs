@@ -97,7 +97,7 @@ pub struct Page {
 }
 
 /// Identifies the worker that writes this file. The cells are written before the file gets its name. After that, only
-/// `state`, `tid`, `scheduling` and `priority` change.
+/// `started_ns`, `state`, `tid`, `scheduling` and `priority` change.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Header {

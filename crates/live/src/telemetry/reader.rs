@@ -79,7 +79,7 @@ pub struct Snapshot {
     pub tid: u32,
     /// The scheduling policy and priority of the worker's thread.
     pub scheduling: Scheduling,
-    /// When the worker was created.
+    /// When the worker began to run; until then, when its file was created.
     pub started: Instant<Monotonic>,
     /// When this snapshot was taken.
     pub taken: Instant<Monotonic>,

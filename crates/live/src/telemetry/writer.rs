@@ -89,6 +89,12 @@ impl Telemetry {
         note_thread(self.page()).map_err(|e| Error::system("read /proc/thread-self/stat", e))
     }
 
+    /// Stores that the worker began to run at `now`. Until then, the file says when it was created: before the ports
+    /// were opened.
+    pub fn begins(&self, now: Instant<Monotonic>) {
+        self.page().header.started_ns.set(now.as_nanos());
+    }
+
     /// Counts frames received from a device.
     #[inline]
     pub fn received(&self, frames: u64, bytes: u64) {

@@ -135,11 +135,16 @@ impl End {
 
     /// Picks up frames until there are `wanted`, or nothing has come for 300 ms.
     pub fn receive(&mut self, device: usize, queue: usize, wanted: usize) -> Vec<Got> {
+        self.receive_patiently(device, queue, wanted, Duration::from_millis(300))
+    }
+
+    /// The same with another patience than 300 ms.
+    pub fn receive_patiently(&mut self, device: usize, queue: usize, wanted: usize, patience: Duration) -> Vec<Got> {
         let (mut got, mut frames) = (Vec::new(), Vec::new());
-        let mut end = Wall::now() + Duration::from_millis(300);
+        let mut end = Wall::now() + patience;
         while got.len() < wanted && Wall::now() < end {
             if self.devices[device].rx(queue, &mut self.pool, &mut frames, 64) > 0 {
-                end = Wall::now() + Duration::from_millis(300);
+                end = Wall::now() + patience;
             }
             let picked_up = now();
             for frame in frames.drain(..) {

@@ -72,6 +72,18 @@ fn a_policy_is_told_how_late_its_waits_end() {
     }
 }
 
+/// Regression test: the time in which the ports were opened counted as part of the run, so that the shares of CPU time
+/// and waits were too low.
+#[test]
+fn a_run_begins_when_the_ports_are_open() {
+    let mut script = Script::new(1);
+    script.time.pass(MS);
+    script.at(MS * 2, Event::Stop);
+    let ended = script.run(DropAll, Always::new(|now| Action::SleepUntil(now + US * 100)));
+    let began = ended.snapshot.started;
+    assert!((MS..MS * 2).contains(&began.since(Instant::ORIGIN).unwrap()), "{began:?}");
+}
+
 /// Drivers of DPDK, for example, stamp no frame. It may have come right after the poll before.
 #[test]
 fn a_frame_without_a_stamp_came_after_the_poll_before() {

@@ -8,6 +8,7 @@ mod say;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use host::transaction::{Deferred, DeferredQueues};
@@ -67,8 +68,9 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         tell(&format!("adaptive chooses a hold-off{most}; the queues' own NAPI deferral is restored at the end"));
     }
     meaning.warnings.extend(say::unserved_warnings(&ports, &meaning.without_queues));
+    meaning.warnings.extend(say::generic_warnings(&ports));
     meaning.warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
-    let (mut dead, mut lost) = (Vec::new(), Vec::new());
+    let (mut dead, mut lost, mut links) = (Vec::new(), Vec::new(), say::Links::default());
     meter.start();
     let outcome = instance.run(&signals, meaning.duration, |instance| {
         if let Some(hold_offs) = &mut hold_offs {
@@ -77,7 +79,11 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
                 lost.push(warning);
             }
         }
-        for warning in say::busy_poll_warnings(&instance.snapshots()) {
+        let snapshots = instance.snapshots();
+        for warning in links.look(say::link_warnings(&ports, &snapshots), Instant::now()) {
+            tell(&format!("warning: {warning}"));
+        }
+        for warning in say::busy_poll_warnings(&snapshots) {
             if !dead.contains(&warning) {
                 tell(&format!("warning: {warning}"));
                 dead.push(warning);
@@ -121,6 +127,16 @@ const COMMAND: &str = "apus run";
 /// has no deferral, and the hold-offs if the workers choose them.
 fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>, Option<HoldOffs>)> {
     let instance = Instance::start(&meaning.instance)?;
+    // A veth without GRO has NAPI instances only since the XDP program is attached. A killed run left their settings.
+    if !meaning.interfaces.is_empty() {
+        match ports::take_back_left_behind(COMMAND) {
+            Ok(lines) => lines.iter().for_each(|line| tell(line)),
+            Err(error) => {
+                instance.finish();
+                return Err(error);
+            }
+        }
+    }
     let mut deferred = Vec::new();
     for port in instance.ports() {
         let interface = port.driver.as_ref().filter(|_| port.kind == PortKind::AfXdp);

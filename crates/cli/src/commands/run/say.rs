@@ -1,9 +1,11 @@
 //! Formats the properties and the results of an instance, as text and as a document.
 
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
 use host::transaction::DeferredQueues;
 use live::Error;
+use live::device::Health;
 use live::instance::{Cause, Outcome};
 use live::port::{PeakRateSource, PortKind, PortReport, WrapperReport};
 use live::telemetry::Snapshot;
@@ -96,6 +98,18 @@ pub fn unserved_warnings(ports: &[PortReport], without_queues: &[String]) -> Vec
     ports.iter().filter_map(warning).collect()
 }
 
+/// One warning per interface on which generic XDP took the place of native XDP.
+pub fn generic_warnings(ports: &[PortReport]) -> Vec<String> {
+    let warning = |report: &PortReport| {
+        let why = report.driver.as_ref()?.native_failure.as_ref()?;
+        Some(format!(
+            "{} uses generic XDP, which takes more CPU time per frame, because native XDP failed: {why}; its driver may not support native XDP, or not with this MTU or number of queues (--xdp generic omits this warning)",
+            report.name
+        ))
+    };
+    ports.iter().filter_map(warning).collect()
+}
+
 /// One warning per port on which busy polling has no effect.
 pub fn busy_poll_warnings(snapshots: &[Snapshot]) -> Vec<String> {
     let ports = snapshots.iter().flat_map(|snapshot| &snapshot.counts.ports);
@@ -105,6 +119,54 @@ pub fn busy_poll_warnings(snapshots: &[Snapshot]) -> Vec<String> {
         format!("busy polling has no effect on {name}, because its sockets have no NAPI instance; omit --busy-poll")
     };
     names.into_iter().map(warning).collect()
+}
+
+/// One warning per port whose link is down for a worker.
+pub fn link_warnings(ports: &[PortReport], snapshots: &[Snapshot]) -> Vec<String> {
+    let is_down = |number: usize| {
+        let of_worker = |snapshot: &Snapshot| snapshot.counts.ports.get(number)?.health;
+        snapshots.iter().any(|snapshot| of_worker(snapshot) == Some(Health::Down))
+    };
+    let warning = |report: &PortReport| {
+        let name = &report.name;
+        let fix = match report.kind {
+            PortKind::AfXdp => format!("switch on both ends (ip link set dev {name} up), and check the cable"),
+            _ => "switch on the other end, and check the cable".to_owned(),
+        };
+        format!("the link of {name} is down: no frames arrive, and frames sent to it are dropped; {fix}")
+    };
+    ports.iter().enumerate().filter(|(number, _)| is_down(*number)).map(|(_, report)| warning(report)).collect()
+}
+
+/// The warnings about links that have been down for long. A driver may take a link down for seconds when the XDP
+/// program is attached.
+#[derive(Default)]
+pub struct Links {
+    /// Each warning, and since when it has applied.
+    down: Vec<(String, Instant)>,
+    /// Those of them that were given.
+    told: Vec<String>,
+}
+
+impl Links {
+    /// A link that is down for this long is reported.
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Returns the warnings that are due at the time `now` and were not given yet.
+    pub fn look(&mut self, warnings: Vec<String>, now: Instant) -> Vec<String> {
+        self.down.retain(|(known, _)| warnings.contains(known));
+        self.told.retain(|told| warnings.contains(told));
+        for warning in warnings {
+            if !self.down.iter().any(|(known, _)| *known == warning) {
+                self.down.push((warning, now));
+            }
+        }
+        let is_due = |since: &Instant| now.duration_since(*since) >= Self::PATIENCE;
+        let due = self.down.iter().filter(|(_, since)| is_due(since)).map(|(warning, _)| warning);
+        let new: Vec<String> = due.filter(|warning| !self.told.contains(warning)).cloned().collect();
+        self.told.extend(new.iter().cloned());
+        new
+    }
 }
 
 /// Builds the document of an instance that could not start.
@@ -147,6 +209,7 @@ pub fn document(
     let snapshots: Vec<Snapshot> = outcome.workers.iter().filter_map(|worker| worker.counts.clone()).collect();
     let mut warnings = meaning.warnings.clone();
     warnings.extend(busy_poll_warnings(&snapshots));
+    warnings.extend(link_warnings(ports, &snapshots));
     for (path, meter) in outcome.wrappers.iter().filter_map(|wrapper| wrapper.capture.as_ref()) {
         let reasons = [(meter.missed(), "the disk was too slow"), (meter.unwritten(), "the file could not be written")];
         for (frames, why) in reasons.into_iter().filter(|(frames, _)| *frames > 0) {
@@ -295,4 +358,24 @@ fn quantiles(times: &Distribution, received: u64) -> String {
     let known: Vec<String> =
         known.iter().filter_map(|(name, ns)| ns.map(|ns| format!("{name} {:.1}us", ns as f64 / 1e3))).collect();
     format!("{} ({} samples)", known.join(", "), times.count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_stays_down_is_reported_once() {
+        let (start, mut links) = (Instant::now(), Links::default());
+        let mut look = |second: u64, down: &[&str]| {
+            links.look(down.iter().map(ToString::to_string).collect(), start + Duration::from_secs(second))
+        };
+        assert!(look(0, &["a"]).is_empty() && look(4, &["a"]).is_empty(), "too soon");
+        assert!(look(5, &[]).is_empty() && look(6, &["a"]).is_empty(), "it was up meanwhile");
+        assert!(look(10, &["a", "b"]).is_empty());
+        assert_eq!(look(11, &["a", "b"]), ["a"]);
+        assert_eq!(look(20, &["a", "b"]), ["b"]);
+        assert!(look(60, &["a", "b"]).is_empty() && look(61, &["b"]).is_empty() && look(62, &["a", "b"]).is_empty());
+        assert_eq!(look(70, &["a", "b"]), ["a"], "it went down again");
+    }
 }

@@ -51,6 +51,31 @@ fn a_link_goes_down_and_up_again() {
     apus.stop();
 }
 
+/// A port without native XDP was only said to use generic XDP, without the reason.
+#[test]
+fn generic_xdp_in_place_of_native_is_explained() {
+    let Some(bed) = Bed::new(&[], pair) else { return };
+    bed.good("dut", "ip link set lo up");
+    for (options, told) in [(&[][..], true), (&["--xdp", "generic"], false)] {
+        let ended = Apus::start(&bed, "dut", "generic", &[&["drop", "lo"], options].concat()).stop();
+        for said in [&ended.stderr, &ended.stdout] {
+            let warned = said.contains("lo uses generic XDP") && said.contains("not supported");
+            assert_eq!(warned, told, "{said}");
+        }
+    }
+}
+
+/// Nothing said why no frame came.
+#[test]
+fn a_link_that_is_down_is_told() {
+    let Some(bed) = Bed::new(&[], pair) else { return };
+    bed.good("tx", "ip link set tx0 down");
+    let mut apus = Apus::launch(&bed, "dut", "down", &["macswap", "dut0"]);
+    apus.until(State::LinkDown);
+    let said = apus.stop().stdout;
+    assert!(said.contains("the link of dut0 is down") && said.contains("ip link set dev dut0 up"), "{said}");
+}
+
 #[test]
 fn a_deleted_interface_ends_it_and_the_others_are_cleaned_up() {
     for mode in ["poll", "interrupt", "adaptive"] {
@@ -342,6 +367,31 @@ fn deferral_is_taken_back_at_a_good_end_and_refused_without_a_napi() {
     let apus = Apus::launch(&bed, "dut", "none", &[&words[..], &["--xdp", "generic"]].concat());
     apus.lacks(&["it has no NAPI", "use native XDP"]);
     assert!(!bed.link("dut", "dut0").has_program, "the program is left");
+}
+
+/// Without GRO, as veths are made, a NAPI instance goes with the XDP program. The deferral was rolled back after that,
+/// so the transaction stayed open, and a killed run's too.
+#[test]
+fn without_gro_the_deferral_is_rolled_back_before_the_program_goes() {
+    let Some(bed) = Bed::new(&[], pair) else { return };
+    bed.good("dut", "ethtool -K dut0 gro off");
+    let open = || {
+        let files = std::fs::read_dir(bed.journal().join("apus/tune")).unwrap();
+        files.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|end| end == "journal")).count()
+    };
+    for option in [DEFERRAL, &["--hold-off"]] {
+        let words = [&["macswap", "dut0"], option].concat();
+        let ended = Apus::start(&bed, "dut", "gro", &words).stop();
+        assert!(!ended.stderr.contains("rolled back") && !ended.stdout.contains("rolled back"), "{}", ended.stderr);
+        assert_eq!(open(), 0, "{option:?}");
+        let apus = Apus::start(&bed, "dut", "gro", &words);
+        wait_for("a transaction", Duration::from_secs(20), || (open() == 1).then_some(()));
+        apus.kill();
+        wait_for("no XDP program", Duration::from_secs(1), || (!bed.link("dut", "dut0").has_program).then_some(()));
+        let ended = Apus::start(&bed, "dut", "gro", &["macswap", "dut0"]).stop();
+        assert!(ended.stderr.contains("was rolled back first"), "{}", ended.stderr);
+        assert_eq!(open(), 0, "{option:?}");
+    }
 }
 
 /// By default, only queue 0 was served without a word, and a record of more than eight queues was empty.

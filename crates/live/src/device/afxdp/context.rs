@@ -8,7 +8,7 @@ use rustix::net::sockopt;
 use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpUmemReg, XdpUmemRegFlags};
 
 use crate::Error;
-use crate::pool::Pool;
+use crate::pool::{Pool, STAMP};
 
 use super::config::ZeroCopy;
 
@@ -30,10 +30,6 @@ pub struct XskContext {
     area: (usize, usize),
     frame_size: u32,
 }
-
-/// Size of the arrival timestamp in bytes. The data of received frames start after the timestamp; 4 bytes let the
-/// timestamp and a minimum-size frame (60 bytes without its frame check sequence) share a cache line.
-const STAMP: u32 = 4;
 
 impl XskContext {
     /// Creates a context for the devices of the worker that owns `pool`.
@@ -72,7 +68,7 @@ impl XskContext {
             addr: self.area.0 as u64,
             len: self.area.1 as u64,
             chunk_size: self.chunk(),
-            headroom: STAMP,
+            headroom: STAMP as u32, // the kernel adds XDP_PACKET_HEADROOM
             flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,
         };

@@ -25,7 +25,7 @@ pub(super) fn errno_of(e: &(dyn StdError + 'static)) -> Option<Errno> {
 
 /// The messages of an error and of all its causes, because a library's outermost message often says only "a system call
 /// failed".
-fn whole(e: &(dyn StdError + 'static)) -> String {
+pub(super) fn whole(e: &(dyn StdError + 'static)) -> String {
     let mut text = e.to_string();
     let mut at = e.source();
     while let Some(e) = at {
@@ -149,6 +149,8 @@ pub(super) fn socket(e: Errno) -> Error {
 /// The requested properties of a socket that could not be bound.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bound {
+    /// Whether the interface has this queue. `None` if it is not known.
+    pub exists: Option<bool>,
     /// Whether zero copy was forced.
     pub zero_copy: bool,
     /// Whether the socket was to share the UMEM of another socket.
@@ -170,6 +172,17 @@ pub(super) fn bind(name: &str, queue: u32, how: Bound, e: Errno) -> Error {
         Errno::NETDOWN => {
             Error::Lacking { what, why: "the interface is down".into(), fix: format!("ip link set dev {name} up") }
         }
+        // The kernel checks the queue's number first (net/core/xsk_buff_pool.c, `xp_assign_dev`).
+        Errno::INVAL if how.exists == Some(false) => Error::Lacking {
+            what,
+            why: format!("{name} no longer has a queue {queue}: the number of its queues was lowered"),
+            fix: format!("raise it again with ethtool -L {name}, or use another queue"),
+        },
+        Errno::INVAL if how.exists.is_none() && queue > 0 => Error::Lacking {
+            what,
+            why: format!("{name} may not have a queue {queue}; its driver does not report how many it has ({e})"),
+            fix: "use queue 0".into(),
+        },
         // Before Linux 6.6, xsk_bind (net/xdp/xsk.c) does not support XDP_USE_SG.
         Errno::INVAL if how.multi_buffer && !how.shared => Error::Lacking {
             what,

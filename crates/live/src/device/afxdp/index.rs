@@ -61,6 +61,12 @@ impl Producer {
         self.consumed = consumer.load(Ordering::Acquire);
         self.next.wrapping_sub(self.consumed)
     }
+
+    /// Indices of the entries that the other side had not consumed when its index was last read.
+    pub(super) fn unconsumed(&self) -> impl Iterator<Item = u32> + use<> {
+        let (from, entries) = (self.consumed, self.next.wrapping_sub(self.consumed));
+        (0..entries).map(move |i| from.wrapping_add(i))
+    }
 }
 
 /// The consumer's side of a ring: Apus's side of the RX ring and the completion ring.

@@ -16,7 +16,7 @@ use crate::device::link::Link;
 
 use super::config::{Filter, InterfaceConfig, XdpMode};
 use super::explain::{self, errno_of};
-use super::sys::{self, Reception};
+use super::sys::{self, Queues, Reception};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/xdp.bpf.o");
 
@@ -46,8 +46,9 @@ struct Shared {
     ifindex: u32,
     namespace: String,
     queues: Vec<u32>,
-    available: Option<u32>,
+    reported: Option<Queues>,
     mode: XdpMode,
+    native_failure: Option<String>,
     link: Link,
     sockets: Mutex<XskMap<MapData>>,
     counts: PerCpuArray<MapData, u64>,
@@ -73,7 +74,8 @@ impl Interface {
         let control = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
             .map_err(|e| Error::system("open a socket to query interfaces", e))?;
         let ifindex = netdevice::name_to_index(&control, name).map_err(|e| explain::unknown_interface(name, e))?;
-        let available = sys::rx_queues(control.as_fd(), name);
+        let reported = sys::queues(control.as_fd(), name);
+        let available = reported.map(|queues| queues.rx);
         if let (Some(available), Some(queue)) = (available, config.queues.iter().max())
             && *queue >= available
         {
@@ -81,12 +83,12 @@ impl Interface {
             let why = format!("{name} has {available} receive queue(s), 0 to {last} (see ethtool -l {name})");
             return Err(Error::Invalid { what: format!("queue {queue} of {name}"), why });
         }
-        let entries = available.unwrap_or(0).max(config.queues.iter().max().map_or(1, |q| q + 1));
+        let entries = available.unwrap_or(0).max(config.queues.iter().max().map_or(1, |q| q.saturating_add(1)));
         let wanted = [(config.promiscuous, Reception::Promiscuous), (config.all_multicast, Reception::AllMulticast)];
         let wanted = wanted.into_iter().filter(|(wanted, _)| *wanted);
         let receptions = wanted.map(|(_, what)| receive(name, ifindex, what)).collect::<Result<_, Error>>()?;
         let mut program = load(&config.filter, entries).map_err(|e| explain::load(&*e))?;
-        let (link, mode) = attach(&mut program, name, ifindex, config.mode)?;
+        let (link, mode, native_failure) = attach(&mut program, name, ifindex, config.mode)?;
         let map = |name: &str, found: Option<aya::maps::Map>| {
             found.ok_or_else(|| {
                 Error::system("open the XDP program that is part of Apus", std::io::Error::other(name.to_owned()))
@@ -103,8 +105,9 @@ impl Interface {
             ifindex,
             namespace,
             queues: config.queues.clone(),
-            available,
+            reported,
             mode,
+            native_failure,
             link: Link::new(name, ifindex)?,
             sockets: Mutex::new(sockets),
             counts,
@@ -126,11 +129,20 @@ impl Interface {
     /// Number of receive queues that the interface had when the program was attached. `None` if its driver does not
     /// report it. The kernel gets the frames of queues that this instance does not serve.
     pub fn available_queues(&self) -> Option<u32> {
-        self.shared.available
+        self.shared.reported.map(|queues| queues.rx)
+    }
+    /// Number of transmit queues that the interface had when the program was attached. `None` if its driver does not
+    /// report it. Nothing can be sent on a queue with this number or above.
+    pub(crate) fn sending_queues(&self) -> Option<u32> {
+        self.shared.reported.map(|queues| queues.tx)
     }
     /// `Native` or `Generic`: the requested mode, or the mode that `Auto` selected.
     pub fn mode(&self) -> XdpMode {
         self.shared.mode
+    }
+    /// Why native XDP failed, if the mode `Auto` selected generic XDP. `None` otherwise.
+    pub fn native_failure(&self) -> Option<&str> {
+        self.shared.native_failure.as_deref()
     }
     /// The counters of the program.
     pub fn counts(&self) -> Result<ProgramCounts, Error> {
@@ -145,6 +157,11 @@ impl Interface {
     /// Whether the interface exists and is up. Queries the namespace in which the program was attached.
     pub(super) fn health(&self) -> Result<Health, Error> {
         self.shared.link.health()
+    }
+
+    /// Whether the interface has the queue `queue` now, for receiving or for sending. `None` if it is not known.
+    pub(super) fn has_queue(&self, queue: u32) -> Option<bool> {
+        self.shared.link.queues().map(|queues| queue < queues.rx.max(queues.tx))
     }
 
     pub(super) fn ifindex(&self) -> u32 {
@@ -216,7 +233,13 @@ fn redirect(program: &mut Ebpf) -> Result<&mut Xdp, Box<dyn std::error::Error>> 
     Ok(program.program_mut("apus_redirect").ok_or("no program apus_redirect")?.try_into()?)
 }
 
-fn attach(program: &mut Ebpf, name: &str, ifindex: u32, mode: XdpMode) -> Result<(FdLink, XdpMode), Error> {
+/// Attaches the program. Also returns why native XDP failed, if generic XDP took its place.
+fn attach(
+    program: &mut Ebpf,
+    name: &str,
+    ifindex: u32,
+    mode: XdpMode,
+) -> Result<(FdLink, XdpMode, Option<String>), Error> {
     let modes: &[XdpMode] = match mode {
         XdpMode::Auto => &[XdpMode::Native, XdpMode::Generic],
         XdpMode::Native => &[XdpMode::Native],
@@ -225,20 +248,20 @@ fn attach(program: &mut Ebpf, name: &str, ifindex: u32, mode: XdpMode) -> Result
     let mut first_failure = None;
     for mode in modes {
         match attach_as(program, ifindex, *mode) {
-            Ok(link) => return Ok((link, *mode)),
+            Ok(link) => return Ok((link, *mode, first_failure.map(|(_, why)| why))),
             Err(e) => {
                 // If another program is attached or permission is missing, generic mode would fail too.
                 let final_word =
                     matches!(errno_of(&*e), Some(Errno::BUSY | Errno::EXIST | Errno::PERM | Errno::ACCESS));
-                let e = explain::attach(name, ifindex, *mode, &*e);
+                let (e, why) = (explain::attach(name, ifindex, *mode, &*e), explain::whole(&*e));
                 if final_word {
                     return Err(e);
                 }
-                first_failure.get_or_insert(e);
+                first_failure.get_or_insert((e, why));
             }
         }
     }
-    Err(first_failure.unwrap_or_else(|| Error::system("attach XDP", Errno::INVAL)))
+    Err(first_failure.map(|(e, _)| e).unwrap_or_else(|| Error::system("attach XDP", Errno::INVAL)))
 }
 
 /// Makes an interface in this thread's namespace receive more frames as long as the returned socket is open. The socket

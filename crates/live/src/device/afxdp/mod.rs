@@ -19,6 +19,7 @@ mod context;
 mod explain;
 mod index;
 mod interface;
+mod losses;
 mod parts;
 mod queue;
 mod refusals;
@@ -40,10 +41,10 @@ pub use context::XskContext;
 pub use interface::{Interface, ProgramCounts};
 pub use queue::Occupancy;
 
-pub(super) use sys::interface_flags;
+pub(super) use sys::{Queues, interface_flags, queues};
 
 use busy::BusyPoll;
-use queue::Queue;
+use queue::{Queue, Setup};
 
 /// Number of attempts to bind a socket while its queue is busy. The kernel frees the queue of a closed socket only
 /// about 10 ms later, so after a restart the queue can still be busy.
@@ -117,7 +118,8 @@ impl AfXdpDevice {
             context.register(&fd)?;
         }
         let chunk = context.chunk();
-        let mut queue = Queue::new(id, Arc::clone(&fd), config.rings, chunk, config.need_wakeup, pool)?;
+        let setup = Setup { id, sizes: config.rings, chunk, need_wakeup: config.need_wakeup };
+        let mut queue = Queue::new(setup, Arc::clone(&fd), pool)?;
         match self.start(&mut queue, &fd, shared.as_ref(), zero_copy, config, context) {
             Ok(()) => Ok(queue),
             Err(e) => {
@@ -148,6 +150,7 @@ impl AfXdpDevice {
                 Err(Errno::BUSY) if last > 0 => std::thread::sleep(BIND_PAUSE),
                 Err(e) => {
                     let how = explain::Bound {
+                        exists: self.interface.has_queue(queue.id),
                         zero_copy: zero_copy == ZeroCopy::Force,
                         shared: shared.is_some(),
                         multi_buffer: context.multi_buffer(),
@@ -224,6 +227,10 @@ impl Device for AfXdpDevice {
     #[inline]
     fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
         self.queues[queue].send(pool, frames)
+    }
+
+    fn finish(&mut self, queue: usize) {
+        self.queues[queue].finish();
     }
 
     fn backlog(&self, queue: usize) -> usize {

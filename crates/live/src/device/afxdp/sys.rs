@@ -82,6 +82,12 @@ impl<T: Entry> RingMemory<T> {
         self.atomic(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
+    /// The flags, as the kernel's side writes them.
+    #[cfg(test)]
+    pub(super) fn flags(&self) -> &AtomicU32 {
+        self.atomic(self.flags)
+    }
+
     /// Reads the entry at `place`. The ring's indices must give this side access to it.
     #[inline]
     pub(super) fn read(&self, place: u32) -> T {
@@ -169,17 +175,24 @@ pub(in crate::device) fn interface_flags(socket: BorrowedFd<'_>, name: &str) -> 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
-/// Number of receive queues in use: receive channels plus combined channels. `None` if the driver does not report it.
-/// (`struct ethtool_channels` has the command, four maxima, then rx, tx, other, combined.)
-pub(super) fn rx_queues(socket: BorrowedFd<'_>, name: &str) -> Option<u32> {
+/// Number of queues in use: for each direction, its own channels plus the combined channels.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::device) struct Queues {
+    pub(in crate::device) rx: u32,
+    pub(in crate::device) tx: u32,
+}
+
+/// The queues of the interface `name`. `None` if the driver does not report them. (`struct ethtool_channels` has the
+/// command, four maxima, then rx, tx, other, combined.)
+pub(in crate::device) fn queues(socket: BorrowedFd<'_>, name: &str) -> Option<Queues> {
     let mut channels = [ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
     let mut request = request(name).ok()?;
     request.ifr_ifru.ifru_data = channels.as_mut_ptr().cast();
     // SAFETY: SIOCETHTOOL takes a `struct ifreq` whose data points to a whole structure of the command; both live through
     // the call.
     let failed = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
-    let queues = channels[5].saturating_add(channels[8]);
-    (failed == 0 && queues > 0).then_some(queues)
+    let [rx, tx] = [5, 6].map(|at: usize| channels[at].saturating_add(channels[8]));
+    (failed == 0 && rx > 0).then_some(Queues { rx, tx })
 }
 
 /// Builds an ioctl request for the interface `name`.

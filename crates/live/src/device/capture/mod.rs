@@ -346,6 +346,10 @@ impl<D: Device, C: Fn() -> Instant<Monotonic> + Send> Device for Capturing<D, C>
         taken
     }
 
+    fn finish(&mut self, queue: usize) {
+        self.inner.finish(queue);
+    }
+
     fn injected(&self) -> Injected {
         self.inner.injected()
     }

@@ -308,6 +308,10 @@ impl<D: Device> Device for Faulty<D> {
         count
     }
 
+    fn finish(&mut self, queue: usize) {
+        self.inner.finish(queue);
+    }
+
     fn injected(&self) -> Injected {
         self.injected
     }

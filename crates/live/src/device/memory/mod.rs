@@ -16,7 +16,7 @@ use units::{Instant, Monotonic};
 use super::wakeup::Wakeup;
 use super::{Capabilities, Device, Health, Statistics};
 use crate::Error;
-use crate::pool::{Frame, Pool};
+use crate::pool::{Frame, HEADROOM, Pool};
 
 /// Number of descriptors that a source reports. It is DPDK's default for drivers without a preference, such as
 /// `net_null` (lib/ethdev/rte_ethdev.h, `RTE_ETH_DEV_FALLBACK_RX_RINGSIZE`).
@@ -51,7 +51,7 @@ pub struct LinkConfig {
 impl Default for LinkConfig {
     /// One queue, 512 frames per ring, the longest frame that fits into a slot of 2048 bytes, and no timestamps.
     fn default() -> Self {
-        Self { queues: 1, ring: SOURCE_DESCRIPTORS as usize, longest_frame: 2048 - 256, clock: None }
+        Self { queues: 1, ring: SOURCE_DESCRIPTORS as usize, longest_frame: 2048 - HEADROOM as u32, clock: None }
     }
 }
 

@@ -13,11 +13,13 @@ use rustix::net::{RecvFlags, SendFlags, sockopt};
 use crate::Error;
 use crate::cpu::{Cpu, LinuxCpu};
 use crate::device::Statistics;
+use crate::os;
 use crate::pool::{Frame, Pool};
 
 use super::busy::BusyPoll;
 use super::config::RingSizes;
 use super::index::{Consumer, Producer};
+use super::losses::{Losses, Reception};
 use super::parts::{Partial, Stamps, append};
 use super::refusals::{OnRefusal, Refusals};
 use super::sys::{Desc, RingMemory, prefetch};
@@ -87,21 +89,34 @@ pub(super) struct Queue {
     /// Whether the kernel reported that the interface is down or gone.
     pub(super) gone: bool,
     own: Statistics,
-    kernel: XdpStatistics,
+    losses: Losses,
     /// Whether the pool was empty at a refill since the statistics were last read.
     starved: bool,
 }
 
+/// Properties of a queue that do not change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) id: u32,
+    pub(super) sizes: RingSizes,
+    /// See [`Queue::chunk`].
+    pub(super) chunk: u32,
+    pub(super) need_wakeup: bool,
+}
+
+/// The memory of the four rings.
+#[derive(Debug)]
+struct Rings {
+    fill: RingMemory<u64>,
+    completion: RingMemory<u64>,
+    rx: RingMemory<Desc>,
+    tx: RingMemory<Desc>,
+}
+
 impl Queue {
     /// Sets the sizes of the rings of a socket that is not bound yet, maps the rings, and fills the fill ring.
-    pub(super) fn new(
-        id: u32,
-        fd: Arc<OwnedFd>,
-        sizes: RingSizes,
-        chunk: u32,
-        need_wakeup: bool,
-        pool: &mut Pool,
-    ) -> Result<Self, Error> {
+    pub(super) fn new(setup: Setup, fd: Arc<OwnedFd>, pool: &mut Pool) -> Result<Self, Error> {
+        let Setup { sizes, .. } = setup;
         let system = |e| Error::system("set up the AF_XDP rings", e);
         sockopt::set_xdp_umem_fill_ring_size(&fd, sizes.fill).map_err(system)?;
         sockopt::set_xdp_umem_completion_ring_size(&fd, sizes.completion).map_err(system)?;
@@ -109,11 +124,28 @@ impl Queue {
         sockopt::set_xdp_tx_ring_size(&fd, sizes.tx).map_err(system)?;
         let XdpMmapOffsets { rx, tx, fr, cr } = sockopt::xdp_mmap_offsets(&fd).map_err(system)?;
         let system = |e| Error::system("map the AF_XDP rings", e);
-        let fill = RingMemory::map(fd.as_fd(), fr, sizes.fill, XDP_UMEM_PGOFF_FILL_RING).map_err(system)?;
-        let completion =
-            RingMemory::map(fd.as_fd(), cr, sizes.completion, XDP_UMEM_PGOFF_COMPLETION_RING).map_err(system)?;
-        let rx = RingMemory::map(fd.as_fd(), rx, sizes.rx, XDP_PGOFF_RX_RING).map_err(system)?;
-        let tx = RingMemory::map(fd.as_fd(), tx, sizes.tx, XDP_PGOFF_TX_RING).map_err(system)?;
+        let rings = Rings {
+            fill: RingMemory::map(fd.as_fd(), fr, sizes.fill, XDP_UMEM_PGOFF_FILL_RING).map_err(system)?,
+            completion: RingMemory::map(fd.as_fd(), cr, sizes.completion, XDP_UMEM_PGOFF_COMPLETION_RING)
+                .map_err(system)?,
+            rx: RingMemory::map(fd.as_fd(), rx, sizes.rx, XDP_PGOFF_RX_RING).map_err(system)?,
+            tx: RingMemory::map(fd.as_fd(), tx, sizes.tx, XDP_PGOFF_TX_RING).map_err(system)?,
+        };
+        let kernel = sockopt::xdp_statistics(&fd).map_err(|e| Error::system("read XDP_STATISTICS", e))?;
+        let stamps = Stamps::new(LinuxCpu.now(), os::clock_offset()?);
+        Ok(Self::with(setup, fd, rings, (kernel, stamps), pool))
+    }
+
+    /// Starts at the rings' current indices, and fills the fill ring.
+    fn with(
+        setup: Setup,
+        fd: Arc<OwnedFd>,
+        rings: Rings,
+        (kernel, stamps): (XdpStatistics, Stamps),
+        pool: &mut Pool,
+    ) -> Self {
+        let Setup { id, sizes, chunk, need_wakeup } = setup;
+        let Rings { fill, completion, rx, tx } = rings;
         let mut queue = Self {
             id,
             fill_at: Producer::new(sizes.fill, fill.producer(), fill.consumer()),
@@ -135,15 +167,15 @@ impl Queue {
             unsent: false,
             refusals: Refusals::default(),
             partial: Partial::None,
-            stamps: Stamps::new(LinuxCpu.now()),
+            stamps,
             gone: false,
             own: Statistics::default(),
             starved: false,
-            kernel: sockopt::xdp_statistics(&fd).map_err(|e| Error::system("read XDP_STATISTICS", e))?,
+            losses: Losses::new(kernel),
             fd,
         };
         queue.refill(pool);
-        Ok(queue)
+        queue
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -199,7 +231,7 @@ impl Queue {
         let more = desc.options & libc::XDP_PKT_CONTD != 0;
         match std::mem::replace(&mut self.partial, Partial::None) {
             Partial::None => {
-                self.stamps.read(pool, &mut frame);
+                self.stamps.read(pool, &mut frame, || LinuxCpu.now());
                 if more {
                     self.partial = Partial::Frame(frame);
                 } else {
@@ -235,7 +267,7 @@ impl Queue {
         }
         let mut added = 0;
         while added < room {
-            let Some(addr) = pool.take_addr() else {
+            let Some(addr) = self.take_addr(pool) else {
                 self.starved = true;
                 break;
             };
@@ -249,17 +281,29 @@ impl Queue {
         }
     }
 
+    /// Takes a free slot. If there is none, first reclaims those that were sent, because the next frame to be sent may
+    /// need a slot to arrive in.
+    #[inline]
+    fn take_addr(&mut self, pool: &mut Pool) -> Option<u64> {
+        pool.take_addr().or_else(|| {
+            self.reclaim(pool);
+            pool.take_addr()
+        })
+    }
+
     pub(super) fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
         self.reclaim(pool);
         if frames.is_empty() && !self.unsent {
             return 0;
         }
-        let wanted = u32::try_from(frames.len()).unwrap_or(u32::MAX);
-        let mut room = self.tx_at.free(wanted, self.tx.consumer()).min(self.sizes.tx - self.out.min(self.sizes.tx));
+        let mut room = self.room(u32::try_from(frames.len()).unwrap_or(u32::MAX));
         let mut taken = 0;
         for frame in frames.iter() {
             if frame.len() >= SHORTEST_FRAME {
                 let parts = self.parts(frame);
+                if parts > room {
+                    room = self.room(parts); // a jumbo frame takes more descriptors than were asked for
+                }
                 if parts > room {
                     break;
                 }
@@ -279,6 +323,13 @@ impl Queue {
         self.unsent = true;
         self.kick_if_time();
         taken
+    }
+
+    /// Number of descriptors that may be written to the TX ring. At most as many are being sent or completed as the
+    /// ring has. Reads the kernel's index only if fewer than `wanted` are known to be free.
+    #[inline]
+    fn room(&mut self, wanted: u32) -> u32 {
+        self.tx_at.free(wanted, self.tx.consumer()).min(self.sizes.tx.saturating_sub(self.out))
     }
 
     /// Number of descriptors for a frame: one for each chunk that contains a part of it.
@@ -338,18 +389,41 @@ impl Queue {
         self.kick(OnRefusal::GoOn);
     }
 
+    /// Sends the frames in the TX ring for the last time. Those that the kernel does not take count as dropped, because
+    /// closing the socket discards them.
+    pub(super) fn finish(&mut self) {
+        if !self.unsent {
+            return;
+        }
+        self.flush();
+        if self.zero_copy {
+            return; // the driver may still send them
+        }
+        let last_parts = self.tx_at.unconsumed().filter(|at| self.tx.read(*at).options & libc::XDP_PKT_CONTD == 0);
+        self.own.tx_dropped += last_parts.count() as u64;
+    }
+
     /// Kicks the kernel (calls send(2)) until the TX ring is empty. In copy mode, each call sends up to 32 frames and
     /// then returns EAGAIN (net/xdp/xsk.c, `__xsk_generic_xmit`, TX_BATCH_SIZE). If a call sends nothing, the loop
     /// ends, and the remaining frames are sent with the next `rx` or `tx`.
     fn kick(&mut self, on_refusal: OnRefusal) {
+        let mut pending = self.tx_at.pending(self.tx.consumer());
         if self.need_wakeup && !self.tx.needs_wakeup() {
-            self.unsent = false; // the driver is already sending
+            // The driver is already sending. It may stop just now, before it sees the last frames, so look again at the
+            // next poll.
+            self.unsent = pending > 0;
             return;
         }
-        let mut pending = self.tx_at.pending(self.tx.consumer());
+        // A refused frame has left the ring, but the kernel may show that only after the next call.
+        let (mut may_be_refused, mut is_woken) = (pending, false);
         while pending > 0 {
+            let mut is_refused = false;
             match rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT) {
-                Ok(_) => self.refusals.end(),
+                Ok(_) => {
+                    is_woken = true;
+                    self.refusals.end();
+                }
+                // With zero copy, the driver is being reconfigured, for example, and must be kicked again.
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
                 // The driver dropped one frame (`__xsk_generic_xmit`: "SKB completed but not sent"). The next frame
                 // would find the same queue full.
@@ -359,8 +433,10 @@ impl Queue {
                         self.refusals.note();
                         break;
                     }
+                    is_refused = may_be_refused > 0;
+                    may_be_refused = may_be_refused.saturating_sub(1);
                 }
-                Err(Errno::BUSY) => {} // the driver is already sending
+                Err(Errno::BUSY) => {}
                 // The interface is down or no longer bound; `health` finds out which.
                 Err(_) => {
                     self.gone = true;
@@ -368,12 +444,13 @@ impl Queue {
                 }
             }
             let left = self.tx_at.pending(self.tx.consumer());
-            if left == pending || self.zero_copy {
-                break; // no progress, or the driver does the rest
+            if self.zero_copy || (left == pending && !is_refused) {
+                break; // the driver does the rest, or there is no progress
             }
             pending = left;
         }
-        self.unsent = self.tx_at.pending(self.tx.consumer()) > 0 && !self.zero_copy;
+        let is_left_to_the_driver = self.zero_copy && is_woken;
+        self.unsent = self.tx_at.pending(self.tx.consumer()) > 0 && !is_left_to_the_driver;
     }
 
     /// Makes the driver receive: wakes it, or with busy polling runs it within this call.
@@ -404,30 +481,13 @@ impl Queue {
     }
 
     /// Numbers of frames lost since the socket was opened. If the kernel does not report them, the last known values.
-    ///
-    /// In copy mode, if a frame finds the fill ring empty, the kernel counts it twice: for the empty ring, and as
-    /// dropped (net/xdp/xsk.c, `__xsk_rcv`). If the pool was empty at a refill, the pool is too small; otherwise, the
-    /// worker did not refill the ring in time. With zero copy, the kernel counts the driver's attempts to get a slot,
-    /// not frames; the lost frames are then in the driver's own counters (`ethtool -S`).
     pub(super) fn statistics(&mut self) -> Statistics {
         self.stamps.see(LinuxCpu.now());
-        let Ok(kernel) = sockopt::xdp_statistics(&self.fd) else { return self.own };
-        let new = |now: Option<u64>, then: Option<u64>| now.unwrap_or(0).saturating_sub(then.unwrap_or(0));
-        let then = std::mem::replace(&mut self.kernel, kernel);
-        let kernel = &self.kernel;
-        let dropped = kernel.rx_dropped.saturating_sub(then.rx_dropped);
-        let unfilled = new(kernel.rx_fill_ring_empty_descs, then.rx_fill_ring_empty_descs);
-        let own = &mut self.own;
-        own.rx_ring_full += new(kernel.rx_ring_full, then.rx_ring_full);
-        own.rx_invalid += kernel.rx_invalid_descs.saturating_sub(then.rx_invalid_descs);
-        own.tx_invalid += kernel.tx_invalid_descs.saturating_sub(then.tx_invalid_descs);
-        if self.zero_copy {
-            own.rx_invalid += dropped;
-        } else {
-            own.rx_invalid += dropped.saturating_sub(unfilled);
-            *(if self.starved { &mut own.rx_no_buffer } else { &mut own.rx_ring_full }) += unfilled;
+        if let Ok(kernel) = sockopt::xdp_statistics(&self.fd) {
+            let multi_buffer = u64::from(self.chunk) < 1 << self.slot_shift;
+            let how = Reception { zero_copy: self.zero_copy, multi_buffer, starved: std::mem::take(&mut self.starved) };
+            self.losses.add(&kernel, how, &mut self.own);
         }
-        self.starved = false;
         self.own
     }
 
@@ -464,3 +524,6 @@ impl Queue {
         0
     }
 }
+
+#[cfg(test)]
+mod tests;
