@@ -288,6 +288,11 @@ impl<C> GoalModeration<C> {
         Nanos::from_micros(micros)
     }
 
+    /// The timer in force. Zero if there is none.
+    fn in_force(&self) -> Nanos {
+        self.profile.timer().unwrap_or(Nanos::ZERO)
+    }
+
     fn gathering_profile(&self) -> Profile {
         match self.timer.as_micros_floor() {
             0 => Profile::IMMEDIATE,
@@ -531,7 +536,10 @@ impl<C> GoalModeration<C> {
 
     fn resting(&mut self, totals: Totals<C>, seen: Growth, mut rest: Rest<C>) -> Decision {
         let now = totals.now;
-        if seen.packets >= SPARSE_PACKETS {
+        let in_force = self.in_force();
+        if in_force > Nanos::ZERO {
+            self.check_shared(in_force, rest.reason);
+        } else if seen.packets >= SPARSE_PACKETS {
             self.without = Some(seen);
         }
         let risen = rest.has_risen(&totals, seen);
@@ -553,6 +561,18 @@ impl<C> GoalModeration<C> {
         }
         self.learn_while_resting(now);
         self.next_attempt(now, seen, rest)
+    }
+
+    /// While this queue rests, another queue's timer `in_force` may delay its packets, if the device has one timer for
+    /// all. If it makes them late, this queue accepts only a shorter one: as after a first alarm, at least half of it.
+    fn check_shared(&mut self, in_force: Nanos, reason: Reason) {
+        let accepts = matches!(reason, Reason::NoSaving | Reason::Measuring) && self.timer >= in_force;
+        if let Some(excess) = self.window.alarm(self.enough).filter(|_| accepts) {
+            let shorter = in_force.saturating_sub(excess * 2).max(in_force / 2);
+            self.timer = self.possible(shorter.min(in_force.saturating_sub(self.step())));
+            self.begin_window();
+        }
+        self.window.forget(self.enough);
     }
 
     /// Chooses the first timer once the other delays have been measured.
@@ -608,7 +628,8 @@ impl<C> GoalModeration<C> {
         Decision::keep(Reason::NoSaving)
     }
 
-    /// Uses the delays seen without a timer to compute how long a timer may be.
+    /// Uses the delays seen while resting to compute how long a timer may be. If another queue's timer was in force, the
+    /// delays contain it.
     fn learn_while_resting(&mut self, now: Instant<C>) {
         if self.window.observed() < self.enough {
             return;
@@ -616,7 +637,7 @@ impl<C> GoalModeration<C> {
         if self.window.hopeless() {
             self.timer = Nanos::ZERO;
         } else if let Some(delay) = self.window.quantile() {
-            let timer = self.possible(self.goal.latency.saturating_sub(delay));
+            let timer = self.possible((self.in_force() + self.goal.latency).saturating_sub(delay));
             self.timer = self.untried(now, Nanos::ZERO, timer);
         }
     }
@@ -675,7 +696,7 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
         };
         self.rate.add(totals);
         if let Some(delays) = sample.delays {
-            self.window.add(delays, self.profile.timer().unwrap_or(Nanos::ZERO));
+            self.window.add(delays, self.in_force());
         }
         if core::mem::take(&mut self.late_observed) {
             self.window.late_again(OBSERVED_INTERRUPTS);
@@ -691,16 +712,23 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
         decision
     }
 
-    fn longest(&self) -> Profile {
+    fn best(&self) -> Profile {
         match &self.phase {
-            Phase::Resting(Rest { reason: Reason::NoSaving | Reason::Measuring, .. })
-            | Phase::Applying(Next::Resting(Rest { reason: Reason::NoSaving, .. })) => self.gathering_profile(),
+            Phase::Resting(_) | Phase::Applying(Next::Resting(_)) => Profile::IMMEDIATE,
             // If the machine gave less than requested, continue from the requested timer.
             Phase::Gathering => match self.cut.filter(|cut| cut.got == self.timer) {
                 Some(cut) => Profile::eqe(cut.asked.as_micros_floor() as u32, self.frames),
                 None => self.profile,
             },
-            _ => self.profile,
+            Phase::Fixed | Phase::Applying(Next::Gathering) => self.profile,
+        }
+    }
+
+    fn longest(&self) -> Profile {
+        match &self.phase {
+            Phase::Resting(Rest { reason: Reason::NoSaving | Reason::Measuring, .. })
+            | Phase::Applying(Next::Resting(Rest { reason: Reason::NoSaving, .. })) => self.gathering_profile(),
+            _ => self.best(),
         }
     }
 
@@ -718,7 +746,7 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
     fn observe(&mut self, delays: Delays) {
         // Packets before the first sample of a profile may belong to another profile.
         if self.start.is_some() && !matches!(self.phase, Phase::Fixed | Phase::Applying(_)) {
-            self.late_observed |= self.window.observe(delays, self.profile.timer().unwrap_or(Nanos::ZERO));
+            self.late_observed |= self.window.observe(delays, self.in_force());
         }
     }
 }
