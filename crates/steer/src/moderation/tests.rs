@@ -438,9 +438,10 @@ fn a_queue_that_was_idle_is_heard_with_its_first_packet() {
     for ms in (0..2_000).step_by(5) {
         decide(ms, ms);
     }
-    let idle = (2_000..5_000).step_by(5).filter_map(|ms| decide(ms, 2_000)).last();
+    let idle = (2_000..4_500).step_by(5).filter_map(|ms| decide(ms, 2_000)).last();
     assert_eq!(idle.unwrap().most, None);
-    assert!(decide(5_000, 2_001).unwrap().most.is_some());
+    // In the middle of a span of figures.
+    assert!(decide(4_500, 2_001).unwrap().most.is_some());
 }
 
 /// Regression test: a delay without an upper bound was shown as 584 years.
