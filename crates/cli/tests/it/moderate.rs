@@ -473,12 +473,92 @@ fn a_service_finds_a_renamed_interface_in_its_new_file() {
     wait_for("the deferral under the new name", || is_deferred_at(&lab, "dut", "lan0", 300_000));
     std::fs::write(&file, "[interface.lan0]\npolicy = \"static:200us\"\n").unwrap();
     running.signal(Signal::HUP);
-    wait_for("the other time", || is_deferred_at(&lab, "dut", "lan0", 200_000));
+    let without = std::cell::Cell::new(0);
+    wait_for("the other time", || {
+        without.set(without.get() + u32::from(is_deferred_at(&lab, "dut", "lan0", 0)));
+        is_deferred_at(&lab, "dut", "lan0", 200_000)
+    });
+    assert_eq!(without.get(), 0, "the setting was let go of");
     running.signal(Signal::TERM);
     let (status, out, err) = output(running);
     assert_eq!(status, Some(0), "{out}{err}");
-    assert!(!err.contains("not controlled yet"), "{err}");
+    assert!(!err.contains("not controlled yet") && !err.contains("no longer in the configuration"), "{err}");
     assert!(is_deferred_at(&lab, "dut", "lan0", 0));
+}
+
+/// Adds an interface `name` with some receive queues, each with a NAPI instance, to the namespace of the device under
+/// test.
+fn add_interface(lab: &Guard, name: &str, queues: u32) {
+    let (peer, queues) = (format!("{name}p"), queues.to_string());
+    let many = ["numtxqueues", &queues, "numrxqueues", &queues];
+    let words = [&["link", "add", name][..], &many, &["type", "veth", "peer", "name", &peer], &many].concat();
+    ip(lab, &words);
+    let mut gro = std::process::Command::new("ethtool");
+    gro.args(["-K", name, "gro", "on"]).stderr(Stdio::null());
+    assert!(spawn(&lab.namespace("dut"), &mut gro).unwrap().wait().unwrap().success());
+    ip(lab, &["link", "set", &peer, "up"]);
+    ip(lab, &["link", "set", name, "up"]);
+}
+
+/// Regression test: after a reload, the service went on with the renamed interface, and the one that has its name now was
+/// never controlled.
+#[test]
+fn a_service_goes_by_the_names_of_its_file() {
+    let _turn = turn();
+    let Some(lab) = lab("modz") else { return };
+    let journal = Journal::new("moderate-service-names");
+    let file = journal.0.join("moderate.toml");
+    std::fs::write(&file, "[interface.dut0]\npolicy = \"static:300us\"\n").unwrap();
+    let running = start(&lab, &journal.0, &["--config", file.to_str().unwrap()]);
+    wait_for("the deferral", || is_deferred(&lab, 300_000));
+    ip(&lab, &["link", "set", "dut0", "down"]);
+    ip(&lab, &["link", "set", "dut0", "name", "lan0"]);
+    ip(&lab, &["link", "set", "lan0", "up"]);
+    wait_for("the deferral under the new name", || is_deferred_at(&lab, "dut", "lan0", 300_000));
+    add_interface(&lab, "dut0", 1);
+    running.signal(Signal::HUP);
+    wait_for("the deferral of the other interface", || is_deferred(&lab, 300_000));
+    assert!(is_deferred_at(&lab, "dut", "lan0", 0));
+    running.signal(Signal::TERM);
+    let (status, out, err) = output(running);
+    assert_eq!(status, Some(0), "{out}{err}");
+    assert!(is_deferred(&lab, 0));
+}
+
+/// Regression test: queues that did not fit into the watch kept the places of those that had, for ever.
+#[test]
+fn an_interface_with_too_many_queues_takes_no_room() {
+    let _turn = turn();
+    let Some(lab) = lab("modq") else { return };
+    let journal = Journal::new("moderate-queues");
+    let file = journal.0.join("moderate.toml");
+    add_interface(&lab, "few", 150);
+    add_interface(&lab, "many", 200);
+    let section = |name: &str| format!("[interface.{name}]\npolicy = \"static:50us\"\n");
+    std::fs::write(&file, section("few") + &section("many")).unwrap();
+    let running = start(&lab, &journal.0, &["--config", file.to_str().unwrap()]);
+    wait_for("the deferral of the first", || is_deferred_at(&lab, "dut", "few", 50_000));
+    std::fs::write(&file, section("many")).unwrap();
+    running.signal(Signal::HUP);
+    wait_for("the deferral of the other", || is_deferred_at(&lab, "dut", "many", 50_000));
+    running.signal(Signal::TERM);
+    let (status, out, err) = output(running);
+    assert_eq!(status, Some(0), "{out}{err}");
+    assert!(err.contains("many: not controlled yet: ") && err.contains("at most 256 queues can be measured"), "{err}");
+}
+
+/// Regression test: under an alternative name, an interface was controlled twice, by one instance or by two.
+#[test]
+fn an_alternative_name_is_no_other_interface() {
+    let _turn = turn();
+    let Some(lab) = lab("moda") else { return };
+    let journal = Journal::new("moderate-altname");
+    ip(&lab, &["link", "property", "add", "dev", "dut0", "altname", "second"]);
+    let words = ["dut0", "second", "--policy", "static:300us", "--duration", "2s"];
+    let (status, out, err) = output(start(&lab, &journal.0, &words));
+    assert_eq!(status, Some(2), "{out}{err}");
+    assert!(err.contains("second") && err.contains("alternative name of dut0"), "{err}");
+    assert!(is_deferred(&lab, 0));
 }
 
 #[test]

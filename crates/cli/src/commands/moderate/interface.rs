@@ -1,6 +1,6 @@
 //! An interface whose receive queues are controlled.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use host::knob::{
@@ -19,7 +19,7 @@ use steer::moderation::watched::{Beside, Queue as Watch, Queues, Watched, adapts
 use units::{BitRate, Monotonic};
 
 use super::config::InterfaceConfig;
-use super::queue::{Any, Dry, Queue};
+use super::queue::{Any, Dry, Eye, Queue};
 use super::record::Recorder;
 use super::{COMMAND, note};
 use crate::Failure;
@@ -70,7 +70,27 @@ pub(super) struct Interface {
     pub(super) queues: Vec<Queue>,
     /// The settings that Apus changes. `None` if nothing is changed.
     steered: Option<Shared>,
-    watch: Arc<Mutex<Queues>>,
+    watched: Watching,
+}
+
+/// The queues of an interface in the shared measurements, from which they are removed on drop.
+struct Watching {
+    all: Arc<Mutex<Queues>>,
+    places: Vec<usize>,
+}
+
+impl Watching {
+    fn begin(all: &Arc<Mutex<Queues>>, found: &[Watch]) -> anyhow::Result<Self> {
+        let places = all.lock().unwrap_or_else(PoisonError::into_inner).add_all(found)?;
+        Ok(Self { all: all.clone(), places })
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        self.places.iter().for_each(|place| all.remove(*place));
+    }
 }
 
 impl Interface {
@@ -84,6 +104,7 @@ impl Interface {
         patience: Duration,
     ) -> anyhow::Result<Self> {
         let access = options.access;
+        check_name(access, &config.name)?;
         // The smallest `rx-usecs` that the driver treats as a time.
         let least_usecs = driver_of(access, &config.name)?.map_or(0, |driver| least_usecs(&driver));
         let mut found = find(access, &config, least_usecs)?;
@@ -101,8 +122,10 @@ impl Interface {
         }
         let index = interface_index(access, &config.name);
         let places = places(access, &config, &found, least_usecs)?;
-        let is_shared = places.len() < found.len();
+        let is_shared = places.first().is_some_and(Place::is_of_device);
         let in_force = in_force(access, &places, found.len())?;
+        let loss = loss_bound(access, &config)?;
+        let watched = Watching::begin(watch, &found)?;
         let (steered, actuators) = match options.dry_run {
             true => (None, found.iter().map(|_| -> Any { Box::new(Dry::new(access, index)) }).collect()),
             false => {
@@ -111,28 +134,25 @@ impl Interface {
                 (Some(shared), actuators)
             }
         };
-        let loss = loss_bound(access, &config)?;
+        let recorders = found.iter().map(|one| recorder(options, &config, one.queue));
+        let recorders = recorders.collect::<anyhow::Result<Vec<_>>>()?;
         let mut queues = Vec::with_capacity(found.len());
-        for ((found, actuator), in_force) in found.into_iter().zip(actuators).zip(in_force) {
-            let number = found.queue;
-            let place = watch.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(found.clone())?;
-            let controller = controller(&config, number, loss, is_shared, in_force);
-            let sensor = Watched::new(watch.clone(), place);
-            let machine = match options.dry_run {
-                true => Machine::new(sensor.without_polls(), controller, actuator),
-                false => Machine::new(sensor, controller, actuator),
-            };
-            let recorder = recorder(options, &config, number)?;
-            queues.push(Queue::new(found, place, config.policy, machine, options, recorder));
+        let parts = found.into_iter().zip(actuators).zip(in_force).zip(recorders).zip(&watched.places);
+        for ((((found, actuator), in_force), recorder), place) in parts {
+            let controller = controller(&config, found.queue, loss, is_shared, in_force);
+            let sensor = Watched::new(watch.clone(), *place);
+            let sensor: Eye = Box::new(if options.dry_run { sensor.without_polls() } else { sensor });
+            let machine = Machine::new(sensor, controller, actuator);
+            queues.push(Queue::new(found, *place, config.policy, machine, options, recorder));
         }
-        Ok(Self { config, index, queues, steered, watch: watch.clone() })
+        Ok(Self { config, index, queues, steered, watched })
     }
 
     /// Switches to other policies and goals without changing the current settings. The statistics of each queue start
     /// from zero, because the old ones refer to the previous goal.
     pub(super) fn reconfigure(&mut self, options: Options<'_>, config: InterfaceConfig) -> anyhow::Result<()> {
         let found: Vec<Watch> = self.queues.iter().map(|queue| queue.watch().clone()).collect();
-        check_measured(&config, &found, &self.watch)?;
+        check_measured(&config, &found, &self.watched.all)?;
         let loss = loss_bound(options.access, &config)?;
         // A recorder may fail, so all queues switch after the last one is open.
         let recorders = self.queues.iter().map(|queue| recorder(options, &config, queue.number()));
@@ -177,18 +197,42 @@ impl Interface {
         self.index.and_then(|index| interface_name(access, index))
     }
 
+    /// Goes by the present name of a renamed interface, if a configuration `lists` it.
+    pub(super) fn take_name(&mut self, access: &Access, lists: impl Fn(&str) -> bool) {
+        if let Some(name) = self.name_now(access).filter(|name| lists(name)) {
+            self.config.name = name;
+        }
+    }
+
+    /// Whether the interface was renamed, and another one has its old name now.
+    pub(super) fn has_lost_its_name(&self, access: &Access) -> bool {
+        let now = interface_index(access, &self.config.name);
+        now.is_some() && now != self.index && self.name_now(access).is_some()
+    }
+
     /// Stops controlling the interface, and restores its settings. Returns whether all settings were restored; `None`
     /// if there was nothing to restore, because nothing was changed, or because all settings are gone or were changed
     /// by somebody else. Waits at most `patience` for another transaction to end.
     pub(super) fn end(self, patience: Duration) -> Option<bool> {
         let all_lost = self.is_lost();
-        for queue in &self.queues {
-            self.watch.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(queue.place());
-        }
+        drop(self.watched);
         // Drops the queues first, because their actuators hold the settings too.
         drop(self.queues);
         let restored = self.steered.map(|shared| restore(&self.config.name, shared, patience));
         restored.filter(|restored| !all_lost || !restored)
+    }
+}
+
+/// Fails if this is an alternative name of an interface (ip-link(8), altname). Under two names, an interface could be
+/// controlled twice.
+fn check_name(access: &Access, name: &str) -> anyhow::Result<()> {
+    let own = interface_index(access, name).and_then(|index| interface_name(access, index));
+    match own.filter(|own| own != name) {
+        None => Ok(()),
+        Some(own) => {
+            let (what, why) = (format!("cannot moderate {name}"), format!("it is an alternative name of {own}"));
+            Err(Failure::wrong(what, why, format!("use the name {own}")).into())
+        }
     }
 }
 
@@ -247,7 +291,7 @@ fn find(access: &Access, config: &InterfaceConfig, least_usecs: u32) -> anyhow::
 
 /// Fails if the policy needs measurements that are not possible on these queues. A fixed timer needs none.
 fn check_measured(config: &InterfaceConfig, found: &[Watch], watch: &Mutex<Queues>) -> anyhow::Result<()> {
-    let watch = watch.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(why) = found.iter().find_map(|queue| watch.unmeasured(queue)) else { return Ok(()) };
     let InterfaceConfig { name, policy, .. } = config;
     if matches!(policy, Policy::Static(_)) {
@@ -442,12 +486,20 @@ fn controller(
             direction: Direction::Rx,
             loss,
             limits: Limits { usecs: LONGEST_USECS, usecs_step: 1, frames: 0 },
-            ends_empty: config.place == TypedPlace::Napi,
+            ends_empty: ends_empty(config.place),
             remaining: None,
         })),
     };
     let controller = Controller::new(policy, goal, in_force, is_shared);
-    if config.place == TypedPlace::Napi { controller.ending_empty() } else { controller }
+    if ends_empty(config.place) { controller.ending_empty() } else { controller }
+}
+
+/// Whether each timer ends with an empty poll, as with NAPI deferral.
+fn ends_empty(place: TypedPlace) -> bool {
+    match place {
+        TypedPlace::Napi | TypedPlace::Epoll => true,
+        TypedPlace::Nic => false,
+    }
 }
 
 /// The limit of the interrupt delay at which the receive ring does not overflow, from the size of the ring and the
@@ -493,5 +545,49 @@ fn restore(interface: &str, shared: Shared, patience: Duration) -> bool {
             note(&format!("{interface}: its settings are not restored ({error}); try again with apus tune rollback"));
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use policy::moderation::Delays;
+    use steer::moderation::{QueueSeen, Reason};
+    use steer::{Acted, Controller as _, Reading};
+    use units::{Instant, Nanos};
+
+    /// Each decision in 3 s of 5,000 packets per second, which arrive alone.
+    fn decisions(place: TypedPlace) -> Vec<(u32, Reason)> {
+        let goal: Goal = "p99=100us".parse().unwrap();
+        let policy = Policy::Goal;
+        let config = InterfaceConfig { name: "x".into(), goal, policy, place, peak_rate: None, queues: Vec::new() };
+        let mut one = controller(&config, 0, None, false, Profile::IMMEDIATE);
+        let mut decisions = Vec::new();
+        for reading in 1..600u64 {
+            let now = Instant::<Monotonic>::from_nanos(reading * 5_000_000);
+            let (shortest, longest) = (Nanos::from_micros(5), Nanos::from_micros(10));
+            let seen = QueueSeen {
+                packets: Some(25 * reading),
+                bytes: Some(2_500 * reading),
+                polls: Some(25 * reading),
+                full_polls: Some(0),
+                after: Some(vec![Delays { packets: 25, shortest, longest }]),
+                beside: Some(Nanos::ZERO),
+            };
+            let decision = one.decide(now, &Reading { taken: now, seen });
+            if let Some(wish) = decision.apply {
+                decisions.push((wish.profile.usecs, decision.reason));
+                one.acted(now, &wish, &Acted::InForce);
+            }
+        }
+        decisions
+    }
+
+    /// Regression test: with `--place epoll`, the policy did not know that each timer ends with an empty poll, and set
+    /// timers that cost more polls than they save.
+    #[test]
+    fn the_two_deferrals_decide_alike() {
+        assert_eq!(decisions(TypedPlace::Epoll), decisions(TypedPlace::Napi));
+        assert_ne!(decisions(TypedPlace::Nic), decisions(TypedPlace::Napi));
     }
 }

@@ -336,8 +336,12 @@ impl<'a> Session<'a> {
             }
         };
         self.absent.clear();
-        let patience = Patience::of(SHORT_PATIENCE);
-        let is_listed = |interface: &Interface| config.interfaces.iter().any(|one| one.name == interface.config.name);
+        let (access, patience) = (self.options.access, Patience::of(SHORT_PATIENCE));
+        let lists = |name: &str| config.interfaces.iter().any(|one| one.name == name);
+        for interface in &mut self.interfaces {
+            interface.take_name(access, lists);
+        }
+        let is_listed = |interface: &Interface| lists(&interface.config.name) && !interface.has_lost_its_name(access);
         let (mut before, gone): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.interfaces).into_iter().partition(is_listed);
         // First, because one of them may be in the configuration under its new name.
@@ -376,6 +380,10 @@ impl<'a> Session<'a> {
                 Ok(interface) => self.interfaces.push(interface),
                 Err(error) => self.leave_out(one, &error, None),
             }
+        }
+        // Of two interfaces with one name, one was deleted.
+        for interface in before {
+            self.end_one(interface, patience);
         }
     }
 
