@@ -66,6 +66,20 @@ fn what_could_not_be_restored_does_not_bar_the_way_back() {
     assert!(transactions(&folder.access()).unwrap().is_empty());
 }
 
+/// Regression test: a queue that had its original timer, and then was no longer in use, counted as not restored.
+#[test]
+fn what_has_its_original_value_needs_no_restoring_where_it_is_gone() {
+    let folder = folder();
+    let mut it = two(&folder);
+    it.steer(0, &Value::text(10)).unwrap();
+    it.steer(1, &Value::text(20)).unwrap();
+    it.steer(1, &Value::text(2)).unwrap();
+    std::fs::remove_file(folder.path("sys/b")).unwrap();
+    assert!(it.release().unwrap().unwrap().closed);
+    assert_eq!(folder.read("sys/a"), "1\n");
+    assert!(transactions(&folder.access()).unwrap().is_empty());
+}
+
 #[test]
 fn what_had_no_time_to_be_restored_is_restored_at_the_next_beginning() {
     let folder = folder();
