@@ -547,6 +547,32 @@ fn an_interface_with_too_many_queues_takes_no_room() {
     assert!(err.contains("many: not controlled yet: ") && err.contains("at most 256 queues can be measured"), "{err}");
 }
 
+/// Regression test: without CAP_NET_ADMIN, the command ran on although it could set nothing; without CAP_BPF, it said that
+/// too few packets were measured.
+#[test]
+fn what_a_process_may_not_do_is_said() {
+    let _turn = turn();
+    let Some(lab) = lab("modc") else { return };
+    let journal = Journal::new("moderate-capabilities");
+    let without = |capabilities: &str, words: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", BIND]).arg(&journal.0);
+        let sets = ["--bounding-set", "--inh-caps"].map(|set| format!("{set}={capabilities}"));
+        command.arg("setpriv").args(sets).arg(env!("CARGO_BIN_EXE_apus"));
+        command.args(["moderate", "dut0", "--policy", "static:50us", "--duration", "1s"]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        output(Running(spawn(&lab.namespace("dut"), &mut command).unwrap()))
+    };
+    let (status, out, err) = without("-net_admin", &[]);
+    assert_eq!((status, out.as_str()), (Some(3), ""), "{err}");
+    assert!(err.contains("without CAP_NET_ADMIN, its settings cannot be changed"), "{err}");
+    let (status, out, err) = without("-bpf,-perfmon,-sys_admin", &["--json"]);
+    assert_eq!(status, Some(0), "{out}{err}");
+    let document: Json = serde_json::from_str(&out).unwrap();
+    let why = document["queues"][0]["why_unmeasured"].as_str().unwrap();
+    assert!(why.contains("cannot be measured: ") && why.contains("CAP_BPF"), "{why}");
+}
+
 /// Regression test: under an alternative name, an interface was controlled twice, by one instance or by two.
 #[test]
 fn an_alternative_name_is_no_other_interface() {

@@ -7,6 +7,7 @@ use host::knob::{
     Access, AnySetting, Coalesce, CoalesceQueue, DeviceDeferral, Napi, Rings, Setting as _, Value, driver_of,
     interface_index, interface_name, interfaces, lists_napis, napi_queues, napis_of,
 };
+use host::privilege;
 use host::transaction::{Steered, Target};
 use policy::moderation::{
     Direction, GoalModeration, GoalModerationConfig, Limits, Moderation, NetDim, PeriodMode, Profile, Static,
@@ -386,6 +387,12 @@ fn steered(
         TypedPlace::Napi | TypedPlace::Epoll => card_that_adapts(access, &config.name, least_usecs)?,
     };
     targets.extend(adaptive.as_ref().map(Place::target));
+    let lacking = privilege::lacking(privilege::needed(targets.iter().map(|target| &target.setting)))?;
+    if !lacking.is_empty() {
+        let what = format!("cannot moderate {}", config.name);
+        let why = format!("without {}, its settings cannot be changed", privilege::names(lacking).join(" and "));
+        return Err(unsupported(what, why, "run as root, or use --dry-run, which changes nothing"));
+    }
     let mut steered =
         Steered::new_within(access, &format!("moderate {}", config.name), &targets, COMMAND, VERSION, patience)?;
     // A driver may show rx-usecs and refuse to change it (virtio-net without VIRTIO_NET_F_NOTF_COAL).

@@ -135,14 +135,14 @@ impl Queue {
         self.machine.control_by(controller);
     }
 
-    /// The results so far.
-    pub(super) fn document(&self, napi: Option<u32>) -> Document {
+    /// The results so far. `unmeasured` says why the queue's delays cannot be measured; `None` if they can.
+    pub(super) fn document(&self, napi: Option<u32>, unmeasured: Option<String>) -> Document {
         let controller = self.machine.controller();
         // Those of the last full second are out of date if the queue cannot be observed now.
         let figures = controller.figures().filter(|_| self.machine.sees());
         let timer = timer_of(controller.in_force());
         let of = |get: fn(&Figures) -> u64| figures.as_ref().map(get);
-        let Verdicts { verdict, why } = judge(controller, self.is_lost(), self.dry_run);
+        let Verdicts { verdict, why } = judge(controller, self.is_lost(), self.dry_run, unmeasured);
         let lateness = controller.lateness();
         Document {
             interface: self.watch.interface.clone(),
@@ -338,7 +338,7 @@ mod tests {
         while let Some(at) = Poll::poll_at(queue).filter(|at| at.as_nanos() < ms * 1_000_000) {
             Poll::poll(queue, at);
         }
-        queue.document(None)
+        queue.document(None, None)
     }
 
     fn queue(world: &World) -> Queue {

@@ -395,8 +395,10 @@ impl<'a> Session<'a> {
 
     fn documents_of(&self, interface: &Interface) -> Vec<Queue> {
         let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        let document =
-            |queue: &super::queue::Queue| queue.document(watch.queue(queue.place()).and_then(|queue| queue.napi));
+        let document = |queue: &super::queue::Queue| {
+            let napi = watch.queue(queue.place()).and_then(|queue| queue.napi);
+            queue.document(napi, watch.unmeasured(queue.watch()))
+        };
         interface.queues.iter().map(document).collect()
     }
 
