@@ -420,6 +420,7 @@ fn a_timer_for_all_queues_is_off_at_the_beginning_and_where_packets_come_alone()
     // One queue profits from a timer, and the other accepts it.
     for gaps in [&[20][..], &[20, 500]] {
         let timers = card_timers(gaps, 2, 12);
+        println!("a packet every {gaps:?} us: timers of {timers:?} us");
         assert!(timers.iter().all(|usecs| (270..300).contains(usecs)), "{gaps:?}: {timers:?}");
     }
 }

@@ -27,8 +27,8 @@ use units::{Instant, Monotonic, Nanos};
 use super::super::published::Published;
 use super::config::{Config, InterfaceConfig};
 use super::interface::{Interface, Options, Unsupported};
-use super::note;
 use super::say;
+use super::{note, one_line};
 use crate::args::moderate::Moderate;
 use crate::documents::moderate::{Document, NotControlled, Queue};
 use crate::{Failure, terminal};
@@ -155,7 +155,7 @@ impl<'a> Session<'a> {
     /// Notes that an interface is not controlled, and prints why unless that was printed before. Schedules another
     /// attempt, unless the host lacks what is needed.
     fn leave_out(&mut self, config: InterfaceConfig, error: &anyhow::Error, said: Option<&str>) {
-        let why = format!("{error:#}").replace('\n', "; ");
+        let why = one_line(format!("{error:#}").trim_start_matches("error: "));
         let is_final = error.is::<Unsupported>();
         if said != Some(&why) {
             let yet = if is_final { "" } else { " yet" };
@@ -171,7 +171,7 @@ impl<'a> Session<'a> {
         match self.absent.first() {
             Some(first) if is_hopeless => Err(Failure::lacking(
                 "cannot moderate any interface of the configuration file",
-                format!("{}: {}", first.config.name, first.why.trim_start_matches("error: ")),
+                format!("{}: {}", first.config.name, first.why),
                 "the lines above say what each interface lacks; docs/moderate.md says what each policy needs",
             )),
             _ => Ok(()),
@@ -331,7 +331,8 @@ impl<'a> Session<'a> {
         let config = match Config::of(self.typed) {
             Ok(config) => config,
             Err(error) => {
-                note(&format!("keeping the previous configuration: {error}"));
+                let why = error.to_string();
+                note(&format!("keeping the previous configuration: {}", why.trim_start_matches("error: ")));
                 return;
             }
         };
