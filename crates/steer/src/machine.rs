@@ -196,6 +196,17 @@ where
         self.blind.is_none() && matches!(self.state, State::Watching | State::Applying { .. })
     }
 
+    /// Checks once more, before the loop is dropped, whether something other than Apus has changed the setting. Returns
+    /// `Some` if the setting was lost since the last check.
+    pub fn last_look(&mut self) -> Option<Lost> {
+        if self.lost().is_some() {
+            return None;
+        }
+        let Standing::Lost(lost) = self.actuator.stands() else { return None };
+        self.state = State::Lost(lost.clone());
+        Some(lost)
+    }
+
     /// Does everything that is due at `now`.
     pub fn poll(&mut self, now: Instant<C>) -> StepOf<P, C> {
         match &self.state {
@@ -560,6 +571,17 @@ mod tests {
         during(&mut machine, 1_200);
         assert_eq!(machine.lost(), Some(&Lost::Gone));
         assert!(hand.set.borrow().is_empty());
+    }
+
+    #[test]
+    fn the_last_look_finds_what_was_lost_since_the_last_second() {
+        let (eye, hand) = (Eye::default(), Hand::default());
+        let mut machine = Machine::new(&eye, Echo::default(), &hand);
+        during(&mut machine, 100);
+        assert_eq!(machine.last_look(), None);
+        hand.stands.borrow_mut().push_back(Standing::Lost(Lost::Gone));
+        assert_eq!((machine.last_look(), machine.last_look()), (Some(Lost::Gone), None));
+        assert_eq!(machine.lost(), Some(&Lost::Gone));
     }
 
     #[test]

@@ -208,15 +208,38 @@ fn what_somebody_else_sets_is_theirs_and_ctrl_c_restores() {
     assert!(out.contains("The original settings are restored."), "{out}");
     running = start(&lab, &journal.0, &["dut0", "--policy", "static:300us"]);
     wait_for("the deferral", || timeout(&deferral(&lab)) == 300_000);
-    // Somebody else, by the device's file, which sets all of its NAPI instances.
-    let theirs = "mount -t sysfs none /sys && echo 77000 > /sys/class/net/dut0/gro_flush_timeout";
-    let mut other = std::process::Command::new("unshare");
-    other.args(["--mount", "--propagation", "private", "sh", "-c", theirs]);
-    assert!(spawn(&lab.namespace("dut"), &mut other).unwrap().wait().unwrap().success());
+    set_theirs(&lab);
     // Its only loop has ended, and so does the command.
     let (status, out, err) = output(running);
     assert!(out.contains("no longer controlled: somebody else set it to"), "{out}{err}");
     assert_eq!((status, timeout(&deferral(&lab))), (Some(1), 77_000), "{out}{err}");
+}
+
+/// Regression test: what somebody else had set in the last second was called not restored, and its journal stayed.
+#[test]
+fn what_somebody_else_sets_just_before_the_end_is_theirs_too() {
+    let _turn = turn();
+    let Some(lab) = lab("modl") else { return };
+    let journal = Journal::new("moderate-theirs-last");
+    let running = start(&lab, &journal.0, &["dut0", "--policy", "static:300us"]);
+    wait_for("the deferral", || timeout(&deferral(&lab)) == 300_000);
+    set_theirs(&lab);
+    running.signal(Signal::INT);
+    let (status, out, err) = output(running);
+    assert!(out.contains("no longer controlled: somebody else set it to"), "{out}{err}");
+    assert!(out.contains("No setting was left to restore."), "{out}{err}");
+    assert_eq!((status, timeout(&deferral(&lab))), (Some(1), 77_000), "{out}{err}");
+    let left: Vec<_> =
+        std::fs::read_dir(journal.0.join("apus/tune")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["lock"], "{err}");
+}
+
+/// Sets another deferral, by the device's file, which sets all of its NAPI instances.
+fn set_theirs(lab: &Guard) {
+    let theirs = "mount -t sysfs none /sys && echo 77000 > /sys/class/net/dut0/gro_flush_timeout";
+    let mut other = std::process::Command::new("unshare");
+    other.args(["--mount", "--propagation", "private", "sh", "-c", theirs]);
+    assert!(spawn(&lab.namespace("dut"), &mut other).unwrap().wait().unwrap().success());
 }
 
 /// Runs ip in the namespace of the device under test.

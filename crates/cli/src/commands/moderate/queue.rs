@@ -128,6 +128,13 @@ impl Queue {
         self.machine.controller().in_force()
     }
 
+    /// Checks once more, before the end, whether somebody else has changed the setting.
+    pub(super) fn last_look(&mut self) {
+        if let Some(lost) = self.machine.last_look() {
+            self.tell(&format!("no longer controlled: {lost}"));
+        }
+    }
+
     /// Switches to another policy.
     pub(super) fn control_by(&mut self, policy: Policy, controller: Controller<Monotonic>, recorder: Option<Recorder>) {
         self.policy = policy;

@@ -187,7 +187,8 @@ impl<'a> Session<'a> {
     }
 
     /// Stops controlling an interface, and keeps its results.
-    fn end_one(&mut self, interface: Interface, patience: Patience) {
+    fn end_one(&mut self, mut interface: Interface, patience: Patience) {
+        interface.queues.iter_mut().for_each(super::queue::Queue::last_look);
         self.discard(&interface.config.name);
         self.ended.extend(self.documents_of(&interface));
         let restored = interface.end(patience.left());
