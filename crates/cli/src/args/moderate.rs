@@ -86,8 +86,8 @@ pub enum Command {
     Check(Check),
     /// Shows the queues that are being adjusted by running instances of `apus moderate`.
     ///
-    /// Exit status 1 if a queue has missed its goal (with the policy `goal`), if Apus had to stop adjusting a queue, or if
-    /// it does not adjust an interface of the configuration file.
+    /// Exit status 1 if a queue has missed its goal (with the policy `goal`), if Apus had to stop adjusting a queue, or
+    /// if it does not adjust an interface of the configuration file.
     Status(Show),
 }
 

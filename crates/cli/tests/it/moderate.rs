@@ -524,8 +524,8 @@ fn add_interface(lab: &Guard, name: &str, queues: u32) {
     ip(lab, &["link", "set", name, "up"]);
 }
 
-/// Regression test: after a reload, the service went on with the renamed interface, and the one that has its name now was
-/// never controlled.
+/// Regression test: after a reload, the service went on with the renamed interface, and the one that has its name now
+/// was never controlled.
 #[test]
 fn a_service_goes_by_the_names_of_its_file() {
     let _turn = turn();
@@ -571,8 +571,8 @@ fn an_interface_with_too_many_queues_takes_no_room() {
     assert!(err.contains("many: not controlled yet: ") && err.contains("at most 256 queues can be measured"), "{err}");
 }
 
-/// Regression test: without CAP_NET_ADMIN, the command ran on although it could set nothing; without CAP_BPF, it said that
-/// too few packets were measured.
+/// Regression test: without CAP_NET_ADMIN, the command ran on although it could set nothing; without CAP_BPF, it said
+/// that too few packets were measured.
 #[test]
 fn what_a_process_may_not_do_is_said() {
     let _turn = turn();

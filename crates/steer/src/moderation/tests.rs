@@ -380,8 +380,8 @@ impl Poll<Simulated> for Machine<Simulated, Eye, Moderate<Simulated>, StrictestO
     }
 }
 
-/// The timers, in microseconds, that were set from `from` to `to` s of virtual time on a card whose queues have the goal
-/// p99=300us. The first one was in force before. Each queue has a packet every so many microseconds.
+/// The timers, in microseconds, that were set from `from` to `to` s of virtual time on a card whose queues have the
+/// goal p99=300us. The first one was in force before. Each queue has a packet every so many microseconds.
 fn card_timers(gaps: &[u64], from: u64, to: u64) -> Vec<u32> {
     let card = Card::default();
     let queues: Vec<_> = gaps.iter().map(|gap| Queue::new(gap * US, (8 * US, 10 * US))).collect();

@@ -139,8 +139,8 @@ impl<C> GoalModeration<C> {
         Decision::keep(Reason::NoSaving)
     }
 
-    /// Uses the delays seen while resting to compute how long a timer may be. If another queue's timer was in force, the
-    /// delays contain it.
+    /// Uses the delays seen while resting to compute how long a timer may be. If another queue's timer was in force,
+    /// the delays contain it.
     fn learn_while_resting(&mut self, now: Instant<C>) {
         if self.window.observed() < self.enough {
             return;
