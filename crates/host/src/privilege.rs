@@ -27,6 +27,12 @@ pub fn needed_to_change<'a>(
     })
 }
 
+/// Those capabilities in `needed` that are not effective in the calling thread.
+pub fn lacking(needed: CapabilitySet) -> Result<CapabilitySet, Error> {
+    let now = capabilities(None).map_err(|e| Error::of("read the capabilities", &e.into()))?;
+    Ok(needed - now.effective)
+}
+
 /// Permanently drops all capabilities of the process except those in `keep`. Programs that the process starts cannot
 /// regain them. The process must have only one thread.
 pub fn keep_only(keep: CapabilitySet) -> Result<(), Error> {

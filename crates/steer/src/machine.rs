@@ -10,7 +10,7 @@
 //!                │    │          ├── away ──► AWAY ── back: the last setting is applied again ──► the same ways
 //!                │    │          └── theirs, gone ──► LOST (the end)
 //!                │    └─ sees again
-//!                └── blind: keeps what is in force for 1 s, then applies the safe setting
+//!                └── blind: keeps what is in force for 1 s, then applies the safe setting (again if it is refused)
 //! ```
 
 use std::ops::ControlFlow;
@@ -190,6 +190,23 @@ where
         }
     }
 
+    /// Whether the loop could observe the effect of its setting when it last tried. False while the sensor fails, while
+    /// the setting is not available (the loop does not read then), and after the loop has ended.
+    pub fn sees(&self) -> bool {
+        self.blind.is_none() && matches!(self.state, State::Watching | State::Applying { .. })
+    }
+
+    /// Checks once more, before the loop is dropped, whether something other than Apus has changed the setting. Returns
+    /// `Some` if the setting was lost since the last check.
+    pub fn last_look(&mut self) -> Option<Lost> {
+        if self.lost().is_some() {
+            return None;
+        }
+        let Standing::Lost(lost) = self.actuator.stands() else { return None };
+        self.state = State::Lost(lost.clone());
+        Some(lost)
+    }
+
     /// Does everything that is due at `now`.
     pub fn poll(&mut self, now: Instant<C>) -> StepOf<P, C> {
         match &self.state {
@@ -232,17 +249,18 @@ where
         if decision.apply.is_some() {
             return self.apply(now, decision);
         }
-        match self.refused.take_if(|refused| now >= refused.again) {
-            Some(Refused { wanted, patience, .. }) => {
-                let step = self.apply(now, wanted);
-                if let Some(refused) = &mut self.refused {
-                    refused.patience = (patience * 2).min(LONGEST_PATIENCE);
-                    refused.again = now + refused.patience;
-                }
-                step
-            }
-            None => Step::Kept { reason: decision.reason },
+        self.retry(now).unwrap_or(Step::Kept { reason: decision.reason })
+    }
+
+    /// Applies a refused setting again, if that is due.
+    fn retry(&mut self, now: Instant<C>) -> Option<StepOf<P, C>> {
+        let Refused { wanted, patience, .. } = self.refused.take_if(|refused| now >= refused.again)?;
+        let step = self.apply(now, wanted);
+        if let Some(refused) = &mut self.refused {
+            refused.patience = (patience * 2).min(LONGEST_PATIENCE);
+            refused.again = now + refused.patience;
         }
+        Some(step)
     }
 
     /// Checks whether the setting still has the value that Apus wrote. Returns `Some` if this poll has nothing more to
@@ -315,7 +333,10 @@ where
 
     fn blind(&mut self, now: Instant<C>, why: Blind) -> StepOf<P, C> {
         let (since, done) = self.blind.get_or_insert((now, false));
-        if !*done && now.since(*since).is_some_and(|blind| blind >= BLIND_FOR) {
+        if *done {
+            return self.retry(now).unwrap_or(Step::Blind { why });
+        }
+        if now.since(*since).is_some_and(|blind| blind >= BLIND_FOR) {
             *done = true;
             if let Some(safe) = self.controller.safe() {
                 return self.apply(now, safe);
@@ -502,6 +523,36 @@ mod tests {
         assert_eq!(*hand.set.borrow(), [(0, 5), (1_010, -1), (1_510, 7)]);
     }
 
+    /// Regression test: a safe setting that was refused once was not applied again as long as the sensor failed.
+    #[test]
+    fn a_safe_setting_that_is_refused_is_asked_for_again() {
+        let (eye, hand) = (Eye::default(), Hand::default());
+        eye.0.borrow_mut().extend((0..500).map(|_| Err(Blind("no counters".into()))));
+        hand.answers
+            .borrow_mut()
+            .extend([Acted::Refused { why: "busy".into() }, Acted::Refused { why: "busy".into() }]);
+        let mut machine = Machine::new(&eye, Echo::default(), &hand);
+        during(&mut machine, 4_900);
+        assert_eq!(*hand.set.borrow(), [(1_000, -1), (2_000, -1), (4_000, -1)]);
+    }
+
+    #[test]
+    fn what_is_blind_or_away_sees_nothing() {
+        let (eye, hand) = (Eye::default(), Hand::default());
+        eye.0.borrow_mut().extend([Ok(5), Err(Blind("no counters".into())), Ok(0)]);
+        let mut machine = Machine::new(&eye, Echo::default(), &hand);
+        let mut sees = |ms: u64| {
+            machine.poll(at(ms));
+            machine.sees()
+        };
+        assert_eq!([sees(0), sees(10), sees(20)], [true, false, true]);
+        hand.stands.borrow_mut().push_back(Standing::Away(Away("it is down".into())));
+        assert_eq!([sees(1_000), sees(1_500)], [false, false]);
+        assert_eq!([sees(2_000), sees(2_010)], [true, true]);
+        hand.stands.borrow_mut().push_back(Standing::Lost(Lost::Gone));
+        assert!(!sees(3_000));
+    }
+
     #[test]
     fn a_lost_setting_ends_the_loop() {
         let theirs = Lost::Theirs { now: "9".into() };
@@ -520,6 +571,17 @@ mod tests {
         during(&mut machine, 1_200);
         assert_eq!(machine.lost(), Some(&Lost::Gone));
         assert!(hand.set.borrow().is_empty());
+    }
+
+    #[test]
+    fn the_last_look_finds_what_was_lost_since_the_last_second() {
+        let (eye, hand) = (Eye::default(), Hand::default());
+        let mut machine = Machine::new(&eye, Echo::default(), &hand);
+        during(&mut machine, 100);
+        assert_eq!(machine.last_look(), None);
+        hand.stands.borrow_mut().push_back(Standing::Lost(Lost::Gone));
+        assert_eq!((machine.last_look(), machine.last_look()), (Some(Lost::Gone), None));
+        assert_eq!(machine.lost(), Some(&Lost::Gone));
     }
 
     #[test]

@@ -86,7 +86,8 @@ pub enum Command {
     Check(Check),
     /// Shows the queues that are being adjusted by running instances of `apus moderate`.
     ///
-    /// Exit status 1 if a queue has missed its goal (with the policy `goal`), or if Apus had to stop adjusting a queue.
+    /// Exit status 1 if a queue has missed its goal (with the policy `goal`), if Apus had to stop adjusting a queue, or
+    /// if it does not adjust an interface of the configuration file.
     Status(Show),
 }
 
@@ -160,12 +161,18 @@ const LONGEST: Nanos = Nanos::from_millis(2_147);
 /// Queue numbers are below this limit (Linux, include/uapi/linux/ethtool.h, `MAX_NUM_QUEUE`).
 const MOST_QUEUES: u32 = 4096;
 
+/// Checks the name of a network interface. Returns why it is wrong.
+pub fn wrong_interface(name: &str) -> Option<&'static str> {
+    if !is_interface_name(name) {
+        return Some("an interface name has 1 to 15 characters, without /, : and spaces");
+    }
+    // Linux allows these characters in a name, but who types them means a pattern.
+    name.contains(['*', '?', '[']).then_some("patterns are not supported: name each interface")
+}
+
 /// Parses the name of a network interface.
 fn interface(text: &str) -> Result<String, String> {
-    match is_interface_name(text) {
-        true => Ok(text.to_owned()),
-        false => Err("an interface name has 1 to 15 characters, without /, : and spaces".into()),
-    }
+    wrong_interface(text).map_or_else(|| Ok(text.to_owned()), |why| Err(why.to_owned()))
 }
 
 /// Parses the goal of one queue: `3:p99=50us`.

@@ -84,12 +84,13 @@ pub struct Queue {
     pub reason: String,
     /// Number of times that the timer was set.
     pub changes: u64,
-    /// What the machine did instead of using the requested timer: the value that it uses, or why it refused. `null` if
-    /// it uses the requested timer.
+    /// What the machine did instead of using the requested timer: the value that it uses, or why it refused. Or why the
+    /// queue cannot be observed now. `null` if it uses the requested timer, and the queue is observed.
     pub trouble: Option<String>,
     /// Why the command gave up the queue's timer early; `null` if it controlled the timer until it ended.
     pub lost: Option<String>,
-    /// Exact length of the last full second, in ns; `null` if no second has passed.
+    /// Exact length of the last full second, in ns; `null` if no second has passed, or if the queue cannot be observed
+    /// now.
     pub span_ns: Option<u64>,
     /// Packets received in the last full second; `null` if unknown.
     pub packets: Option<u64>,
@@ -103,7 +104,7 @@ pub struct Queue {
     /// versa). `null` if there is no bound.
     pub arrival_to_reception_bound_ns: Option<u64>,
     /// Delay in ns from reception to the application's read, at the goal's quantile, measured in the last full second.
-    /// `null` if no packet was measured.
+    /// `null` if no packet was measured, if the queue cannot be observed now, or if the delay is above 16 s.
     pub reception_to_read_ns: Option<u64>,
     /// Number of packets whose delay was measured in the last full second; `null` if unknown.
     pub measured: Option<u64>,

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tester::document::Name;
 
-use super::moderate::{self, Verdict};
+use super::moderate::{self, NotControlled, Verdict};
 use super::top::Leftover;
 
 /// Name and version of the schema.
@@ -41,6 +41,8 @@ pub struct Instance {
     pub silent_ns: u64,
     /// The receive queues of the instance.
     pub queues: Vec<Queue>,
+    /// Interfaces of the instance's configuration file that it does not control: missing, or not possible on this host.
+    pub not_controlled: Vec<NotControlled>,
 }
 
 /// A receive queue whose timer an instance of `apus moderate` sets.
@@ -62,12 +64,12 @@ pub struct Queue {
     pub reason: String,
     /// Number of times that the timer was set.
     pub changes: u64,
-    /// Packets received per second; `null` until a second has passed.
+    /// Packets received per second; `null` until a second has passed, and if the queue cannot be observed now.
     pub packets_pps: Option<f64>,
     /// Number of times per second that the kernel polls the queue; `null` if unknown.
     pub polls_per_second: Option<f64>,
     /// Measured delay in ns from reception to the application's read, at the goal's quantile. `null` if no packet was
-    /// measured.
+    /// measured, if the queue cannot be observed now, or if the delay is above 16 s.
     pub reception_to_read_ns: Option<u64>,
     /// Upper bound in ns of the delay from arrival to the application's read, at the goal's quantile: the bound of the
     /// time from arrival to reception, plus `reception_to_read_ns`. `null` if no packet was measured, or if there is no
@@ -83,8 +85,8 @@ pub struct Queue {
     pub late_ratio: Option<f64>,
     /// Whether the goal has been met since the instance began to control the queue.
     pub verdict: Name<Verdict>,
-    /// What the machine did instead of using the requested timer: the value that it uses, or why it refused. `null` if
-    /// it uses the requested timer.
+    /// What the machine did instead of using the requested timer: the value that it uses, or why it refused. Or why the
+    /// queue cannot be observed now. `null` if it uses the requested timer, and the queue is observed.
     pub trouble: Option<String>,
     /// Why the instance no longer sets the queue's timer; `null` if it still does.
     pub lost: Option<String>,

@@ -208,15 +208,38 @@ fn what_somebody_else_sets_is_theirs_and_ctrl_c_restores() {
     assert!(out.contains("The original settings are restored."), "{out}");
     running = start(&lab, &journal.0, &["dut0", "--policy", "static:300us"]);
     wait_for("the deferral", || timeout(&deferral(&lab)) == 300_000);
-    // Somebody else, by the device's file, which sets all of its NAPI instances.
-    let theirs = "mount -t sysfs none /sys && echo 77000 > /sys/class/net/dut0/gro_flush_timeout";
-    let mut other = std::process::Command::new("unshare");
-    other.args(["--mount", "--propagation", "private", "sh", "-c", theirs]);
-    assert!(spawn(&lab.namespace("dut"), &mut other).unwrap().wait().unwrap().success());
+    set_theirs(&lab);
     // Its only loop has ended, and so does the command.
     let (status, out, err) = output(running);
     assert!(out.contains("no longer controlled: somebody else set it to"), "{out}{err}");
     assert_eq!((status, timeout(&deferral(&lab))), (Some(1), 77_000), "{out}{err}");
+}
+
+/// Regression test: what somebody else had set in the last second was called not restored, and its journal stayed.
+#[test]
+fn what_somebody_else_sets_just_before_the_end_is_theirs_too() {
+    let _turn = turn();
+    let Some(lab) = lab("modl") else { return };
+    let journal = Journal::new("moderate-theirs-last");
+    let running = start(&lab, &journal.0, &["dut0", "--policy", "static:300us"]);
+    wait_for("the deferral", || timeout(&deferral(&lab)) == 300_000);
+    set_theirs(&lab);
+    running.signal(Signal::INT);
+    let (status, out, err) = output(running);
+    assert!(out.contains("no longer controlled: somebody else set it to"), "{out}{err}");
+    assert!(out.contains("No setting was left to restore."), "{out}{err}");
+    assert_eq!((status, timeout(&deferral(&lab))), (Some(1), 77_000), "{out}{err}");
+    let left: Vec<_> =
+        std::fs::read_dir(journal.0.join("apus/tune")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["lock"], "{err}");
+}
+
+/// Sets another deferral, by the device's file, which sets all of its NAPI instances.
+fn set_theirs(lab: &Guard) {
+    let theirs = "mount -t sysfs none /sys && echo 77000 > /sys/class/net/dut0/gro_flush_timeout";
+    let mut other = std::process::Command::new("unshare");
+    other.args(["--mount", "--propagation", "private", "sh", "-c", theirs]);
+    assert!(spawn(&lab.namespace("dut"), &mut other).unwrap().wait().unwrap().success());
 }
 
 /// Runs ip in the namespace of the device under test.
@@ -455,7 +478,8 @@ fn a_service_leaves_out_what_this_host_cannot_control() {
     assert_eq!((status, &document["queues"][0]["interface"]), (Some(1), &"dut0".into()), "{document:#}");
     let left_out = &document["not_controlled"][0];
     assert_eq!(left_out["interface"], "typo0", "{document:#}");
-    assert!(left_out["why"].as_str().unwrap().contains("no such network interface"), "{document:#}");
+    let why = "cannot moderate typo0; why: there is no such network interface in this network namespace; fix: ";
+    assert!(left_out["why"].as_str().unwrap().starts_with(why), "{document:#}");
 }
 
 #[test]
@@ -473,12 +497,118 @@ fn a_service_finds_a_renamed_interface_in_its_new_file() {
     wait_for("the deferral under the new name", || is_deferred_at(&lab, "dut", "lan0", 300_000));
     std::fs::write(&file, "[interface.lan0]\npolicy = \"static:200us\"\n").unwrap();
     running.signal(Signal::HUP);
-    wait_for("the other time", || is_deferred_at(&lab, "dut", "lan0", 200_000));
+    let without = std::cell::Cell::new(0);
+    wait_for("the other time", || {
+        without.set(without.get() + u32::from(is_deferred_at(&lab, "dut", "lan0", 0)));
+        is_deferred_at(&lab, "dut", "lan0", 200_000)
+    });
+    assert_eq!(without.get(), 0, "the setting was let go of");
     running.signal(Signal::TERM);
     let (status, out, err) = output(running);
     assert_eq!(status, Some(0), "{out}{err}");
-    assert!(!err.contains("not controlled yet"), "{err}");
+    assert!(!err.contains("not controlled yet") && !err.contains("no longer in the configuration"), "{err}");
     assert!(is_deferred_at(&lab, "dut", "lan0", 0));
+}
+
+/// Adds an interface `name` with some receive queues, each with a NAPI instance, to the namespace of the device under
+/// test.
+fn add_interface(lab: &Guard, name: &str, queues: u32) {
+    let (peer, queues) = (format!("{name}p"), queues.to_string());
+    let many = ["numtxqueues", &queues, "numrxqueues", &queues];
+    let words = [&["link", "add", name][..], &many, &["type", "veth", "peer", "name", &peer], &many].concat();
+    ip(lab, &words);
+    let mut gro = std::process::Command::new("ethtool");
+    gro.args(["-K", name, "gro", "on"]).stderr(Stdio::null());
+    assert!(spawn(&lab.namespace("dut"), &mut gro).unwrap().wait().unwrap().success());
+    ip(lab, &["link", "set", &peer, "up"]);
+    ip(lab, &["link", "set", name, "up"]);
+}
+
+/// Regression test: after a reload, the service went on with the renamed interface, and the one that has its name now
+/// was never controlled.
+#[test]
+fn a_service_goes_by_the_names_of_its_file() {
+    let _turn = turn();
+    let Some(lab) = lab("modz") else { return };
+    let journal = Journal::new("moderate-service-names");
+    let file = journal.0.join("moderate.toml");
+    std::fs::write(&file, "[interface.dut0]\npolicy = \"static:300us\"\n").unwrap();
+    let running = start(&lab, &journal.0, &["--config", file.to_str().unwrap()]);
+    wait_for("the deferral", || is_deferred(&lab, 300_000));
+    ip(&lab, &["link", "set", "dut0", "down"]);
+    ip(&lab, &["link", "set", "dut0", "name", "lan0"]);
+    ip(&lab, &["link", "set", "lan0", "up"]);
+    wait_for("the deferral under the new name", || is_deferred_at(&lab, "dut", "lan0", 300_000));
+    add_interface(&lab, "dut0", 1);
+    running.signal(Signal::HUP);
+    wait_for("the deferral of the other interface", || is_deferred(&lab, 300_000));
+    assert!(is_deferred_at(&lab, "dut", "lan0", 0));
+    running.signal(Signal::TERM);
+    let (status, out, err) = output(running);
+    assert_eq!(status, Some(0), "{out}{err}");
+    assert!(is_deferred(&lab, 0));
+}
+
+/// Regression test: queues that did not fit into the watch kept the places of those that had, for ever.
+#[test]
+fn an_interface_with_too_many_queues_takes_no_room() {
+    let _turn = turn();
+    let Some(lab) = lab("modq") else { return };
+    let journal = Journal::new("moderate-queues");
+    let file = journal.0.join("moderate.toml");
+    add_interface(&lab, "few", 150);
+    add_interface(&lab, "many", 200);
+    let section = |name: &str| format!("[interface.{name}]\npolicy = \"static:50us\"\n");
+    std::fs::write(&file, section("few") + &section("many")).unwrap();
+    let running = start(&lab, &journal.0, &["--config", file.to_str().unwrap()]);
+    wait_for("the deferral of the first", || is_deferred_at(&lab, "dut", "few", 50_000));
+    std::fs::write(&file, section("many")).unwrap();
+    running.signal(Signal::HUP);
+    wait_for("the deferral of the other", || is_deferred_at(&lab, "dut", "many", 50_000));
+    running.signal(Signal::TERM);
+    let (status, out, err) = output(running);
+    assert_eq!(status, Some(0), "{out}{err}");
+    assert!(err.contains("many: not controlled yet: ") && err.contains("at most 256 queues can be measured"), "{err}");
+}
+
+/// Regression test: without CAP_NET_ADMIN, the command ran on although it could set nothing; without CAP_BPF, it said
+/// that too few packets were measured.
+#[test]
+fn what_a_process_may_not_do_is_said() {
+    let _turn = turn();
+    let Some(lab) = lab("modc") else { return };
+    let journal = Journal::new("moderate-capabilities");
+    let without = |capabilities: &str, words: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", BIND]).arg(&journal.0);
+        let sets = ["--bounding-set", "--inh-caps"].map(|set| format!("{set}={capabilities}"));
+        command.arg("setpriv").args(sets).arg(env!("CARGO_BIN_EXE_apus"));
+        command.args(["moderate", "dut0", "--policy", "static:50us", "--duration", "1s"]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        output(Running(spawn(&lab.namespace("dut"), &mut command).unwrap()))
+    };
+    let (status, out, err) = without("-net_admin", &[]);
+    assert_eq!((status, out.as_str()), (Some(3), ""), "{err}");
+    assert!(err.contains("without CAP_NET_ADMIN, its settings cannot be changed"), "{err}");
+    let (status, out, err) = without("-bpf,-perfmon,-sys_admin", &["--json"]);
+    assert_eq!(status, Some(0), "{out}{err}");
+    let document: Json = serde_json::from_str(&out).unwrap();
+    let why = document["queues"][0]["why_unmeasured"].as_str().unwrap();
+    assert!(why.contains("cannot be measured: ") && why.contains("CAP_BPF"), "{why}");
+}
+
+/// Regression test: under an alternative name, an interface was controlled twice, by one instance or by two.
+#[test]
+fn an_alternative_name_is_no_other_interface() {
+    let _turn = turn();
+    let Some(lab) = lab("moda") else { return };
+    let journal = Journal::new("moderate-altname");
+    ip(&lab, &["link", "property", "add", "dev", "dut0", "altname", "second"]);
+    let words = ["dut0", "second", "--policy", "static:300us", "--duration", "2s"];
+    let (status, out, err) = output(start(&lab, &journal.0, &words));
+    assert_eq!(status, Some(2), "{out}{err}");
+    assert!(err.contains("second") && err.contains("alternative name of dut0"), "{err}");
+    assert!(is_deferred(&lab, 0));
 }
 
 #[test]
@@ -505,6 +635,7 @@ fn wrong_use_is_said() {
         (&["moderate", "typo0"], 3, "no such network interface"),
         (&["moderate", "a/b"], 2, "1 to 15 characters"),
         (&["moderate", ""], 2, "1 to 15 characters"),
+        (&["moderate", "eth*"], 2, "patterns are not supported: name each interface"),
         (&["moderate", "lo", "--peak-rate", "0pps"], 2, "at least 1pps"),
         (&["moderate", "lo", "--policy", "net-dim", "--peak-rate", "1Mpps"], 2, "--policy goal"),
         (&["moderate", "lo", "--record", "calls"], 2, "no interface has the policy net-dim"),

@@ -34,10 +34,15 @@ fn queue(interface: &str) -> Value {
 
 /// Publishes queues as if this process steered them.
 fn publish(folder: &Path, queues: &[Value]) {
+    publish_with(folder, queues, &json!([]));
+}
+
+/// Publishes queues, and interfaces that this process does not steer.
+fn publish_with(folder: &Path, queues: &[Value], not_controlled: &Value) {
     let me = Process::current().unwrap();
     let document = json!({
         "apus": "0", "schema": "apus.moderate/1", "dry_run": false, "duration_ns": 60_000_000_000_u64, "queues": queues,
-        "not_controlled": [], "missed_before": false, "restored": null,
+        "not_controlled": not_controlled, "missed_before": false, "restored": null,
     });
     validate(&document);
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -141,6 +146,18 @@ fn status_shows_what_is_steered_and_whether_it_holds() {
     (other["policy"], other["verdict"]) = ("net-dim".into(), "missed".into());
     publish(&folder, &[other]);
     assert_eq!(status(&folder, &[]).0, Some(0));
+}
+
+/// Regression test: of a service that waits for its interfaces, there was only an empty table, with exit status 0.
+#[test]
+fn status_names_the_interfaces_that_are_not_controlled() {
+    let root = Root::new();
+    let folder = published(&root);
+    publish_with(&folder, &[], &json!([{ "interface": "later0", "why": "there is no such network interface" }]));
+    let (code, table) = status(&folder, &[]);
+    let line = ": later0 is not controlled: there is no such network interface\n";
+    assert!(code == Some(1) && table.contains(line), "{code:?} {table}");
+    assert_eq!(status_document(&folder)["instances"][0]["not_controlled"][0]["interface"], "later0");
 }
 
 /// Regression test: with a mistyped folder, each of them said that nothing runs, with exit status 0.

@@ -62,13 +62,20 @@ impl Lock {
         let me = Processes::of(vault.access())?.own()?.map_or(std::process::id(), |(pid, _)| pid);
         let text = format!("{me} {}\n", command.replace('\n', " "));
         let access = vault.access();
-        access
+        let written = access
             .act("truncate", vault.show(NAME), || file.set_len(0))
             .and_then(|()| file.rewind())
-            .and_then(|()| access.act("write", vault.show(NAME), || file.write_all(text.as_bytes())))
-            .map_err(|e| Error::of(what(), &e))?;
-        Ok(Self { _file: file })
+            .and_then(|()| access.act("write", vault.show(NAME), || file.write_all(text.as_bytes())));
+        match written {
+            Err(e) if !is_full(&e) => Err(Error::of(what(), &e)),
+            // On a full disk, only the owner's name is missing. Settings must be restored all the same.
+            _ => Ok(Self { _file: file }),
+        }
     }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
 
 fn owner(file: &mut File) -> Option<Owner> {

@@ -643,6 +643,8 @@ pub(super) fn take_back(access: &Access, entry: &Entry, theirs: Theirs) -> Outco
             Restored::Already => Outcome::Already,
             Restored::Theirs { now } => Outcome::Theirs { now },
             Restored::Gone if setting.is_of_thread() => Outcome::Ended,
+            // Apus's last value was the previous one, so the setting needs nothing if it comes back.
+            Restored::Gone if ours.is_some_and(|ours| knob.holds(ours, before)) => Outcome::Already,
             Restored::Gone => Outcome::Gone,
             Restored::Failed { now } if setting.is_effect() => Outcome::Stayed { now },
             Restored::Failed { now } => Outcome::Failed(KnobError::Refused {

@@ -63,7 +63,9 @@ const PROGRAMS: [(&str, &str); 7] = [
 ];
 /// Names of the BPF programs that measure UDP datagrams, each with its tracepoint. Both tracepoints need Linux 6.3.
 const DATAGRAMS: [(&str, &str); 2] = [("on_queued", "sk_data_ready"), ("on_recv", "sock_recv_length")];
-/// Maximum number of NAPI instances in one watch (`SLOTS` in the BPF program).
+/// Maximum number of NAPI instances in one watch.
+pub const MOST_WATCHED: usize = SLOTS;
+/// The same number in the BPF program.
 const SLOTS: usize = 256;
 /// An ID that no NAPI instance has (Linux, net/core/dev.h, `napi_id_valid`).
 const NONE: u32 = 0;

@@ -181,10 +181,16 @@ pub trait ModerationPolicy<C> {
     /// that differs. Before the first decision, it is the profile to start with.
     fn profile(&self) -> Profile;
 
-    /// The longest timer that the policy accepts, for callers that use one timer for several queues. It is longer than
-    /// that of [`Self::profile`] if the policy would accept a timer, but its own queue does not profit from one.
-    fn longest(&self) -> Profile {
+    /// The profile that is best for the policy's own queue, for callers that use one timer for several queues. It
+    /// differs from [`Self::profile`] while another queue's timer is in force.
+    fn best(&self) -> Profile {
         self.profile()
+    }
+
+    /// The longest timer that the policy accepts, for callers that use one timer for several queues. It is longer than
+    /// that of [`Self::best`] if the policy would accept a timer, but its own queue does not profit from one.
+    fn longest(&self) -> Profile {
+        self.best()
     }
 
     /// Takes a sample, and decides whether to change the profile.
@@ -232,6 +238,13 @@ impl<C> ModerationPolicy<C> for Moderation<C> {
             Self::NetDim(p) => p.decide(sample),
             Self::RdmaDim(p) => p.decide(sample),
             Self::Goal(p) => p.decide(sample),
+        }
+    }
+
+    fn best(&self) -> Profile {
+        match self {
+            Self::Goal(p) => p.best(),
+            Self::Static(_) | Self::NetDim(_) | Self::RdmaDim(_) => self.profile(),
         }
     }
 

@@ -96,7 +96,7 @@ pub struct Figures {
     /// Number of polls in the span that used up their packet budget. `None` if such polls are not counted.
     pub full_polls: Option<u64>,
     /// The delay from reception to the application's read, at the goal's quantile, within the span. `None` if no
-    /// packet's delay was measured.
+    /// packet's delay was measured, or if it is longer than the sensor can tell.
     pub after: Option<Nanos>,
     /// Number of packets in the span whose delay was measured.
     pub measured: u64,
@@ -137,7 +137,7 @@ pub struct Moderate<C> {
     is_shared: bool,
     /// Whether the safe profile is in force instead of the policy's.
     is_safe: bool,
-    /// Whether the queue received a packet in the last full span.
+    /// Whether the queue has received a packet in the last full span or since.
     is_busy: bool,
     /// Time and counters at the start of the present span, for [`Figures`].
     since: Option<(Instant<C>, QueueCounts)>,
@@ -147,6 +147,8 @@ pub struct Moderate<C> {
     /// Upper bound of the time from a packet's arrival to its reception, as of the last reading. `None` if there is no
     /// bound.
     bound: Option<Nanos>,
+    /// The longest timer in force since the last reading. Packets may have waited for it that the next reading shows.
+    longest: Nanos,
     /// Whether the machine has applied a profile since the last call of the policy.
     applied: bool,
     call: Option<Call<C>>,
@@ -189,6 +191,7 @@ impl<C> Moderate<C> {
             figures: None,
             lateness: Lateness::default(),
             bound: None,
+            longest: timer(in_force),
             applied: false,
             call: None,
             estimate: Estimate { polls: 0.0, ends_empty: false, at: None },
@@ -247,6 +250,7 @@ impl<C> Moderate<C> {
         }
         let now = QueueCounts { packets, polls: seen.polls, full_polls: seen.full_polls };
         let (since, then) = *self.since.get_or_insert((taken, now));
+        self.is_busy |= packets > then.packets;
         let span = taken.since(since).unwrap_or(Nanos::ZERO);
         if span < FIGURES_EVERY {
             return;
@@ -266,7 +270,8 @@ impl<C> Moderate<C> {
             packets,
             polls: grown(now.polls, then.polls),
             full_polls: grown(now.full_polls, then.full_polls),
-            after: quantile(&self.delays, measured, self.goal.quantile),
+            // The histogram's last bucket has no upper end.
+            after: quantile(&self.delays, measured, self.goal.quantile).filter(|after| *after < Nanos::MAX),
             measured,
         });
         self.since = Some((taken, now));
@@ -279,7 +284,7 @@ impl<C> Moderate<C> {
     /// poll, and the next packet is polled at once. Each packet then costs `(1 + e^-n) / (n + e^-n)` polls, as in
     /// [`policy::moderation::GoalModerationConfig::ends_empty`].
     fn estimated(&mut self, taken: Instant<C>, packets: u64) -> u64 {
-        let timer = self.in_force.timer().unwrap_or(Nanos::ZERO).as_nanos() as f64;
+        let timer = timer(self.in_force).as_nanos() as f64;
         if let Some((before, then)) = self.estimate.at.replace((taken, packets)) {
             let span = taken.since(before).unwrap_or(Nanos::ZERO).as_nanos().max(1) as f64;
             let new = packets.saturating_sub(then) as f64;
@@ -296,8 +301,14 @@ impl<C> Moderate<C> {
 
     /// The profile that the policy requests now, and the longest profile that the queue accepts.
     fn wish(&self) -> Wish {
-        Wish { profile: self.policy.profile(), most: self.is_busy.then(|| self.policy.longest()) }
+        let profile = if self.is_shared { self.policy.best() } else { self.policy.profile() };
+        Wish { profile, most: self.is_busy.then(|| self.policy.longest()) }
     }
+}
+
+/// How long the interrupt can be delayed after a packet. Zero without a timer.
+fn timer(profile: Profile) -> Nanos {
+    profile.timer().unwrap_or(Nanos::ZERO)
 }
 
 /// Estimated number of the packets in `delays` that are later than `goal`.
@@ -342,7 +353,8 @@ impl<C> Controller<C> for Moderate<C> {
             self.count(reading.taken, seen, packets);
         }
         self.call = None;
-        self.bound = seen.beside.map(|beside| beside.max(self.in_force.timer().unwrap_or(Nanos::ZERO)));
+        let longest = std::mem::replace(&mut self.longest, timer(self.in_force));
+        self.bound = seen.beside.map(|beside| beside.max(longest));
         if std::mem::take(&mut self.is_safe) {
             return Decision { apply: Some(self.wish()), reason: Reason::Begin };
         }
@@ -386,6 +398,7 @@ impl<C> Controller<C> for Moderate<C> {
             Acted::Later { .. } => return,
             Acted::Ignored { .. } | Acted::Refused { .. } | Acted::Away(_) | Acted::Lost(_) => {}
         }
+        self.longest = self.longest.max(timer(self.in_force));
         // The safe profile was not the policy's choice, so the policy does not learn about it.
         if !self.is_safe {
             self.applied = true;
@@ -395,6 +408,7 @@ impl<C> Controller<C> for Moderate<C> {
 
     fn shifted(&mut self, now: Instant<C>, in_force: &Profile) {
         self.in_force = *in_force;
+        self.longest = self.longest.max(timer(self.in_force));
         self.applied = true;
         self.policy.applied(now, *in_force);
     }

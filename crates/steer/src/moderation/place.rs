@@ -303,7 +303,7 @@ impl Longest {
 }
 
 /// What [`Strictest`] needs from an actuator: apply a profile, and check that it is still in force.
-trait One: std::fmt::Debug {
+pub(super) trait One: std::fmt::Debug {
     fn apply(&mut self, profile: Profile) -> Acted<Profile>;
     fn standing(&mut self) -> Standing;
     fn is_refused(&self) -> bool;
@@ -380,7 +380,7 @@ impl<C> Actuator<C> for Setter {
 }
 
 /// Actuator for a moderation setting that several queues share. Among the queues that receive packets, the one that
-/// needs the shortest timer decides.
+/// needs the shortest timer decides. If no queue profits from a timer, there is none.
 #[derive(Debug)]
 pub struct Strictest {
     setter: Box<dyn One + Send>,
@@ -396,17 +396,21 @@ impl Strictest {
         Self::by(Box::new(setter), queues)
     }
 
-    fn by(setter: Box<dyn One + Send>, queues: usize) -> Vec<StrictestOf> {
+    pub(super) fn by(setter: Box<dyn One + Send>, queues: usize) -> Vec<StrictestOf> {
         let shared = Self { setter, wishes: vec![None; queues], asked: None, in_force: None };
         let shared = Arc::new(Mutex::new(shared));
         (0..queues).map(|queue| StrictestOf { shared: shared.clone(), queue, known: None }).collect()
     }
 
-    /// The profile with the longest timer that all queues accept, and the number of the queue that limits it. `None` if
-    /// no queue receives packets.
+    /// The profile for all queues, and the number of the queue that decides: the longest timer that is the best one for
+    /// some queue, but not longer than each queue accepts. `None` if no queue receives packets.
     fn strictest(&self) -> Option<(usize, Profile)> {
-        let most = |(queue, wish): (usize, &Option<Wish>)| Some((queue, (*wish)?.most?));
-        self.wishes.iter().enumerate().filter_map(most).min_by_key(|(_, most)| (most.usecs, most.frames))
+        let length = |profile: &Profile| (profile.usecs, profile.frames);
+        let busy =
+            || self.wishes.iter().enumerate().filter_map(|(queue, wish)| Some((queue, (*wish)?, (*wish)?.most?)));
+        let accepted = busy().map(|(queue, _, most)| (queue, most)).min_by_key(|(_, most)| length(most))?;
+        let best = busy().map(|(queue, wish, _)| (queue, wish.profile)).max_by_key(|(_, best)| length(best))?;
+        Some(if length(&best.1) < length(&accepted.1) { best } else { accepted })
     }
 
     fn set(&mut self, queue: usize, wish: Wish) -> Acted<Profile> {
@@ -515,14 +519,33 @@ mod tests {
         }
     }
 
+    /// A queue that profits most from a timer of `usecs`, and accepts one of `most`.
+    fn wish(usecs: u32, most: Option<u32>) -> Wish {
+        let profile = |usecs| if usecs == 0 { Profile::IMMEDIATE } else { Profile::eqe(usecs, 0) };
+        Wish { profile: profile(usecs), most: most.map(profile) }
+    }
+
+    /// Regression test: the timer was never off, although no queue profited from one.
+    #[test]
+    fn there_is_no_timer_if_no_queue_profits_from_one() {
+        let driver = Driver::default();
+        let mut queues = Strictest::by(Box::new(driver.clone()), 2);
+        let now = Instant::<units::Simulated>::ORIGIN;
+        let mut set = |queue: usize, wish: Wish| Actuator::set(&mut queues[queue], now, &wish);
+        assert_eq!(set(0, wish(0, Some(80))), Acted::InForce);
+        assert_eq!(set(1, wish(0, Some(60))), Acted::InForce);
+        assert!(matches!(set(0, wish(70, Some(70))), Acted::Rounded { now, .. } if now.usecs == 60));
+        assert!(matches!(set(0, wish(30, Some(70))), Acted::InForce));
+        let Acted::Rounded { now, why } = set(1, wish(0, Some(50))) else { panic!() };
+        assert!(now.usecs == 30 && why.as_ref().unwrap().contains("queue 0 needs this one"), "{why:?}");
+        assert_eq!(set(0, wish(0, Some(80))), Acted::InForce);
+        assert_eq!(*driver.0.lock().unwrap(), [0, 60, 30, 0]);
+    }
+
     #[test]
     fn the_strictest_queue_with_packets_decides_and_the_others_learn_it() {
         let driver = Driver::default();
         let mut queues = Strictest::by(Box::new(driver.clone()), 3);
-        let wish = |usecs, most: Option<u32>| Wish {
-            profile: if usecs == 0 { Profile::IMMEDIATE } else { Profile::eqe(usecs, 0) },
-            most: most.map(|usecs| Profile::eqe(usecs, 0)),
-        };
         let now = Instant::<units::Simulated>::ORIGIN;
         let mut set = |queue: usize, wish: Wish| Actuator::set(&mut queues[queue], now, &wish);
         assert_eq!(set(0, wish(100, Some(100))), Acted::InForce);
@@ -535,11 +558,11 @@ mod tests {
         // The driver rounds.
         assert!(matches!(set(2, wish(0, Some(77))), Acted::Rounded { now, .. } if now.usecs == 70));
         // Nobody has packets: it stays.
-        set(0, wish(100, None));
-        assert!(matches!(set(2, wish(0, None)), Acted::Rounded { now, .. } if now.usecs == 70));
-        assert_eq!(*driver.0.lock().unwrap(), [100, 50, 80, 77]);
+        assert!(matches!(set(2, wish(0, None)), Acted::Rounded { now, .. } if now.usecs == 100));
+        assert_eq!(set(0, wish(100, None)), Acted::InForce);
+        assert_eq!(*driver.0.lock().unwrap(), [100, 50, 80, 77, 100]);
         let mut shifted = |queue: usize| Actuator::<units::Simulated>::shifted(&mut queues[queue]);
-        assert_eq!((shifted(0), shifted(0), shifted(1), shifted(2)), (None, None, Some(Profile::eqe(70, 0)), None));
+        assert_eq!((shifted(0), shifted(0), shifted(1), shifted(2)), (None, None, Some(Profile::eqe(100, 0)), None));
     }
 
     /// Regression test: after one refusal of a long time, the timer stayed off.

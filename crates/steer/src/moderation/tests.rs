@@ -3,11 +3,13 @@
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use policy::moderation::{Direction, GoalModeration, GoalModerationConfig, Limits, NetDim, PeriodMode, Static};
 use policy::{Goal, LossBound};
 use units::Simulated;
 
+use super::place::{One, Strictest, StrictestOf};
 use super::*;
 use crate::machine::{Machine, Poll, run};
 use crate::seam::{Actuator, Blind, Sensor, Standing};
@@ -320,6 +322,26 @@ fn lateness_is_that_of_the_packets() {
     }
 }
 
+/// Regression test: packets that had waited for the previous timer were judged by the new one, which is shorter.
+#[test]
+fn what_waited_for_the_previous_timer_is_judged_by_it() {
+    let fixed = Moderation::Static(Static::new(Profile::eqe(80, 0)));
+    let mut one = Moderate::new(fixed, "p99=100us".parse().unwrap(), Profile::eqe(80, 0), false);
+    let late = |ms: u64, one: &mut Moderate<Simulated>| {
+        let (now, delay) = (Time::from_nanos(ms * 1_000 * US), Nanos::from_micros(30));
+        let after = Some(vec![Delays { packets: 10, shortest: delay, longest: delay }]);
+        let (packets, beside) = (Some(10 * ms), Some(Nanos::ZERO));
+        let seen = QueueSeen { packets, bytes: packets, polls: packets, full_polls: Some(0), after, beside };
+        one.decide(now, &Reading { taken: now, seen });
+        one.lateness().late
+    };
+    assert_eq!(late(5, &mut one), 10.0);
+    let off = Wish { profile: Profile::IMMEDIATE, most: None };
+    one.acted(Time::from_nanos(6_000 * US), &off, &Acted::InForce);
+    assert_eq!((late(10, &mut one), one.bound()), (20.0, Some(Nanos::from_micros(80))));
+    assert_eq!((late(15, &mut one), one.bound()), (20.0, Some(Nanos::ZERO)));
+}
+
 #[test]
 fn a_queue_without_packets_puts_up_with_any_timer() {
     let queue = Queue::new(20 * US, (8 * US, 4 * US));
@@ -330,6 +352,113 @@ fn a_queue_without_packets_puts_up_with_any_timer() {
     assert!(one.controller().wish().most.is_some());
     until(&mut one, &queue, 6);
     assert_eq!(one.controller().wish().most, None);
+}
+
+/// A NIC with one timer for all queues, and each timer that was set.
+#[derive(Clone, Debug, Default)]
+struct Card(Arc<Mutex<Vec<Profile>>>);
+
+impl One for Card {
+    fn apply(&mut self, profile: Profile) -> Acted<Profile> {
+        self.0.lock().unwrap().push(profile);
+        Acted::InForce
+    }
+    fn standing(&mut self) -> Standing {
+        Standing::AsLeft
+    }
+    fn is_refused(&self) -> bool {
+        false
+    }
+}
+
+impl Poll<Simulated> for Machine<Simulated, Eye, Moderate<Simulated>, StrictestOf> {
+    fn poll(&mut self, now: Time) {
+        Machine::poll(self, now);
+    }
+    fn poll_at(&self) -> Option<Time> {
+        Machine::poll_at(self)
+    }
+}
+
+/// The timers, in microseconds, that were set from `from` to `to` s of virtual time on a card whose queues have the
+/// goal p99=300us. The first one was in force before. Each queue has a packet every so many microseconds.
+fn card_timers(gaps: &[u64], from: u64, to: u64) -> Vec<u32> {
+    let card = Card::default();
+    let queues: Vec<_> = gaps.iter().map(|gap| Queue::new(gap * US, (8 * US, 10 * US))).collect();
+    let goal_of = "p99=300us".parse().unwrap();
+    let loops = Strictest::by(Box::new(card.clone()), gaps.len()).into_iter().zip(&queues).map(|(hand, queue)| {
+        let controller = Moderate::new(goal("p99=300us"), goal_of, Profile::IMMEDIATE, true);
+        Machine::new(Eye(queue.clone()), controller, hand)
+    });
+    let mut loops: Vec<_> = loops.collect();
+    let (time, mut before) = (std::cell::Cell::new(Time::ORIGIN), None);
+    let wait = |next: Time| {
+        let in_force = card.0.lock().unwrap().last().copied().unwrap_or(Profile::IMMEDIATE);
+        for queue in &queues {
+            queue.borrow_mut().profile = in_force;
+            queue.borrow_mut().live(next.as_nanos());
+        }
+        if next.as_nanos() >= from * SECOND && before.is_none() {
+            before = Some(card.0.lock().unwrap().len().saturating_sub(1));
+        }
+        time.set(next);
+        if next.as_nanos() > to * SECOND { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let mut polled: Vec<&mut dyn Poll<Simulated>> = loops.iter_mut().map(|one| one as _).collect();
+    run(&mut polled, || time.get(), wait);
+    let all = card.0.lock().unwrap();
+    all[before.unwrap()..].iter().map(|profile| profile.usecs).collect()
+}
+
+/// Regression test: the policy of a card with one timer for all queues could not turn the timer off. It began with half
+/// the goal, and a queue whose packets come alone kept the longest timer that its goal allows.
+#[test]
+fn a_timer_for_all_queues_is_off_at_the_beginning_and_where_packets_come_alone() {
+    for gaps in [&[20_000][..], &[20_000, 3_000]] {
+        assert_eq!(card_timers(gaps, 0, 8), [0], "{gaps:?}");
+    }
+    // One queue profits from a timer, and the other accepts it.
+    for gaps in [&[20][..], &[20, 500]] {
+        let timers = card_timers(gaps, 2, 12);
+        println!("a packet every {gaps:?} us: timers of {timers:?} us");
+        assert!(timers.iter().all(|usecs| (270..300).contains(usecs)), "{gaps:?}: {timers:?}");
+    }
+}
+
+/// Regression test: for up to a second after its first packet, a queue that had been idle could not shorten the timer
+/// that it shares with other queues.
+#[test]
+fn a_queue_that_was_idle_is_heard_with_its_first_packet() {
+    let mut one = Moderate::new(goal("p99=100us"), "p99=100us".parse().unwrap(), Profile::IMMEDIATE, true);
+    let mut decide = |ms: u64, packets: u64| {
+        let now = Time::from_nanos(ms * 1_000 * US);
+        let (packets, after, beside) = (Some(packets), Some(Vec::new()), Some(Nanos::ZERO));
+        let seen = QueueSeen { packets, bytes: packets, polls: packets, full_polls: Some(0), after, beside };
+        one.decide(now, &Reading { taken: now, seen }).apply
+    };
+    for ms in (0..2_000).step_by(5) {
+        decide(ms, ms);
+    }
+    let idle = (2_000..4_500).step_by(5).filter_map(|ms| decide(ms, 2_000)).last();
+    assert_eq!(idle.unwrap().most, None);
+    // In the middle of a span of figures.
+    assert!(decide(4_500, 2_001).unwrap().most.is_some());
+}
+
+/// Regression test: a delay without an upper bound was shown as 584 years.
+#[test]
+fn a_delay_without_an_upper_bound_is_unknown() {
+    let mut one = Moderate::new(goal("p99=100us"), "p99=100us".parse().unwrap(), Profile::IMMEDIATE, false);
+    for n in 0..=300u64 {
+        let now = Time::from_nanos(n * 5_000 * US);
+        let after = Some(vec![Delays { packets: 1, shortest: Nanos::from_secs(16), longest: Nanos::MAX }]);
+        let (packets, beside) = (Some(n), Some(Nanos::ZERO));
+        let seen = QueueSeen { packets, bytes: packets, polls: packets, full_polls: Some(0), after, beside };
+        one.decide(now, &Reading { taken: now, seen });
+    }
+    let figures = one.figures().unwrap();
+    assert!(figures.after.is_none() && figures.measured > 0, "{figures:?}");
+    assert_eq!(one.lateness(), Lateness { packets: 301, late: 301.0 });
 }
 
 #[test]

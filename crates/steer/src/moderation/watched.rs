@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use host::knob::{
     Access, Coalesce, Error, Napi, Setting as _, Value, deferral_of, interface_index, interface_name, napis_of,
 };
-use host::watch::{BUCKETS, NapiCounts, NapiWatch, bounds};
+use host::watch::{BUCKETS, MOST_WATCHED, NapiCounts, NapiWatch, bounds};
 use policy::moderation::Delays;
 use units::{Instant, Nanos};
 
@@ -89,11 +89,33 @@ impl Queues {
         failed.or_else(|| queue.napi.is_none().then(unlisted))
     }
 
-    /// Adds a queue to the watch. Returns the queue's index for the other methods.
-    pub fn add(&mut self, queue: Queue) -> Result<usize, Error> {
+    /// Adds queues to the watch: all of them, or none if one cannot be watched. Returns their indexes for the other
+    /// methods.
+    pub fn add_all(&mut self, queues: &[Queue]) -> Result<Vec<usize>, Error> {
+        let mut places = Vec::with_capacity(queues.len());
+        for queue in queues {
+            match self.add(queue.clone()) {
+                Ok(place) => places.push(place),
+                Err(error) => {
+                    places.into_iter().for_each(|place| self.remove(place));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    fn add(&mut self, queue: Queue) -> Result<usize, Error> {
         let free = self.queues.iter().position(Option::is_none);
         let place = free.unwrap_or(self.queues.len());
         if let (Ok(watch), Some(napi)) = (&self.watch, queue.napi) {
+            if place >= MOST_WATCHED {
+                return Err(Error::Refused {
+                    what: format!("measure the receive queues of {}", queue.interface),
+                    why: format!("at most {MOST_WATCHED} queues can be measured, on all interfaces together"),
+                    fix: "control fewer interfaces, or give them fewer queues (ethtool -L)".into(),
+                });
+            }
             watch.follow(place, napi)?;
         }
         let index = interface_index(&self.access, &queue.interface);
@@ -154,13 +176,15 @@ impl Queues {
                 (Beside::Nothing, Some(_)) => Some(Nanos::ZERO),
                 (Beside::Deferral, Some(name)) => deferral(&deferral_of(&self.access, name, number)),
             };
-            let now = known.napis.iter().find(|(napi, _)| napi.queue == number).map(|(_, id)| *id);
+            if let Some(seen) = &mut self.queues[place] {
+                seen.beside = bound;
+            }
+            let Some(now) = known.instance(number) else { continue };
             let follows = match (&self.watch, now) {
                 (Ok(watch), Some(id)) if Some(id) != napi => watch.follow(place, id).is_ok(),
                 _ => true,
             };
             if let Some(seen) = &mut self.queues[place] {
-                seen.beside = bound;
                 seen.is_there = now.is_some() && follows;
                 if let (Some(now), true) = (now, follows) {
                     seen.queue.napi = Some(now);
@@ -172,11 +196,11 @@ impl Queues {
     /// Checks the interface with this kernel index, even if it was renamed.
     fn known(&self, index: Option<u32>) -> Known {
         let Some(name) = index.and_then(|index| interface_name(&self.access, index)) else {
-            return Known { index, name: None, napis: Vec::new(), card: None };
+            return Known { index, name: None, napis: Some(Vec::new()), card: None };
         };
         let of_it = self.queues.iter().flatten().filter(|seen| seen.index == index);
         let numbers: Vec<u32> = of_it.clone().map(|seen| seen.queue.queue).collect();
-        let napis = napis_of(&self.access, &name, &numbers).unwrap_or_default();
+        let napis = napis_of(&self.access, &name, &numbers).ok();
         let least = of_it.into_iter().find_map(|seen| match seen.queue.beside {
             Beside::Card { least_usecs } => Some(least_usecs),
             Beside::Deferral | Beside::Nothing => None,
@@ -191,8 +215,17 @@ struct Known {
     index: Option<u32>,
     /// Present name of the interface. `None` if the interface is gone.
     name: Option<String>,
-    napis: Vec<(Napi, u32)>,
+    /// Its NAPI instances. `None` if the kernel did not tell them.
+    napis: Option<Vec<(Napi, u32)>>,
     card: Option<Nanos>,
+}
+
+impl Known {
+    /// The ID of the NAPI instance of a queue, `Some(None)` if the queue has none, and `None` if that is unknown.
+    fn instance(&self, queue: u32) -> Option<Option<u32>> {
+        let napis = self.napis.as_ref()?;
+        Some(napis.iter().find(|(napi, _)| napi.queue == queue).map(|(_, id)| *id))
+    }
 }
 
 /// Upper bound of the delay by the NIC's moderation: zero if the NIC has none, `None` if it is adaptive or unreadable.
@@ -397,6 +430,15 @@ mod tests {
         counts.delays[8] += 1;
         let after = seen(Some(&last), &counts, None, &mut held).after.unwrap();
         assert_eq!(after[0].shortest, bounds(8).0, "that packet was never read");
+    }
+
+    /// Regression test: if the kernel could not list the instances for once, they counted as absent for a second.
+    #[test]
+    fn an_instance_that_is_unknown_is_not_absent() {
+        let of = |napis| Known { index: Some(7), name: Some("eth0".into()), napis, card: None };
+        assert_eq!(of(None).instance(0), None);
+        let listed = of(Some(vec![(Napi::new("eth0", 1), 8_193)]));
+        assert_eq!((listed.instance(0), listed.instance(1)), (Some(None), Some(Some(8_193))));
     }
 
     #[test]

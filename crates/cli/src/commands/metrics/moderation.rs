@@ -199,7 +199,16 @@ mod tests {
     use units::Nanos;
 
     fn instance(pid: u32, queues: Vec<Queue>) -> Instance {
-        Instance { pid, network_namespace: None, dry_run: false, steering_ns: 0, silent_ns: 500_000_000, queues }
+        let (network_namespace, not_controlled) = (None, Vec::new());
+        Instance {
+            pid,
+            network_namespace,
+            dry_run: false,
+            steering_ns: 0,
+            silent_ns: 500_000_000,
+            queues,
+            not_controlled,
+        }
     }
 
     fn encoded(instances: Vec<Instance>) -> String {

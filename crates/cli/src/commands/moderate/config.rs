@@ -26,8 +26,8 @@ use toml::de::{DeTable, DeValue};
 use units::PacketRate;
 
 use crate::Failure;
-use crate::args::moderate::{GOAL, Moderate, Place, Policy, policy, queue_number};
-use crate::args::values::{is_interface_name, rate};
+use crate::args::moderate::{GOAL, Moderate, Place, Policy, policy, queue_number, wrong_interface};
+use crate::args::values::rate;
 
 /// The interfaces to control, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -220,11 +220,8 @@ impl Reader<'_> {
 
     fn interface(&mut self, (key, value): Entry<'_, '_>, defaults: &Keys) -> InterfaceConfig {
         let name = key.get_ref().as_ref();
-        if !is_interface_name(name) {
-            self.mistake(
-                key.span().start,
-                format!("{name:?} is not an interface name: it must have 1 to 15 characters, without /, : and spaces"),
-            );
+        if let Some(why) = wrong_interface(name) {
+            self.mistake(key.span().start, format!("{name:?}: {why}"));
         }
         let mut own = Keys::default();
         let mut queues: Vec<(u32, Goal)> = Vec::new();
@@ -425,7 +422,7 @@ eth4 = true
             r#"f:1:2: the section "default" is unknown; expected defaults or interface.NAME"#,
             r#"f:4:8: goal = "100us": expected a goal such as p99.9=50us"#,
             r#"f:5:1: the key "peak_rate" is unknown here; expected goal, policy, place"#,
-            r#"f:6:12: "eth 0" is not an interface name: it must have 1 to 15 characters, without /, : and spaces"#,
+            r#"f:6:12: "eth 0": an interface name has 1 to 15 characters, without /, : and spaces"#,
             "f:7:8: goal must be a text in quotes, not a whole number",
             r#"f:8:1: the key "colour" is unknown here; expected goal, policy, place, peak_rate, queue"#,
             r#"f:10:10: policy = "dim": choose goal, net-dim or static:TIME, such as static:50us"#,
@@ -458,6 +455,7 @@ eth4 = true
         for empty in ["", "# nothing\n", "[defaults]\n", "[interface]\n"] {
             assert!(mistakes(empty)[0].contains("it lists no interface"), "{empty:?}");
         }
+        assert!(mistakes("[interface.\"eth*\"]\n")[0].contains("patterns are not supported: name each interface"));
         // A column counts characters, not bytes.
         assert_eq!(mistakes("[interface.\"ü:\"]\n")[0].split(':').nth(2), Some("12"));
         assert_eq!(mistakes("interface = { \"üü\" = 1 }\n")[0].split(':').nth(2), Some("22"));

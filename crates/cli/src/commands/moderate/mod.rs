@@ -74,5 +74,11 @@ fn left_behind(access: &Access) -> anyhow::Result<Vec<String>> {
 
 /// Prints a message that is not part of the result.
 fn note(text: &str) {
-    terminal::aside::eprint(terminal::line(&text.replace('\n', "; ")));
+    terminal::aside::eprint(terminal::line(&one_line(text)));
+}
+
+/// A message of several lines, such as a [`Failure`], as one line.
+fn one_line(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    lines.join("; ")
 }

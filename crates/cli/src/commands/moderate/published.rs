@@ -28,6 +28,7 @@ fn instance(running: Running<Document>) -> Instance {
         steering_ns: document.duration_ns,
         silent_ns: running.silent_ns,
         queues: document.queues.iter().map(Queue::of).collect(),
+        not_controlled: document.not_controlled,
     }
 }
 

@@ -2,9 +2,9 @@
 
 use host::knob::{Access, interface_name};
 use policy::moderation::{Profile, Reason as PolicyReason};
-use steer::moderation::watched::{Queue as Watch, Watched};
-use steer::moderation::{Figures, Moderate as Controller, Reason, Wish};
-use steer::{Acted, Actuator, Lost, Machine, Poll, Standing, Step};
+use steer::moderation::watched::Queue as Watch;
+use steer::moderation::{Figures, Moderate as Controller, QueueSeen, Reason, Wish};
+use steer::{Acted, Actuator, Lost, Machine, Poll, Sensor, Standing, Step};
 use units::{Instant, Monotonic, Nanos};
 
 use super::interface::Options;
@@ -15,6 +15,7 @@ use crate::args::moderate::Policy;
 use crate::documents::moderate::Queue as Document;
 use crate::terminal;
 
+pub(super) type Eye = Box<dyn Sensor<Monotonic, Seen = QueueSeen>>;
 pub(super) type Any = Box<dyn Actuator<Monotonic, Setting = Wish, InForce = Profile>>;
 
 /// The actuator of a dry run: applies nothing, and reports every setting as applied.
@@ -57,14 +58,17 @@ pub(super) struct Queue {
     /// The queue's index in the shared measurements.
     place: usize,
     policy: Policy,
-    machine: Machine<Monotonic, Watched, Controller<Monotonic>, Any>,
+    machine: Machine<Monotonic, Eye, Controller<Monotonic>, Any>,
     aloud: bool,
     dry_run: bool,
     reason: Reason,
     /// The profile that was requested last.
     asked: Option<Profile>,
     changes: u64,
+    /// What the machine did with the last request, if it did not put it in force as it was.
     trouble: Option<String>,
+    /// Why the queue cannot be observed now. `None` while it is observed.
+    blind: Option<String>,
     recorder: Option<Recorder>,
 }
 
@@ -73,7 +77,7 @@ impl Queue {
         watch: Watch,
         place: usize,
         policy: Policy,
-        machine: Machine<Monotonic, Watched, Controller<Monotonic>, Any>,
+        machine: Machine<Monotonic, Eye, Controller<Monotonic>, Any>,
         options: Options<'_>,
         recorder: Option<Recorder>,
     ) -> Self {
@@ -88,6 +92,7 @@ impl Queue {
             asked: None,
             changes: 0,
             trouble: None,
+            blind: None,
             recorder,
         }
     }
@@ -123,6 +128,13 @@ impl Queue {
         self.machine.controller().in_force()
     }
 
+    /// Checks once more, before the end, whether somebody else has changed the setting.
+    pub(super) fn last_look(&mut self) {
+        if let Some(lost) = self.machine.last_look() {
+            self.tell(&format!("no longer controlled: {lost}"));
+        }
+    }
+
     /// Switches to another policy.
     pub(super) fn control_by(&mut self, policy: Policy, controller: Controller<Monotonic>, recorder: Option<Recorder>) {
         self.policy = policy;
@@ -130,12 +142,14 @@ impl Queue {
         self.machine.control_by(controller);
     }
 
-    /// The results so far.
-    pub(super) fn document(&self, napi: Option<u32>) -> Document {
+    /// The results so far. `unmeasured` says why the queue's delays cannot be measured; `None` if they can.
+    pub(super) fn document(&self, napi: Option<u32>, unmeasured: Option<String>) -> Document {
         let controller = self.machine.controller();
-        let (timer, figures) = (timer_of(controller.in_force()), controller.figures());
+        // Those of the last full second are out of date if the queue cannot be observed now.
+        let figures = controller.figures().filter(|_| self.machine.sees());
+        let timer = timer_of(controller.in_force());
         let of = |get: fn(&Figures) -> u64| figures.as_ref().map(get);
-        let Verdicts { verdict, why } = judge(controller, self.is_lost(), self.dry_run);
+        let Verdicts { verdict, why } = judge(controller, self.is_lost(), self.dry_run, unmeasured);
         let lateness = controller.lateness();
         Document {
             interface: self.watch.interface.clone(),
@@ -147,7 +161,7 @@ impl Queue {
             timer_ns: timer.as_nanos(),
             reason: because(self.reason).to_owned(),
             changes: self.changes,
-            trouble: self.trouble.clone(),
+            trouble: self.blind.clone().or_else(|| self.trouble.clone()),
             lost: self.machine.lost().map(ToString::to_string),
             span_ns: of(|figures| figures.span.as_nanos()),
             packets: of(|figures| figures.packets),
@@ -183,8 +197,9 @@ impl Queue {
         if self.asked.replace(wanted.profile) != Some(wanted.profile) || trouble != self.trouble {
             self.changes += 1;
             let measured = match self.machine.controller().figures() {
-                Some(Figures { after: Some(after), packets, .. }) => {
-                    format!("; {packets} packets/s, {after} from reception to read")
+                Some(Figures { after: Some(after), packets, span, .. }) => {
+                    let per_second = packets as f64 * 1e9 / span.as_nanos().max(1) as f64;
+                    format!("; {per_second:.0} packets/s, {after} from reception to read")
                 }
                 _ => String::new(),
             };
@@ -194,11 +209,19 @@ impl Queue {
         self.trouble = trouble;
     }
 
-    /// Prints a problem, unless it was the last one printed.
-    fn in_trouble(&mut self, why: String) {
+    /// Prints that the setting is not available, unless that was printed before.
+    fn away(&mut self, why: String) {
         if self.trouble.as_ref() != Some(&why) {
             self.tell(&why);
             self.trouble = Some(why);
+        }
+    }
+
+    /// Prints why the queue cannot be observed, unless that was printed before.
+    fn blind(&mut self, why: String) {
+        if self.blind.as_ref() != Some(&why) {
+            self.tell(&why);
+            self.blind = Some(why);
         }
     }
 }
@@ -251,6 +274,10 @@ impl Poll<Monotonic> for Queue {
         {
             note(&failed);
         }
+        // Without an observation, the safe setting is applied, but the reason stays.
+        if self.machine.sees() || !matches!(step, Step::NotDue | Step::Blind { .. } | Step::Applied { .. }) {
+            self.blind = None;
+        }
         match step {
             Step::NotDue => {}
             Step::Kept { reason: Reason::Policy(PolicyReason::Measuring | PolicyReason::Applying) } => {}
@@ -260,13 +287,114 @@ impl Poll<Monotonic> for Queue {
                 self.acted(wanted, &acted);
             }
             Step::Arrived { wanted, acted } => self.acted(wanted, &acted),
-            Step::Blind { why } => self.in_trouble(why.to_string()),
-            Step::Away(why) => self.in_trouble(why.to_string()),
+            Step::Blind { why } => self.blind(why.to_string()),
+            Step::Away(why) => self.away(why.to_string()),
             Step::Lost(lost) => self.tell(&format!("no longer controlled: {lost}")),
         }
     }
 
     fn poll_at(&self) -> Option<Instant<Monotonic>> {
         self.machine.poll_at()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use policy::moderation::{Delays, Moderation, Static};
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use steer::moderation::watched::Beside;
+    use steer::{Away, Blind, Reading};
+
+    /// What the sensor and the setting of a queue answer.
+    #[derive(Clone, Default)]
+    struct World(Rc<RefCell<(Option<&'static str>, Option<&'static str>)>>);
+
+    impl Sensor<Monotonic> for World {
+        type Seen = QueueSeen;
+        fn read(&mut self, now: Instant<Monotonic>) -> Result<Reading<QueueSeen, Monotonic>, Blind> {
+            if let Some(why) = self.0.borrow().0 {
+                return Err(Blind(why.into()));
+            }
+            let packets = Some(now.as_nanos() / 1_000_000);
+            let (shortest, longest) = (Nanos::from_micros(5), Nanos::from_micros(10));
+            let after = Some(vec![Delays { packets: 5, shortest, longest }]);
+            let beside = Some(Nanos::ZERO);
+            let seen = QueueSeen { packets, bytes: packets, polls: packets, full_polls: Some(0), after, beside };
+            Ok(Reading { taken: now, seen })
+        }
+    }
+
+    impl Actuator<Monotonic> for World {
+        type Setting = Wish;
+        type InForce = Profile;
+        fn set(&mut self, _: Instant<Monotonic>, _: &Wish) -> Acted<Profile> {
+            Acted::InForce
+        }
+        fn look(&mut self, _: Instant<Monotonic>) -> Acted<Profile> {
+            Acted::InForce
+        }
+        fn stands(&mut self) -> Standing {
+            self.0.borrow().1.map_or(Standing::AsLeft, |why| Standing::Away(Away(why.into())))
+        }
+    }
+
+    /// Polls the queue until `ms` milliseconds.
+    fn until(queue: &mut Queue, ms: u64) -> Document {
+        while let Some(at) = Poll::poll_at(queue).filter(|at| at.as_nanos() < ms * 1_000_000) {
+            Poll::poll(queue, at);
+        }
+        queue.document(None, None)
+    }
+
+    fn queue(world: &World) -> Queue {
+        let fixed = Profile::eqe(50, 0);
+        let controller =
+            Controller::new(Moderation::Static(Static::new(fixed)), "p99=100us".parse().unwrap(), fixed, false);
+        let (eye, hand): (Eye, Any) = (Box::new(world.clone()), Box::new(world.clone()));
+        let watch = Watch { interface: "x".into(), queue: 0, napi: None, beside: Beside::Nothing };
+        let access = Access::live().unwrap();
+        let options = Options { access: &access, dry_run: false, aloud: false, record: None };
+        Queue::new(watch, 0, Policy::Static(fixed), Machine::new(eye, controller, hand), options, None)
+    }
+
+    /// Regression test: after an observation that failed once, its reason stayed, for a fixed timer until the end.
+    #[test]
+    fn trouble_ends_with_the_first_observation() {
+        let world = World::default();
+        let mut queue = queue(&world);
+        assert_eq!(until(&mut queue, 500).trouble, None);
+        world.0.borrow_mut().0 = Some("no instance");
+        assert_eq!(until(&mut queue, 600).trouble.as_deref(), Some("no instance"));
+        world.0.borrow_mut().0 = None;
+        assert_eq!(until(&mut queue, 700).trouble, None);
+        // For longer, it has the safe setting, and the reason stays.
+        world.0.borrow_mut().0 = Some("no instance");
+        let document = until(&mut queue, 2_500);
+        assert_eq!((document.timer_ns, document.trouble.as_deref()), (0, Some("no instance")));
+        world.0.borrow_mut().0 = None;
+        let document = until(&mut queue, 2_600);
+        assert_eq!((document.timer_ns, document.trouble), (50_000, None));
+    }
+
+    /// Regression test: a queue whose interface was down for hours still had the rates of its last second.
+    #[test]
+    fn a_queue_that_is_not_observed_has_no_rates() {
+        let world = World::default();
+        let mut queue = queue(&world);
+        let is_known = |document: &Document| {
+            let Document { span_ns, packets, polls, reception_to_read_ns, .. } = document;
+            let all = [span_ns, packets, polls, reception_to_read_ns].map(Option::is_some);
+            assert!(all == [true; 4] || all == [false; 4], "{document:?}");
+            all[0]
+        };
+        assert!(is_known(&until(&mut queue, 2_500)));
+        world.0.borrow_mut().1 = Some("the interface is down");
+        let document = until(&mut queue, 5_500);
+        assert!(!is_known(&document) && document.judged > 0, "{document:?}");
+        assert_eq!(document.trouble.as_deref(), Some("the interface is down"));
+        world.0.borrow_mut().1 = None;
+        assert!(is_known(&until(&mut queue, 8_500)));
     }
 }

@@ -27,8 +27,8 @@ use units::{Instant, Monotonic, Nanos};
 use super::super::published::Published;
 use super::config::{Config, InterfaceConfig};
 use super::interface::{Interface, Options, Unsupported};
-use super::note;
 use super::say;
+use super::{note, one_line};
 use crate::args::moderate::Moderate;
 use crate::documents::moderate::{Document, NotControlled, Queue};
 use crate::{Failure, terminal};
@@ -155,7 +155,7 @@ impl<'a> Session<'a> {
     /// Notes that an interface is not controlled, and prints why unless that was printed before. Schedules another
     /// attempt, unless the host lacks what is needed.
     fn leave_out(&mut self, config: InterfaceConfig, error: &anyhow::Error, said: Option<&str>) {
-        let why = format!("{error:#}").replace('\n', "; ");
+        let why = one_line(format!("{error:#}").trim_start_matches("error: "));
         let is_final = error.is::<Unsupported>();
         if said != Some(&why) {
             let yet = if is_final { "" } else { " yet" };
@@ -171,7 +171,7 @@ impl<'a> Session<'a> {
         match self.absent.first() {
             Some(first) if is_hopeless => Err(Failure::lacking(
                 "cannot moderate any interface of the configuration file",
-                format!("{}: {}", first.config.name, first.why.trim_start_matches("error: ")),
+                format!("{}: {}", first.config.name, first.why),
                 "the lines above say what each interface lacks; docs/moderate.md says what each policy needs",
             )),
             _ => Ok(()),
@@ -187,7 +187,8 @@ impl<'a> Session<'a> {
     }
 
     /// Stops controlling an interface, and keeps its results.
-    fn end_one(&mut self, interface: Interface, patience: Patience) {
+    fn end_one(&mut self, mut interface: Interface, patience: Patience) {
+        interface.queues.iter_mut().for_each(super::queue::Queue::last_look);
         self.discard(&interface.config.name);
         self.ended.extend(self.documents_of(&interface));
         let restored = interface.end(patience.left());
@@ -331,13 +332,18 @@ impl<'a> Session<'a> {
         let config = match Config::of(self.typed) {
             Ok(config) => config,
             Err(error) => {
-                note(&format!("keeping the previous configuration: {error}"));
+                let why = error.to_string();
+                note(&format!("keeping the previous configuration: {}", why.trim_start_matches("error: ")));
                 return;
             }
         };
         self.absent.clear();
-        let patience = Patience::of(SHORT_PATIENCE);
-        let is_listed = |interface: &Interface| config.interfaces.iter().any(|one| one.name == interface.config.name);
+        let (access, patience) = (self.options.access, Patience::of(SHORT_PATIENCE));
+        let lists = |name: &str| config.interfaces.iter().any(|one| one.name == name);
+        for interface in &mut self.interfaces {
+            interface.take_name(access, lists);
+        }
+        let is_listed = |interface: &Interface| lists(&interface.config.name) && !interface.has_lost_its_name(access);
         let (mut before, gone): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.interfaces).into_iter().partition(is_listed);
         // First, because one of them may be in the configuration under its new name.
@@ -377,6 +383,10 @@ impl<'a> Session<'a> {
                 Err(error) => self.leave_out(one, &error, None),
             }
         }
+        // Of two interfaces with one name, one was deleted.
+        for interface in before {
+            self.end_one(interface, patience);
+        }
     }
 
     /// The interfaces that are not controlled, and why.
@@ -387,8 +397,10 @@ impl<'a> Session<'a> {
 
     fn documents_of(&self, interface: &Interface) -> Vec<Queue> {
         let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        let document =
-            |queue: &super::queue::Queue| queue.document(watch.queue(queue.place()).and_then(|queue| queue.napi));
+        let document = |queue: &super::queue::Queue| {
+            let napi = watch.queue(queue.place()).and_then(|queue| queue.napi);
+            queue.document(napi, watch.unmeasured(queue.watch()))
+        };
         interface.queues.iter().map(document).collect()
     }
 

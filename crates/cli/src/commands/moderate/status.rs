@@ -9,7 +9,7 @@ use super::{published, table};
 use crate::args::moderate::{ROOT, Show};
 use crate::documents::VERSION;
 use crate::documents::moderate::Verdict;
-use crate::documents::moderation::{Document, SCHEMA};
+use crate::documents::moderation::{Document, Instance, SCHEMA};
 use crate::{Status, terminal};
 
 /// Runs `apus moderate status`.
@@ -31,6 +31,7 @@ pub(super) fn run(typed: &Show) -> anyhow::Result<Status> {
     let missed = |queue: &crate::documents::moderation::Queue| {
         queue.lost.is_some() || queue.policy == "goal" && queue.verdict == Name::of(&Verdict::Missed)
     };
-    let is_bad = document.instances.iter().flat_map(|instance| &instance.queues).any(missed);
+    let is_bad = |instance: &Instance| !instance.not_controlled.is_empty() || instance.queues.iter().any(missed);
+    let is_bad = document.instances.iter().any(is_bad);
     Ok(if is_bad { Status::Findings } else { Status::Good })
 }

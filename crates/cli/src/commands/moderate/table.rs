@@ -4,6 +4,7 @@ use tester::layout::aligned;
 
 use super::super::published::SILENT;
 use super::super::shown::{UNKNOWN, per_second, pps, span};
+use crate::documents::moderate::NotControlled;
 use crate::documents::moderation::{Instance, Queue};
 use crate::terminal::line;
 
@@ -60,6 +61,8 @@ fn special(instance: &Instance) -> Vec<String> {
         let troubles = [queue.trouble.as_ref().map(|text| line(text)), queue.lost.as_ref().map(|why| lost(why))];
         notes.extend(troubles.into_iter().flatten().map(|text| format!("{name}: {text}")));
     }
+    let left_out = |one: &NotControlled| of(format!("{} is not controlled: {}", line(&one.interface), line(&one.why)));
+    notes.extend(instance.not_controlled.iter().map(left_out));
     notes
 }
 
@@ -81,6 +84,7 @@ mod tests {
             steering_ns: 60_000_000_000,
             silent_ns: 300_000_000,
             queues,
+            not_controlled: Vec::new(),
         }
     }
 
@@ -107,6 +111,7 @@ mod tests {
         troubled.lost = Some("somebody else set it to 77us".into());
         let mut one = instance(vec![troubled]);
         (one.dry_run, one.network_namespace, one.silent_ns) = (true, Some(4_026_531_992), 7_200_000_000);
+        one.not_controlled.push(NotControlled { interface: "tun\n0".into(), why: "it is down".into() });
         let shown = lines(&[one]);
         assert_eq!(
             shown[2..],
@@ -116,6 +121,7 @@ mod tests {
                 "process 4242: has not updated its state for 7.2s",
                 "e\\u000a\\u001b[2J queue 0: the timer is 96us instead",
                 "e\\u000a\\u001b[2J queue 0: no longer controlled: somebody else set it to 77us",
+                "process 4242: tun\\u000a0 is not controlled: it is down",
             ]
         );
     }

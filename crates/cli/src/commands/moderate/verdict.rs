@@ -18,10 +18,18 @@ pub(super) struct Verdicts {
     pub(super) why: Option<String>,
 }
 
-/// Judges all packets since control began.
-pub(super) fn judge(controller: &Controller<Monotonic>, is_lost: bool, dry_run: bool) -> Verdicts {
+/// Judges all packets since control began. `not_measured` says why delays cannot be measured; `None` if they can.
+pub(super) fn judge(
+    controller: &Controller<Monotonic>,
+    is_lost: bool,
+    dry_run: bool,
+    not_measured: Option<String>,
+) -> Verdicts {
     if is_lost {
         return unmeasured("Apus stopped controlling it before the end");
+    }
+    if let Some(why) = not_measured {
+        return unmeasured(&format!("its latency cannot be measured: {}", why.replace('\n', "; ")));
     }
     let bound = controller.bound().is_some();
     by(controller.goal().quantile, controller.lateness(), bound, dry_run)

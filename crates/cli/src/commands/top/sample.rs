@@ -276,6 +276,7 @@ pub mod tests {
             steering_ns: 60_000_000_000,
             silent_ns: 0,
             queues: vec![queue],
+            not_controlled: Vec::new(),
         }
     }
 

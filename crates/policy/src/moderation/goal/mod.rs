@@ -58,6 +58,9 @@
 //! **Transmit** completions do not delay packets. For them, the timer is half the time in which the ring fills, and
 //! never changes.
 
+mod gathering;
+mod resting;
+mod saving;
 mod window;
 
 use units::{Instant, Nanos};
@@ -65,6 +68,7 @@ use units::{Instant, Nanos};
 use super::{Action, Decision, Delays, Direction, ModerationPolicy, Profile, Reason, Sample};
 use crate::wait::DEFAULT_GOAL;
 use crate::{Goal, LossBound};
+use resting::Rest;
 use window::{Growth, Rate, Totals, Window};
 
 /// The shortest time between two planned changes. Each change programs hardware, which can be expensive (A. Gospodarek,
@@ -79,31 +83,13 @@ const LONGEST_PATIENCE: Nanos = Nanos::from_secs(64);
 const ENOUGH_ABOVE: u64 = 8;
 /// Minimum number of packets in a window that is trusted.
 const ENOUGH_PACKETS: u64 = 512;
-/// A timer that ends without an empty poll is worthwhile if it saves at least one interrupt per this many packets.
-const WORTH_ONE_IN: u64 = 64;
 /// This many packets suffice to show that a timer saves nothing, if their mean gap is at least [`WORTH_ONE_IN`] times
 /// the timer.
 const SPARSE_PACKETS: u64 = 16;
-/// A longer timer is not worth a change if it is longer by less than `1 / HYSTERESIS`.
-const HYSTERESIS: u64 = 256;
 /// The late packets of one histogram count as coming from this many interrupts, however many packets there are: a
 /// histogram does not show whether a single stall of the machine delayed them all. Two histograms with late packets
 /// raise the alarm.
 const OBSERVED_INTERRUPTS: u32 = 2;
-/// How long the policy measures without a timer at the beginning.
-const BEGIN_FOR: Nanos = Nanos::from_millis(200);
-/// The timer is turned off if most packets would be late even without it, in a window of at least this length. Stalls
-/// of the machine are shorter.
-const HOPELESS_FOR: Nanos = Nanos::from_millis(100);
-/// How long the usual packet rate is measured when a rest begins. The measurement ends sooner if [`RISE_PACKETS`]
-/// packets arrive.
-const USUAL_FOR: Nanos = Nanos::from_millis(100);
-/// Number of packets after which the resting policy checks whether a burst has doubled the rate.
-const BURST_PACKETS: u64 = 64;
-/// Number of packets after which the resting policy checks whether the rate has grown by a quarter. For Poisson
-/// arrivals, this rise and that of [`BURST_PACKETS`] exceed five standard deviations.
-const RISE_PACKETS: u64 = 512;
-
 /// The range of values that the NIC accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
@@ -211,20 +197,6 @@ enum Next<C> {
     Resting(Rest<C>),
 }
 
-#[derive(Debug)]
-struct Rest<C> {
-    reason: Reason,
-    until: Instant<C>,
-    /// The usual mean time between packets, with which a burst is compared. `None` until it was measured without a
-    /// timer: clients that wait for each answer send faster when no timer delays the answer.
-    gap: Option<Nanos>,
-    /// The counters from which the next check for a burst starts.
-    burst: Option<Totals<C>>,
-    rise: Option<Totals<C>>,
-    /// Whether the next attempt was postponed because a timer would save nothing at the present rate.
-    put_off: bool,
-}
-
 impl<C> GoalModeration<C> {
     /// Creates a policy. For a receive queue, it starts with the timer that `remaining` leaves, or without a timer if
     /// that is `None`.
@@ -288,6 +260,11 @@ impl<C> GoalModeration<C> {
         Nanos::from_micros(micros)
     }
 
+    /// The timer in force. Zero if there is none.
+    fn in_force(&self) -> Nanos {
+        self.profile.timer().unwrap_or(Nanos::ZERO)
+    }
+
     fn gathering_profile(&self) -> Profile {
         match self.timer.as_micros_floor() {
             0 => Profile::IMMEDIATE,
@@ -342,92 +319,6 @@ impl<C> GoalModeration<C> {
         self.window.clear();
     }
 
-    fn gather(&mut self, now: Instant<C>, seen: Growth) -> Decision {
-        if let Some(excess) = self.window.alarm(self.enough) {
-            return self.shorten_at_once(now, seen, excess);
-        }
-        self.window.forget(self.enough);
-        if seen.span >= HOPELESS_FOR && self.window.observed() >= self.enough && self.window.hopeless() {
-            return self.give_up(now);
-        }
-        let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
-        if since_change < PLAN_EVERY || seen.span < PLAN_EVERY {
-            return Decision::keep(Reason::Measuring);
-        }
-        let pointless = self.timer > Nanos::ZERO && self.is_pointless(seen);
-        if seen.packets < self.enough || self.window.is_short_of(self.enough) {
-            return if pointless { self.rest(now, Reason::NoSaving) } else { Decision::keep(Reason::Measuring) };
-        }
-        self.alarms = 0;
-        let wanted = match self.window.quantile() {
-            Some(delay) if delay > self.goal.latency => {
-                let shorter = self.timer.saturating_sub(delay.saturating_sub(self.goal.latency));
-                return self.shorten(now, seen, shorter);
-            }
-            Some(delay) => self.timer + self.goal.latency.saturating_sub(delay),
-            None => self.blind,
-        };
-        // A longer timer may save interrupts even though this one does not.
-        let wanted = self.possible(wanted);
-        if pointless && !(self.is_worth(wanted) && self.would_save(wanted, self.gap(seen))) {
-            return self.rest(now, Reason::NoSaving);
-        }
-        if !pointless {
-            self.rest = SHORTEST_REST;
-        }
-        self.lengthen(now, wanted)
-    }
-
-    /// Whether `longer` exceeds the present timer by enough to be worth a change.
-    fn is_worth(&self, longer: Nanos) -> bool {
-        longer >= self.timer + self.step().max(self.timer / HYSTERESIS)
-    }
-
-    /// Whether the present timer saves too few interrupts.
-    fn is_pointless(&self, seen: Growth) -> bool {
-        let alone = seen.packets >= SPARSE_PACKETS
-            && seen.saved() == 0
-            && seen.gap().is_some_and(|gap| gap >= self.timer * WORTH_ONE_IN);
-        let unsaved = if self.ends_empty {
-            let (polls, packets) = self.polls_without();
-            u128::from(seen.events) * 2 * u128::from(packets) > u128::from(seen.packets) * u128::from(polls)
-        } else {
-            seen.saved() < seen.packets / WORTH_ONE_IN
-        };
-        alone || (seen.packets >= ENOUGH_PACKETS && unsaved)
-    }
-
-    /// Whether a timer would probably be worthwhile for packets with a mean gap of `gap`.
-    fn would_save(&self, timer: Nanos, gap: Option<Nanos>) -> bool {
-        !self.ends_empty || self.would_gather(timer, gap)
-    }
-
-    /// Whether several packets would arrive within the timer, so that an attempt is promising. With Poisson arrivals,
-    /// and one poll per packet without a timer, 1.5 packets per timer lead to 0.7 polls per packet, and 2.1 packets to
-    /// the required 0.5. A timer for 1.5 packets is tried nevertheless, because packets also gather while polls are
-    /// running.
-    fn would_gather(&self, timer: Nanos, gap: Option<Nanos>) -> bool {
-        let (polls, packets) = self.polls_without();
-        gap.is_some_and(|gap| timer.scale(2 * polls, packets) >= gap * 3)
-    }
-
-    /// The shortest timer that would be worthwhile, assuming that a shorter timer needs proportionally more polls than
-    /// the present one.
-    fn shortest(&self, seen: Growth) -> Nanos {
-        if !self.ends_empty {
-            return Nanos::ZERO;
-        }
-        let (polls, packets) = self.polls_without();
-        let needed = u128::from(self.timer.as_nanos()) * u128::from(seen.events) * 2 * u128::from(packets);
-        let shortest = needed.checked_div(u128::from(seen.packets) * u128::from(polls)).unwrap_or(u128::MAX);
-        u64::try_from(shortest).map_or(Nanos::MAX, Nanos::from_nanos)
-    }
-
-    /// The mean time between packets as most packets see it: bursts weigh more. Falls back to the mean over the window.
-    fn gap(&self, seen: Growth) -> Option<Nanos> {
-        self.rate.gap().or(seen.gap())
-    }
-
     /// The longest timer, at most `wanted`, that is not known to make packets late. If `wanted` is close to one that
     /// recently did, returns a timer between that one and `good`.
     fn untried(&self, now: Instant<C>, good: Nanos, wanted: Nanos) -> Nanos {
@@ -441,20 +332,6 @@ impl<C> GoalModeration<C> {
         }
     }
 
-    /// How many polls the packets took without a timer, and the number of these packets. One poll for one packet if
-    /// unknown.
-    fn polls_without(&self) -> (u64, u64) {
-        self.without.map_or((1, 1), |seen| (seen.events.clamp(1, seen.packets), seen.packets))
-    }
-
-    /// Turns the timer off, because most packets would be late even without it.
-    fn give_up(&mut self, now: Instant<C>) -> Decision {
-        self.timer = Nanos::ZERO;
-        self.proven = None;
-        self.wait_longer(now);
-        self.rest(now, Reason::GoalTooTight)
-    }
-
     /// Records a failed attempt: the next one waits twice as long.
     fn wait_longer(&mut self, now: Instant<C>) {
         self.patient_until = now + self.patience;
@@ -463,193 +340,6 @@ impl<C> GoalModeration<C> {
 
     fn step(&self) -> Nanos {
         Nanos::from_micros(u64::from(self.limits.usecs_step.max(1)))
-    }
-
-    /// Lengthens the timer if the gain is worth a change and the policy need not wait any longer.
-    fn lengthen(&mut self, now: Instant<C>, wanted: Nanos) -> Decision {
-        let by_ring = self.longest.1 && wanted == self.possible(Nanos::MAX);
-        if self.proven.take().is_some() {
-            self.patience = (self.patience / 2).max(PLAN_EVERY);
-        }
-        self.failed = self.failed.filter(|(failed, _)| *failed > self.timer);
-        let reason = if by_ring { Reason::LossBound } else { Reason::Steady };
-        let reason = if self.window.is_missed_anyway() { Reason::GoalTooTight } else { reason };
-        let wanted = self.untried(now, self.timer, wanted);
-        let was_cut = self.cut.is_some_and(|cut| wanted <= cut.again_from());
-        if !self.is_worth(wanted) || was_cut || now < self.patient_until {
-            self.begin_window();
-            return Decision::keep(reason);
-        }
-        self.proven = Some(self.timer);
-        self.timer = wanted;
-        self.change(now, Next::Gathering, if by_ring { Reason::LossBound } else { Reason::Budget })
-    }
-
-    /// Handles the alarm: shortens the timer by twice the excess. The first late packets may come from a stall. So the
-    /// first alarm shortens the timer no further than to the previous one (or half of the present one if there is
-    /// none), nor below the shortest worthwhile timer. A second alarm within a second at least halves the timer, and a
-    /// third turns it off.
-    fn shorten_at_once(&mut self, now: Instant<C>, seen: Growth, excess: Nanos) -> Decision {
-        let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
-        self.alarms = if since_change < PLAN_EVERY { self.alarms + 1 } else { 1 };
-        // Twice the excess, because the late packets came among punctual ones.
-        let shorter = self.timer.saturating_sub(excess * 2);
-        let half = self.timer / 2;
-        let shorter = match self.alarms {
-            1 => shorter.max(self.proven.unwrap_or(half)).max(self.shortest(seen)),
-            2 => shorter.min(half),
-            _ => Nanos::ZERO,
-        };
-        self.shorten(now, seen, shorter)
-    }
-
-    fn shorten(&mut self, now: Instant<C>, seen: Growth, shorter: Nanos) -> Decision {
-        self.proven = None;
-        self.failed = Some((self.timer, now));
-        self.wait_longer(now);
-        let shorter = self.possible(shorter.min(self.timer.saturating_sub(self.step())));
-        if shorter == Nanos::ZERO || shorter + self.step() < self.shortest(seen) {
-            self.timer = self.possible(self.timer / 2);
-            return self.rest(now, Reason::Late);
-        }
-        self.timer = shorter;
-        self.change(now, Next::Gathering, Reason::Late)
-    }
-
-    /// Turns the timer off for a while.
-    fn rest(&mut self, now: Instant<C>, reason: Reason) -> Decision {
-        let until = if reason != Reason::NoSaving {
-            self.patient_until
-        } else {
-            let rest = self.rest;
-            self.rest = (rest * 2).min(LONGEST_PATIENCE);
-            now + rest
-        };
-        self.alarms = 0;
-        self.change(now, Next::Resting(Rest::new(reason, until)), reason)
-    }
-
-    fn resting(&mut self, totals: Totals<C>, seen: Growth, mut rest: Rest<C>) -> Decision {
-        let now = totals.now;
-        if seen.packets >= SPARSE_PACKETS {
-            self.without = Some(seen);
-        }
-        let risen = rest.has_risen(&totals, seen);
-        self.phase = Phase::Resting(rest);
-        if rest.reason == Reason::Measuring {
-            return self.beginning(now, seen);
-        }
-        if let Some(gap) = risen.filter(|_| rest.reason == Reason::NoSaving) {
-            self.learn_while_resting(now);
-            if self.would_save(self.timer, Some(gap)) {
-                self.rest = SHORTEST_REST;
-                self.patience = PLAN_EVERY;
-                return self.change(now, Next::Gathering, Reason::Burst);
-            }
-            self.phase = Phase::Resting(Rest { gap: Some(gap), ..rest });
-        }
-        if now < rest.until {
-            return Decision::keep(rest.reason);
-        }
-        self.learn_while_resting(now);
-        self.next_attempt(now, seen, rest)
-    }
-
-    /// Chooses the first timer once the other delays have been measured.
-    fn beginning(&mut self, now: Instant<C>, seen: Growth) -> Decision {
-        let is_unsure = seen.packets < self.enough || self.window.is_short_of(self.enough);
-        if seen.span < BEGIN_FOR || (is_unsure && seen.span < PLAN_EVERY) {
-            return Decision::keep(Reason::Measuring);
-        }
-        if seen.packets == 0 {
-            self.begin_window();
-            return Decision::keep(Reason::Measuring);
-        }
-        self.learn_while_resting(now);
-        if let Some(timer) = self.promising(now, seen) {
-            self.timer = timer;
-            return self.change(now, Next::Gathering, Reason::Budget);
-        }
-        self.patient_until = now + self.patience;
-        self.rest(now, if self.window.is_missed_anyway() { Reason::GoalTooTight } else { Reason::NoSaving })
-    }
-
-    /// A timer that is worth an attempt. `None` if there is none.
-    fn promising(&self, now: Instant<C>, seen: Growth) -> Option<Nanos> {
-        let gap = self.gap(seen);
-        if self.timer > Nanos::ZERO && self.would_save(self.timer, gap) {
-            return Some(self.timer);
-        }
-        // If the polls themselves make packets late, a timer that saves many of them may help.
-        let half = self.untried(now, Nanos::ZERO, self.possible(self.goal.latency / 2));
-        (self.window.observed() >= self.enough && self.would_gather(half, gap)).then_some(half)
-    }
-
-    /// Ends a rest, if an attempt is promising.
-    fn next_attempt(&mut self, now: Instant<C>, seen: Growth, rest: Rest<C>) -> Decision {
-        if let Some(timer) = self.promising(now, seen) {
-            self.timer = timer;
-            return self.change(now, Next::Gathering, Reason::Probe);
-        }
-        if self.timer == Nanos::ZERO {
-            // Even without a timer, packets exceed the goal, or come so close to it that no timer fits.
-            self.begin_window();
-            self.wait_longer(now);
-            let reason = Reason::GoalTooTight;
-            self.phase = Phase::Resting(Rest { gap: rest.gap, ..Rest::new(reason, self.patient_until) });
-            return Decision::keep(reason);
-        }
-        // The mean rate may hide bursts, so in the end a timer is tried anyway.
-        if rest.reason == Reason::NoSaving && rest.put_off {
-            return self.change(now, Next::Gathering, Reason::Probe);
-        }
-        let until = now + LONGEST_PATIENCE;
-        self.phase = Phase::Resting(Rest { reason: Reason::NoSaving, put_off: true, until, ..rest });
-        Decision::keep(Reason::NoSaving)
-    }
-
-    /// Uses the delays seen without a timer to compute how long a timer may be.
-    fn learn_while_resting(&mut self, now: Instant<C>) {
-        if self.window.observed() < self.enough {
-            return;
-        }
-        if self.window.hopeless() {
-            self.timer = Nanos::ZERO;
-        } else if let Some(delay) = self.window.quantile() {
-            let timer = self.possible(self.goal.latency.saturating_sub(delay));
-            self.timer = self.untried(now, Nanos::ZERO, timer);
-        }
-    }
-}
-
-impl<C> Rest<C> {
-    fn new(reason: Reason, until: Instant<C>) -> Self {
-        Self { reason, until, gap: None, burst: None, rise: None, put_off: false }
-    }
-
-    /// The mean time between packets if the rate has risen: doubled over a few packets, or grown by a quarter over
-    /// many. Otherwise `None`.
-    fn has_risen(&mut self, totals: &Totals<C>, seen: Growth) -> Option<Nanos> {
-        let Some(usual) = self.gap else {
-            let is_known = seen.packets >= SPARSE_PACKETS && (seen.span >= USUAL_FOR || seen.packets >= RISE_PACKETS);
-            if is_known || seen.span >= PLAN_EVERY {
-                self.gap = Some(seen.span / seen.packets.max(1));
-            }
-            return None;
-        };
-        let quicker = |mark: &mut Option<Totals<C>>, packets: u64, percent: u64| {
-            let Some(growth) = mark.as_ref().and_then(|mark| totals.since(mark)) else {
-                *mark = Some(*totals);
-                return None;
-            };
-            if growth.packets < packets {
-                return None;
-            }
-            *mark = Some(*totals);
-            growth.gap().filter(|_| growth.span * percent < usual * growth.packets * 100)
-        };
-        let burst = quicker(&mut self.burst, BURST_PACKETS, 200);
-        quicker(&mut self.rise, RISE_PACKETS, 125).or(burst)
     }
 }
 
@@ -675,7 +365,7 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
         };
         self.rate.add(totals);
         if let Some(delays) = sample.delays {
-            self.window.add(delays, self.profile.timer().unwrap_or(Nanos::ZERO));
+            self.window.add(delays, self.in_force());
         }
         if core::mem::take(&mut self.late_observed) {
             self.window.late_again(OBSERVED_INTERRUPTS);
@@ -691,16 +381,23 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
         decision
     }
 
-    fn longest(&self) -> Profile {
+    fn best(&self) -> Profile {
         match &self.phase {
-            Phase::Resting(Rest { reason: Reason::NoSaving | Reason::Measuring, .. })
-            | Phase::Applying(Next::Resting(Rest { reason: Reason::NoSaving, .. })) => self.gathering_profile(),
+            Phase::Resting(_) | Phase::Applying(Next::Resting(_)) => Profile::IMMEDIATE,
             // If the machine gave less than requested, continue from the requested timer.
             Phase::Gathering => match self.cut.filter(|cut| cut.got == self.timer) {
                 Some(cut) => Profile::eqe(cut.asked.as_micros_floor() as u32, self.frames),
                 None => self.profile,
             },
-            _ => self.profile,
+            Phase::Fixed | Phase::Applying(Next::Gathering) => self.profile,
+        }
+    }
+
+    fn longest(&self) -> Profile {
+        match &self.phase {
+            Phase::Resting(Rest { reason: Reason::NoSaving | Reason::Measuring, .. })
+            | Phase::Applying(Next::Resting(Rest { reason: Reason::NoSaving, .. })) => self.gathering_profile(),
+            _ => self.best(),
         }
     }
 
@@ -718,18 +415,12 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
     fn observe(&mut self, delays: Delays) {
         // Packets before the first sample of a profile may belong to another profile.
         if self.start.is_some() && !matches!(self.phase, Phase::Fixed | Phase::Applying(_)) {
-            self.late_observed |= self.window.observe(delays, self.profile.timer().unwrap_or(Nanos::ZERO));
+            self.late_observed |= self.window.observe(delays, self.in_force());
         }
     }
 }
 
 // Implemented by hand, because a derive would also require `Clone` of the clock's marker type.
-impl<C> Clone for Rest<C> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<C> Copy for Rest<C> {}
 impl<C> Clone for Next<C> {
     fn clone(&self) -> Self {
         *self

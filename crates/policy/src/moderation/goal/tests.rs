@@ -57,6 +57,16 @@ impl World {
         }
         None
     }
+
+    /// Puts a timer in force that another queue of the device needs.
+    fn share(&mut self, us: u32) {
+        ModerationPolicy::applied(&mut self.policy, Instant::from_nanos(self.now_ns), Profile::eqe(us, 255));
+    }
+
+    /// The best and the longest timer for the queue, in microseconds.
+    fn wishes(&self) -> (u32, u32) {
+        (self.policy.best().usecs, self.policy.longest().usecs)
+    }
 }
 
 #[test]
@@ -149,6 +159,43 @@ fn a_timer_that_ends_with_an_empty_poll_is_not_tried_below_the_mean_gap() {
     let mut world = World::new(config(100));
     assert_eq!(world.run(5_000, 5, 5, Some(100)), Some((Profile::IMMEDIATE, Reason::NoSaving)));
     assert_eq!(world.run(5_000, 5, 5, Some(10)).map(|(_, reason)| reason), Some(Reason::Probe));
+}
+
+/// Regression test: a resting queue took another queue's timer for the delay of its own packets. So it accepted 10 us
+/// instead of 90 us, and 64 s later 90 us again.
+#[test]
+fn a_resting_queue_knows_how_long_a_timer_of_another_queue_may_be() {
+    let mut world = World::new(GoalModerationConfig { ends_empty: true, ..config(100) });
+    assert_eq!(world.run(2_000, 10, 5, Some(60)), Some((Profile::IMMEDIATE, Reason::NoSaving)));
+    assert_eq!(world.wishes(), (0, 90));
+    world.share(80);
+    assert_eq!(world.wishes(), (0, 90), "80 us are in force, and not what is best for it");
+    assert_eq!(world.run(60_000, 5, 5, Some(90)), None);
+    assert_eq!(world.wishes(), (0, 90));
+    assert_eq!(world.policy.without, None, "these polls were not those without a timer");
+}
+
+/// Regression test: for up to 64 s, a resting queue did not notice that another queue's timer made its packets late.
+#[test]
+fn a_resting_queue_that_another_queues_timer_makes_late_accepts_a_shorter_one() {
+    let mut world = World::new(GoalModerationConfig { ends_empty: true, ..config(100) });
+    assert_eq!(world.run(2_000, 10, 5, Some(60)), Some((Profile::IMMEDIATE, Reason::NoSaving)));
+    world.share(80);
+    // Its application takes 40 us now.
+    assert_eq!(world.run(10, 5, 5, Some(120)), None);
+    assert_eq!(world.wishes(), (0, 40));
+    world.share(40);
+    assert_eq!(world.run(5_000, 5, 5, Some(80)), None);
+    assert_eq!(world.wishes(), (0, 60), "20 us below the goal with 40 us");
+}
+
+/// Regression test: a queue whose packets miss the goal even without a timer accepted whatever timer was in force.
+#[test]
+fn a_queue_that_needs_to_have_no_timer_accepts_none() {
+    let mut world = World::new(config(100));
+    assert_eq!(world.run(2_000, 10, 100, Some(1_000)), Some((Profile::IMMEDIATE, Reason::GoalTooTight)));
+    world.share(80);
+    assert_eq!(world.wishes(), (0, 0));
 }
 
 #[test]

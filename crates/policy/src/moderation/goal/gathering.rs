@@ -1,0 +1,115 @@
+//! While the timer lets packets gather: it becomes longer by what the goal leaves, and shorter if packets are late.
+
+use units::{Instant, Nanos};
+
+use super::window::Growth;
+use super::{GoalModeration, Next, PLAN_EVERY, SHORTEST_REST};
+use crate::moderation::{Decision, Reason};
+
+/// A longer timer is not worth a change if it is longer by less than `1 / HYSTERESIS`.
+const HYSTERESIS: u64 = 256;
+/// The timer is turned off if most packets would be late even without it, in a window of at least this length. Stalls
+/// of the machine are shorter.
+const HOPELESS_FOR: Nanos = Nanos::from_millis(100);
+
+impl<C> GoalModeration<C> {
+    pub(super) fn gather(&mut self, now: Instant<C>, seen: Growth) -> Decision {
+        if let Some(excess) = self.window.alarm(self.enough) {
+            return self.shorten_at_once(now, seen, excess);
+        }
+        self.window.forget(self.enough);
+        if seen.span >= HOPELESS_FOR && self.window.observed() >= self.enough && self.window.hopeless() {
+            return self.give_up(now);
+        }
+        let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
+        if since_change < PLAN_EVERY || seen.span < PLAN_EVERY {
+            return Decision::keep(Reason::Measuring);
+        }
+        let pointless = self.timer > Nanos::ZERO && self.is_pointless(seen);
+        if seen.packets < self.enough || self.window.is_short_of(self.enough) {
+            return if pointless { self.rest(now, Reason::NoSaving) } else { Decision::keep(Reason::Measuring) };
+        }
+        self.alarms = 0;
+        let wanted = match self.window.quantile() {
+            Some(delay) if delay > self.goal.latency => {
+                let shorter = self.timer.saturating_sub(delay.saturating_sub(self.goal.latency));
+                return self.shorten(now, seen, shorter);
+            }
+            Some(delay) => self.timer + self.goal.latency.saturating_sub(delay),
+            None => self.blind,
+        };
+        // A longer timer may save interrupts even though this one does not.
+        let wanted = self.possible(wanted);
+        if pointless && !(self.is_worth(wanted) && self.would_save(wanted, self.gap(seen))) {
+            return self.rest(now, Reason::NoSaving);
+        }
+        if !pointless {
+            self.rest = SHORTEST_REST;
+        }
+        self.lengthen(now, wanted)
+    }
+
+    /// Whether `longer` exceeds the present timer by enough to be worth a change.
+    fn is_worth(&self, longer: Nanos) -> bool {
+        longer >= self.timer + self.step().max(self.timer / HYSTERESIS)
+    }
+
+    /// Turns the timer off, because most packets would be late even without it.
+    fn give_up(&mut self, now: Instant<C>) -> Decision {
+        self.timer = Nanos::ZERO;
+        self.proven = None;
+        self.wait_longer(now);
+        self.rest(now, Reason::GoalTooTight)
+    }
+
+    /// Lengthens the timer if the gain is worth a change and the policy need not wait any longer.
+    fn lengthen(&mut self, now: Instant<C>, wanted: Nanos) -> Decision {
+        let by_ring = self.longest.1 && wanted == self.possible(Nanos::MAX);
+        if self.proven.take().is_some() {
+            self.patience = (self.patience / 2).max(PLAN_EVERY);
+        }
+        self.failed = self.failed.filter(|(failed, _)| *failed > self.timer);
+        let reason = if by_ring { Reason::LossBound } else { Reason::Steady };
+        let reason = if self.window.is_missed_anyway() { Reason::GoalTooTight } else { reason };
+        let wanted = self.untried(now, self.timer, wanted);
+        let was_cut = self.cut.is_some_and(|cut| wanted <= cut.again_from());
+        if !self.is_worth(wanted) || was_cut || now < self.patient_until {
+            self.begin_window();
+            return Decision::keep(reason);
+        }
+        self.proven = Some(self.timer);
+        self.timer = wanted;
+        self.change(now, Next::Gathering, if by_ring { Reason::LossBound } else { Reason::Budget })
+    }
+
+    /// Handles the alarm: shortens the timer by twice the excess. The first late packets may come from a stall. So the
+    /// first alarm shortens the timer no further than to the previous one (or half of the present one if there is
+    /// none), nor below the shortest worthwhile timer. A second alarm within a second at least halves the timer, and a
+    /// third turns it off.
+    fn shorten_at_once(&mut self, now: Instant<C>, seen: Growth, excess: Nanos) -> Decision {
+        let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
+        self.alarms = if since_change < PLAN_EVERY { self.alarms + 1 } else { 1 };
+        // Twice the excess, because the late packets came among punctual ones.
+        let shorter = self.timer.saturating_sub(excess * 2);
+        let half = self.timer / 2;
+        let shorter = match self.alarms {
+            1 => shorter.max(self.proven.unwrap_or(half)).max(self.shortest(seen)),
+            2 => shorter.min(half),
+            _ => Nanos::ZERO,
+        };
+        self.shorten(now, seen, shorter)
+    }
+
+    fn shorten(&mut self, now: Instant<C>, seen: Growth, shorter: Nanos) -> Decision {
+        self.proven = None;
+        self.failed = Some((self.timer, now));
+        self.wait_longer(now);
+        let shorter = self.possible(shorter.min(self.timer.saturating_sub(self.step())));
+        if shorter == Nanos::ZERO || shorter + self.step() < self.shortest(seen) {
+            self.timer = self.possible(self.timer / 2);
+            return self.rest(now, Reason::Late);
+        }
+        self.timer = shorter;
+        self.change(now, Next::Gathering, Reason::Late)
+    }
+}
