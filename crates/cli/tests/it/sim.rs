@@ -114,6 +114,19 @@ fn where_the_least_is_unknown_a_run_says_why_and_goes_on() {
     }
 }
 
+/// A run with too few packets for a verdict was given as a multiple of the least possible, below 1, although nearly all of its
+/// packets were late.
+#[test]
+fn a_run_with_too_many_late_packets_is_no_multiple_of_the_least() {
+    let root = Root::new();
+    let file = scenario(&root, POISSON);
+    let words = ["--set", "traffic.rate=2kpps", "--set", "worker.wait=backoff", "--set", "worker.sleep_max=5ms"];
+    let output = bare(&[&["sim", "run", &file, "--set", "goal.latency=p99=30us"][..], &words].concat());
+    let said = text(&output.stdout);
+    assert!(said.contains("too few packets to judge"), "{said}{}", text(&output.stderr));
+    assert!(said.contains("; meeting the goal takes at least ") && !said.contains("x the least possible"), "{said}");
+}
+
 #[test]
 fn a_goal_that_is_missed_is_1_and_one_that_is_unknown_too() {
     let root = Root::new();

@@ -73,7 +73,7 @@ pub struct Goals {
     #[arg(long, value_name = "TIME")]
     pub duration: Option<Nanos>,
     /// First random seed of the simulations. The same seed gives byte-identical output.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=MOST_SEED))]
     pub seed: u64,
     /// Number of seeds per case: the first seed and the next N - 1 [default: 5; 1 with --grid classic].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_SEEDS))]
@@ -100,6 +100,9 @@ pub struct Goals {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
+
+/// The largest seed of a scenario, the largest integer in TOML.
+const MOST_SEED: u64 = i64::MAX as u64;
 
 /// A processor, and optionally a network controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
