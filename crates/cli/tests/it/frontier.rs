@@ -62,7 +62,10 @@ fn contenders_that_lose_most_frames_leave_the_results_valid() {
     let document: Value = serde_json::from_str(&document).unwrap_or_else(|error| panic!("{error}: {document}"));
     let verdict = &document["verdict"];
     let check = &verdict["checks"][0];
-    assert_eq!((&check["outcome"], &check["latency_us"], &check["noisy"]), (&"lost".into(), &Value::Null, &true.into()));
+    assert_eq!(
+        (&check["outcome"], &check["latency_us"], &check["noisy"]),
+        (&"lost".into(), &Value::Null, &true.into())
+    );
     assert_eq!(verdict["frontiers"]["poisson2k"]["p99"]["frontier"], json!(["poll"]));
     let (_, data) = page.split_once("id=\"apus-data\">").unwrap();
     serde_json::from_str::<Value>(data.split_once("</script>").unwrap().0).unwrap();

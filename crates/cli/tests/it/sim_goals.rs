@@ -120,7 +120,8 @@ fn goals_given_twice_and_cases_that_look_alike() {
     let cases = of_all["cases"].as_array().unwrap();
     assert_eq!((cases.len(), ways(&cases[0])), (1, vec!["poll", "adaptive"]));
     // Two controllers and two rates.
-    let alike = ["--machine", "xeon-gold-6338n+x540", "--peak", "1Mpps,2Mpps", "--load", "1", "--goal", "50us", "--all"];
+    let alike =
+        ["--machine", "xeon-gold-6338n+x540", "--peak", "1Mpps,2Mpps", "--load", "1", "--goal", "50us", "--all"];
     let said = bare(&[few, &short, &alike, &["--rival", "poll"]].concat()).stdout;
     for shown in ["xeon-gold-6338n+82599", "xeon-gold-6338n+x540", "1000000pps", "2000000pps"] {
         assert_eq!(text(&said).matches(shown).count(), 2, "{shown}: {}", text(&said));

@@ -245,10 +245,7 @@ impl Machine {
         let span: f64 = spans.sum();
         let served: u64 = lines.iter().flat_map(|line| &line.packets).map(|packets| packets.count).sum();
         let (mut most, _) = best(span, (served as f64 - allowed).max(0.0) * self.batched);
-        let waits =
-            lines.iter().find_map(|line| line.packets.first()).map_or(0, |first| first.deadline - first.release);
-        let window = lines.first().map_or(0, |line| line.window.1 - line.window.0);
-        for length in PARTS.map(|times| (times * waits.max(1)).max(window.div_ceil(MOST_PARTS))) {
+        for length in self.parts_of(lines) {
             let (mut energy, mut steepest) = (0.0, 0.0f64);
             for line in lines {
                 self.parts(line, length, |span, packets| {
@@ -260,8 +257,16 @@ impl Machine {
             most = most.max(energy - steepest * allowed * self.batched);
         }
         // During the stall of a frequency change a core may draw less than the lines say.
-        let window = window as f64;
-        most - self.stall.below_base * self.stall.longest(window) * lines.len() as f64
+        let stalled = lines.iter().map(|line| self.stall.longest((line.window.1 - line.window.0) as f64));
+        most - self.stall.below_base * stalled.sum::<f64>()
+    }
+
+    /// The lengths of the parts into which [`Self::work`] divides the window.
+    pub(super) fn parts_of(&self, lines: &[Line]) -> [u64; 3] {
+        let first = lines.iter().find_map(|line| line.packets.first());
+        let waits = first.map_or(0, |first| first.deadline - first.release);
+        let window = lines.first().map_or(0, |line| line.window.1 - line.window.0);
+        PARTS.map(|times| (times * waits.max(1)).max(window.div_ceil(MOST_PARTS)).max(1))
     }
 
     /// Calls `each` with the length of each part of the window and the number of packets that must be done within it.

@@ -159,7 +159,11 @@ proptest! {
 fn raw_packets() -> impl Strategy<Value = Vec<Packets>> {
     prop::collection::vec((0..RAW_END - 1, 0u64..6, 1u64..4), 0..7).prop_map(|mut packets| {
         packets.sort_unstable_by_key(|(release, ..)| *release);
-        let packet = |(release, slack, count): (u64, u64, u64)| Packets { release, deadline: (release + slack).min(RAW_END - 1), count };
+        let packet = |(release, slack, count): (u64, u64, u64)| Packets {
+            release,
+            deadline: (release + slack).min(RAW_END - 1),
+            count,
+        };
         packets.into_iter().map(packet).collect()
     })
 }

@@ -129,7 +129,11 @@ fn put<T: Clone + PartialEq>(into: &mut Vec<T>, typed: &[T]) {
     if !typed.is_empty() {
         into.clear();
         // A value that is given twice counts once.
-        typed.iter().for_each(|value| if !into.contains(value) { into.push(value.clone()) });
+        typed.iter().for_each(|value| {
+            if !into.contains(value) {
+                into.push(value.clone())
+            }
+        });
     }
 }
 
