@@ -76,9 +76,10 @@ impl Work {
     }
 
     /// The cycles that take their full time, however the simulation rounds. At `fastest` cycles per nanosecond, a piece
-    /// loses less than `fastest` cycles.
+    /// loses less than `fastest` cycles. Below 0 if the pieces can lose more cycles than the work has; the cycles of other
+    /// work in the same pieces are then lost, too.
     fn least(self, fastest: f64) -> f64 {
-        (self.cycles as f64 - self.pieces as f64 * fastest).max(0.0)
+        self.cycles as f64 - self.pieces as f64 * fastest
     }
 }
 
@@ -154,7 +155,7 @@ impl Machine {
             let (cycle, above) = (cycle(*power), awake - power);
             let cost = |time: Nanos, work: Work| {
                 let work = Work::new(work.cycles + state.refill.count(), work.pieces + 1);
-                time.as_nanos() as f64 * above + work.least(fastest) * cycle
+                time.as_nanos() as f64 * above + work.least(fastest).max(0.0) * cycle
             };
             let late = state.timer_exit.least() + host.timer.lateness.least();
             let by_timer = software.timer.map_or(f64::INFINITY, |work| cost(late, work));
@@ -164,6 +165,8 @@ impl Machine {
         // The extra cost of a cycle is lowest where it replaces the idle state that draws the most.
         let cheapest = cycle(highest);
         let (packet, batch) = (software.packet.least(fastest), software.batch.least(fastest));
+        // What a batch may lose in addition to its own cycles, each packet may lose: it may be alone in its batch.
+        let (packet, batch) = ((packet + batch.min(0.0)).max(0.0), batch.max(0.0));
         let prices = Prices {
             awake: awake - base,
             rests: useful(rests.collect()),
