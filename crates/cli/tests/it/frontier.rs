@@ -91,3 +91,36 @@ fn the_cheapest_that_holds_a_goal_is_what_adaptive_is_compared_with() {
     let expected = [("p99=60us", "lost", 1_200), ("p99=120us", "held", 1_050), ("p99=120us against 60us", "held", 875)];
     assert_eq!(told.collect::<Vec<_>>(), expected);
 }
+
+/// All runs were lost if a contender ended after hours.
+#[test]
+fn a_contender_that_fails_leaves_the_runs_before_it() {
+    let root = Root::new();
+    let benches = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches");
+    let to = root.0.join("to.json");
+    // The script's own end, with a measurement that fails after its first run.
+    let program = "import json, sys\n\
+                   benches, to, run = sys.argv[1:]\n\
+                   sys.path.insert(0, benches)\n\
+                   import frontier\n\
+                   def measure(bench, traffic, contenders, rounds, runs):\n\
+                   \x20   runs.append(json.loads(run))\n\
+                   \x20   raise RuntimeError('ovs has ended')\n\
+                   frontier.measure, frontier.lacking, frontier.APUS = measure, lambda contenders: None, sys.executable\n\
+                   frontier.Bench.contenders = lambda *_: []\n\
+                   frontier.os.geteuid = lambda: 0\n\
+                   words = '--no-build --cpu 1 --tester 0 --only poisson2k --json'\n\
+                   sys.argv[1:] = [*words.split(), to]\n\
+                   sys.exit(frontier.main())\n";
+    let mut command = Command::new("python3");
+    command.args(["-c", program]).args([&benches, &to]).arg(run("poll", Some(10.0), 100.0).to_string());
+    let Ok(output) = command.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).output() else {
+        testkit::skip("python3 (apt-get install python3)");
+        return;
+    };
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("stopped early: ovs has ended"), "{said}");
+    let document: Value = serde_json::from_slice(&std::fs::read(&to).unwrap()).unwrap();
+    assert_eq!((document["runs"].as_array().unwrap().len(), &document["failed"]), (1, &"ovs has ended".into()));
+}

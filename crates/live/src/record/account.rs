@@ -100,7 +100,8 @@ impl Sum {
             let octave = (received.ilog2() as usize).min(OCTAVES - 1);
             let (spent, received) = (now.saturating_sub(taken), u64::from(received));
             self.frames[octave].push(spent / received);
-            self.all_frames = (self.all_frames.0 + spent, self.all_frames.1 + received);
+            let (all, frames) = self.all_frames;
+            self.all_frames = (all.saturating_add(spent), frames + received);
         }
         for (received, arrivals) in arrivals().filter(|(received, _)| *received > 0) {
             let (first, last) = (arrivals.first.as_nanos(), arrivals.last.as_nanos());
@@ -130,8 +131,8 @@ impl Sum {
             .spent
             .iter()
             .zip(usual)
-            .map(|((spent, others), usual)| spent.iter().sum::<u64>() + others * usual.unwrap_or(wake));
-        let cpu = self.awake + paid.sum::<u64>();
+            .map(|((spent, others), usual)| total(spent) + u128::from(*others) * u128::from(usual.unwrap_or(wake)));
+        let cpu = u64::try_from(u128::from(self.awake) + paid.sum::<u128>()).unwrap_or(u64::MAX);
         let enough = self.frames.iter_mut().filter(|batches| batches.len() >= ENOUGH).filter_map(|b| median(b)).min();
         let frame = enough.or_else(|| self.frames.iter_mut().filter_map(|b| median(b)).min()).unwrap_or(0);
         let frame = self.all_frames.0.checked_div(self.all_frames.1).map_or(frame, |mean| frame.min(mean));
@@ -144,8 +145,13 @@ impl Sum {
 /// The lower of median and mean; `None` without values. The median is not raised by a few waits that the machine delayed,
 /// and the mean is not raised by the dearer half of the waits if the other half is much cheaper.
 fn usual(values: &mut [u64]) -> Option<u64> {
-    let mean = values.iter().sum::<u64>() / (values.len() as u64).max(1);
-    median(values).map(|median| median.min(mean))
+    let mean = total(values) / (values.len() as u128).max(1);
+    median(values).map(|median| u128::from(median).min(mean) as u64)
+}
+
+/// The sum of the values. A damaged file can have values whose sum exceeds 64 bits.
+fn total(values: &[u64]) -> u128 {
+    values.iter().map(|value| u128::from(*value)).sum()
 }
 
 /// The lower median of the values; `None` if there are none.
@@ -222,6 +228,17 @@ mod tests {
         assert_eq!(account.wake.as_nanos(), sleeps / 27);
         assert_eq!(account.frame.as_nanos(), (20 * 400 + 7 * 640) / (20 + 7 * 64));
         assert!(account.wake.as_nanos() * 27 + account.frame.as_nanos() * 468 <= account.cpu.as_nanos());
+    }
+
+    #[test]
+    fn costs_of_centuries_are_added_up() {
+        let mut sum = Sum::default();
+        see(&mut sum, 1_000, None, Some((1, 800, 800, 900)));
+        see(&mut sum, 3_000, Some((1_100, 2_900, Some(u64::MAX))), None);
+        see(&mut sum, 5_000, Some((3_100, 4_900, Some(u64::MAX))), None);
+        see(&mut sum, 7_000, Some((5_100, 6_900, None)), None);
+        let account = sum.finish().unwrap();
+        assert_eq!((account.cpu.as_nanos(), account.wake.as_nanos()), (u64::MAX, u64::MAX));
     }
 
     #[test]

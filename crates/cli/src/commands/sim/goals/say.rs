@@ -296,7 +296,8 @@ fn summary(document: &Document) -> String {
         text,
         "{good} of {} goals: adaptive meets the goal if any rival does, with no more power (within 1 %; 5 % for rivals at a \
          fixed lower frequency)",
-        document.cases.len()
+        // Cases with too few packets are not judged.
+        document.cases.len() as u64 - count("too_few_packets")
     );
     text
 }
