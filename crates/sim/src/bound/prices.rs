@@ -192,7 +192,7 @@ impl Machine {
                 below_rest: (highest - standing).max(0.0),
                 below_base: (base - standing).max(0.0),
                 block,
-                share: if period > 0.0 { (block / period).min(1.0) } else { 1.0 },
+                share: if block == 0.0 { 0.0 } else { (block / period).min(1.0) },
             },
             running,
         }
