@@ -171,8 +171,8 @@ def judge_ovs(traffic, of):
 
 
 def noise(of):
-    """How much two measurements of the same mode in each round differ: the medians of the ratios. None where no round has
-    both values."""
+    """How much two measurements of the same mode in each round differ: the medians of the ratios. None where no round
+    has both values."""
     named = {p.name: p for p in of}
     if "interrupt" not in named or "interrupt again" not in named:
         return None

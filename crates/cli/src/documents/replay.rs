@@ -48,11 +48,11 @@ pub struct Cpu {
     /// `spent_ns` divided by `least_ns`; `null` if one of the two is unknown. A value below 1 means that the run missed
     /// the goal, or that the cost of its frames varied much.
     pub multiple: Option<f64>,
-    /// CPU time of one sleep or one blocking wait in ns, whichever is lower: the median of its kind, or the mean if that
-    /// is lower; `null` if unknown.
+    /// CPU time of one sleep or one blocking wait in ns, whichever is lower: the median of its kind, or the mean if
+    /// that is lower; `null` if unknown.
     pub wake_ns: Option<u64>,
-    /// CPU time per frame in ns: the median at the batch size where it is lowest, or the mean over all frames if that is
-    /// lower; `null` if unknown.
+    /// CPU time per frame in ns: the median at the batch size where it is lowest, or the mean over all frames if that
+    /// is lower; `null` if unknown.
     pub frame_ns: Option<u64>,
     /// Why the minimum CPU time is unknown; `null` if it is known.
     pub unknown_because: Option<String>,

@@ -47,7 +47,8 @@ fn judged(root: &Root, runs: &[Value]) -> Option<(Output, String, String)> {
     Some((output, document, page))
 }
 
-/// The script wrote `Infinity` and `NaN`, which is no JSON, and put contenders that lose nearly all frames on the frontier.
+/// The script wrote `Infinity` and `NaN`, which is no JSON, and put contenders that lose nearly all frames on the
+/// frontier.
 #[test]
 fn contenders_that_lose_most_frames_leave_the_results_valid() {
     let root = Root::new();

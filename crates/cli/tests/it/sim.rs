@@ -126,8 +126,8 @@ fn the_page_shows_the_power_of_its_scenario() {
     assert!(shown.len() == 2 && page.contains(&shown.join("\n")), "docs/sim.md lacks\n{}", shown.join("\n"));
 }
 
-/// A run with too few packets for a verdict was given as a multiple of the least possible, below 1, although nearly all of its
-/// packets were late.
+/// A run with too few packets for a verdict was given as a multiple of the least possible, below 1, although nearly all
+/// of its packets were late.
 #[test]
 fn a_run_with_too_many_late_packets_is_no_multiple_of_the_least() {
     let root = Root::new();

@@ -66,7 +66,8 @@ fn goals_as_a_document_a_table_a_report_and_scenarios() {
     assert!(last.starts_with(if beaten { "0 of 1 goals: " } else { "1 of 1 goals: " }), "{last}");
     assert!(text(&said).contains("POWER x"), "{}", text(&said));
     assert!(text(&bare(&[&FEW[..], &["--ways"]].concat()).stdout).contains("backoff 50us"));
-    // A goal of which too few packets tell, or of which no number of packets would, counts neither as met nor as missed.
+    // A goal of which too few packets tell, or of which no number of packets would, counts neither as met nor as
+    // missed.
     for goal in ["p99.9999=50us", "p0=50us"] {
         let few = bare(&[&FEW[..8], &["--goal", goal], &FEW[10..], &["--rival", "poll"]].concat());
         let said = text(&few.stdout);

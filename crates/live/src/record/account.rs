@@ -29,11 +29,11 @@ pub struct Account {
     pub came: Vec<Came>,
     /// CPU time of the run: all time outside sleeps and blocks, plus the CPU time of the sleeps and blocks.
     pub cpu: Nanos,
-    /// CPU time of a wait that gives up the core: over all sleeps or over all blocks, whichever is lower. Of each, it is
-    /// the median, or the mean if that is lower. So no more than the run's waits cost is charged for as many waits.
+    /// CPU time of a wait that gives up the core: over all sleeps or over all blocks, whichever is lower. Of each, it
+    /// is the median, or the mean if that is lower. So no more than the run's waits cost is charged for as many waits.
     pub wake: Nanos,
-    /// CPU time per frame: the median in the octave of batch sizes with the lowest median, or the mean over all frames if
-    /// that is lower.
+    /// CPU time per frame: the median in the octave of batch sizes with the lowest median, or the mean over all frames
+    /// if that is lower.
     pub frame: Nanos,
 }
 
@@ -142,8 +142,8 @@ impl Sum {
     }
 }
 
-/// The lower of median and mean; `None` without values. The median is not raised by a few waits that the machine delayed,
-/// and the mean is not raised by the dearer half of the waits if the other half is much cheaper.
+/// The lower of median and mean; `None` without values. The median is not raised by a few waits that the machine
+/// delayed, and the mean is not raised by the dearer half of the waits if the other half is much cheaper.
 fn usual(values: &mut [u64]) -> Option<u64> {
     let mean = total(values) / (values.len() as u128).max(1);
     median(values).map(|median| u128::from(median).min(mean) as u64)

@@ -50,8 +50,8 @@ use prices::Machine;
 pub struct Bound {
     /// The latency goal that a run must meet at this [`power`](Self::power) or above.
     pub goal: Goal,
-    /// The bound, summed over the simulated cores. No run that meets the goal draws less on average over the window. For
-    /// several seeds, no runs that meet the goal together draw less on average over all runs.
+    /// The bound, summed over the simulated cores. No run that meets the goal draws less on average over the window.
+    /// For several seeds, no runs that meet the goal together draw less on average over all runs.
     pub power: Microwatts,
     /// Number of packets that arrived within the window, over all seeds.
     pub packets: u64,

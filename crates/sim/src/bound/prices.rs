@@ -18,7 +18,8 @@ const SHARES: [u64; 4] = [0, 50, 80, 95];
 /// Lengths of the parts into which [`Machine::work`] divides the window, as multiples of the time that a packet can
 /// wait.
 const PARTS: [u64; 3] = [8, 32, 128];
-/// The maximum number of parts. If packets can wait only for some nanoseconds, the parts are longer than [`PARTS`] says.
+/// The maximum number of parts. If packets can wait only for some nanoseconds, the parts are longer than [`PARTS`]
+/// says.
 const MOST_PARTS: u64 = 250_000;
 /// If stalls could save more than this share of the base power, all [`SHARES`] are tried; otherwise only 0 %.
 const STALLS_MATTER: f64 = 1e-3;
@@ -76,8 +77,8 @@ impl Work {
     }
 
     /// The cycles that take their full time, however the simulation rounds. At `fastest` cycles per nanosecond, a piece
-    /// loses less than `fastest` cycles. Below 0 if the pieces can lose more cycles than the work has; the cycles of other
-    /// work in the same pieces are then lost, too.
+    /// loses less than `fastest` cycles. Below 0 if the pieces can lose more cycles than the work has; the cycles of
+    /// other work in the same pieces are then lost, too.
     fn least(self, fastest: f64) -> f64 {
         self.cycles as f64 - self.pieces as f64 * fastest
     }
@@ -208,9 +209,9 @@ impl Machine {
     ///
     /// A stall does not reduce the cycles that are needed. But while a core is stalled, it draws less than one that
     /// polls, and on some machines less than one in an idle state. Let d and r be these two differences in power (r ≤
-    /// d), T the window, and S = φ T + `block` the longest time in stalls, where φ = `block` / `period`. Each core saves
-    /// at most r S + (d − r) min(awake time, S). This minimum is at most any weighted mean of its two terms. For a
-    /// weight λ of the first term, the price of being awake falls by λ (d − r), and r S + (1 − λ) (d − r) S is
+    /// d), T the window, and S = φ T + `block` the longest time in stalls, where φ = `block` / `period`. Each core
+    /// saves at most r S + (d − r) min(awake time, S). This minimum is at most any weighted mean of its two terms. For
+    /// a weight λ of the first term, the price of being awake falls by λ (d − r), and r S + (1 − λ) (d − r) S is
     /// subtracted per core. At low loads, with few waits, a λ near 1 gives the better bound; with many waits, a λ of 0
     /// does.
     pub fn stalls(&self, cores: f64, window: f64) -> Vec<(Prices, f64)> {

@@ -226,8 +226,8 @@ impl Case {
     }
 }
 
-/// The quartiles of a sample: minimum, first quartile, median, third quartile, maximum. A quartile between two values is
-/// interpolated linearly. `None` without values.
+/// The quartiles of a sample: minimum, first quartile, median, third quartile, maximum. A quartile between two values
+/// is interpolated linearly. `None` without values.
 ///
 /// Source: R. J. Hyndman, Y. Fan, "Sample quantiles in statistical packages", 1996, definition 7.
 pub fn quartiles(values: &[f64]) -> Option<[f64; 5]> {

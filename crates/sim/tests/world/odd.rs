@@ -223,8 +223,8 @@ fn drawn(machine: &str, altered: &Altered, deepest: &str, goal: &str, worker: &s
     (outcome.core_power(), bound::least_power(&scenario, None).unwrap())
 }
 
-/// Two machines on which a core that a frequency change halts draws less than any core that is not: without an idle state, and
-/// with one that draws more. The bound was up to a half too high.
+/// Two machines on which a core that a frequency change halts draws less than any core that is not: without an idle
+/// state, and with one that draws more. The bound was up to a half too high.
 #[test]
 fn a_core_that_changes_its_frequency_all_the_time_draws_no_less() {
     let mut odd = Altered { values: Vec::new(), without: vec!["C1"] };

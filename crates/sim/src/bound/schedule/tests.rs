@@ -174,8 +174,8 @@ const RAW_END: u64 = 6;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Neither treating close packets as one, nor three idle states whose costs are in no order, raises the bound above the
-    /// cheapest schedule for the packets as they arrived.
+    /// Neither treating close packets as one, nor three idle states whose costs are in no order, raises the bound above
+    /// the cheapest schedule for the packets as they arrived.
     #[test]
     fn close_packets_and_any_idle_states_leave_it_a_bound(
         packets in raw_packets(), close in 0u64..5, allowed in 0u64..8, awake in 0u32..40,
