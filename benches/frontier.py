@@ -12,7 +12,7 @@ The script needs root, two CPUs, 512 MiB for huge pages, cargo, and the Debian p
 openvswitch-switch-dpdk (OVS-DPDK) and dpdk-dev (testpmd). It builds the programs that it runs, and undoes its changes at the
 end, also on Ctrl-C and SIGTERM. It then judges what it has measured so far.
 
-    sudo benches/frontier.py --json frontier.json --page frontier.html          # 5 rounds of 3 s each: 2 hours
+    sudo benches/frontier.py --json frontier.json --page frontier.html          # 5 rounds of 3 s each: 2 to 3 hours
     sudo benches/frontier.py --quick --page frontier.html                       # 1 round of 2 s, goals at p99 only
     sudo benches/frontier.py --only poisson20k onoff adaptive interrupt         # names of traffic and contenders
     benches/frontier.py --from frontier.json --page frontier.html               # measure nothing
@@ -346,7 +346,8 @@ def table(document):
     number = lambda value: "-" if value is None else f"{value:.1f}"
     for traffic, of in judge.points(document).items():
         floor = document["verdict"]["noise"][traffic]
-        noise = f"; `interrupt` twice: p99 x {floor['p99']:.2f}, CPU x {floor['cpu']:.2f}" if floor else ""
+        times = lambda value: "unknown" if value is None else f"x {value:.2f}"
+        noise = f"; `interrupt` twice: p99 {times(floor['p99'])}, CPU {times(floor['cpu'])}" if floor else ""
         lines.append(f"\n{traffic} ({document['traffic'][traffic]}), {len(of[0].runs)} rounds, medians{noise}")
         lines.append(f"  {'contender':20} {'p99 us':>8} {'p99.9 us':>9} {'all p99':>8} {'CPU %':>6} {'woken/s':>8} {'left out':>8} {'lost':>5}")
         for p in of:
@@ -377,7 +378,7 @@ def told(document):
 def write(document, typed):
     if typed.json:
         with open(typed.json, "w") as file:
-            json.dump(document, file, indent=1)
+            json.dump(judge.plain(document), file, indent=1, allow_nan=False)
     if typed.page:
         with open(typed.page, "w") as file:
             file.write(page.render(document))
@@ -433,7 +434,7 @@ def main():
         sys.exit(f"frontier.py: {APUS} is missing: leave out --no-build")
     # A plain kill does what Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    runs, interrupted = [], False
+    runs, interrupted, failed = [], False, None
     document = {"schema": "apus.frontier/1", "host": host(), "rounds": typed.rounds, "seconds": typed.seconds, "runs": runs,
                 "traffic": {name: TRAFFIC[name] for name in traffic},
                 "contenders": [{"name": name, "family": CONTENDERS[name][0]} for name in contenders]}
@@ -443,11 +444,18 @@ def main():
             measure(bench, traffic, bench.contenders(contenders, stack), typed.rounds, runs)
         except KeyboardInterrupt:
             interrupted = True
+        except (RuntimeError, OSError, ValueError) as error:
+            # A contender that ended, say. The runs so far took hours.
+            if not runs:
+                raise
+            failed = str(error)
     document["host"]["load_average_after"] = os.getloadavg()
-    document["interrupted"] = interrupted
+    document["interrupted"], document["failed"] = interrupted, failed
     document["verdict"] = judge.judge(document)
     write(document, typed)
     status = told(document)
+    if failed:
+        sys.exit(f"frontier.py: stopped early: {failed}")
     return 130 if interrupted else status
 
 

@@ -76,9 +76,10 @@ def points(document):
 
 
 def frontier(of, quantile):
-    """Names of the points that no other point beats in both latency and CPU time; for each other point, who beats it."""
+    """Names of the points that no other point beats in both latency and CPU time; for each other point, who beats it. A
+    point that lost so many frames that it has no such latency is neither."""
     known = [(p.name, p.latency(quantile), p.median("cpu")) for p in of]
-    known = [(name, x, y) for name, x, y in known if x is not None and y is not None]
+    known = [(name, x, y) for name, x, y in known if x is not None and y is not None and math.isfinite(x)]
     beaten = {}
     for name, x, y in known:
         by = [n for n, x2, y2 in known if x2 <= x and y2 <= y and (x2 < x or y2 < y)]
@@ -170,13 +171,32 @@ def judge_ovs(traffic, of):
 
 
 def noise(of):
-    """How much two measurements of the same mode in each round differ: the medians of the ratios."""
+    """How much two measurements of the same mode in each round differ: the medians of the ratios. None where no round
+    has both values."""
     named = {p.name: p for p in of}
     if "interrupt" not in named or "interrupt again" not in named:
         return None
-    pairs = list(zip(named["interrupt"].runs, named["interrupt again"].runs))
-    ratio = lambda value: statistics.median(max(value(a), value(b)) / max(min(value(a), value(b)), 1e-9) for a, b in pairs)
-    return {"cpu": ratio(lambda run: run["cpu"]), "p99": ratio(lambda run: run["clean"]["p99"] or math.inf)}
+
+    def ratio(value):
+        pairs = [(value(a), value(b)) for a, b in zip(named["interrupt"].runs, named["interrupt again"].runs)]
+        ratios = [max(pair) / max(min(pair), 1e-9) for pair in pairs if None not in pair]
+        return statistics.median(ratios) if ratios else None
+
+    return {"cpu": ratio(lambda run: run["cpu"]), "p99": ratio(lambda run: run["clean"]["p99"])}
+
+
+def is_noisy(floor):
+    """Whether the checks of a traffic mean little, by its `noise`. An unknown difference counts as a large one."""
+    return floor is not None and any(floor[what] is None or floor[what] > most for what, most in NOISY.items())
+
+
+def plain(value):
+    """`value` as JSON can express it: an infinite latency becomes None."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def judge(document):
@@ -188,8 +208,7 @@ def judge(document):
         fronts[traffic] = {quantile: dict(zip(("frontier", "beaten_by"), frontier(of, quantile))) for quantile in QUANTILES}
         floors[traffic] = noise(of)
     for c in checks:
-        floor = floors[c["traffic"]]
-        c["noisy"] = floor and any(floor[what] > most for what, most in NOISY.items())
+        c["noisy"] = is_noisy(floors[c["traffic"]])
     checks.sort(key=lambda c: order[c["outcome"]])
     return {"checks": checks, "frontiers": fronts, "noise": floors}
 

@@ -146,7 +146,9 @@ def section(document, traffic, of):
         f'<td>{number(p.all_p99())}</td><td>{number(p.median("cpu"))}</td><td>{number(p.median("wakeups_per_s"))}</td>'
         f'<td>{100 * (p.median("excluded") or 0):.1f}</td><td>{sum(p.all("lost"))}</td>'
         f'<td class="t">{", ".join(q for q in judge.QUANTILES if p.name in fronts[q]["frontier"])}</td></tr>' for p in of)
-    noise = (f" The same mode twice: p99 differs by {floor['p99']:.2f} x, CPU time by {floor['cpu']:.2f} x (medians)." if floor else "")
+    times = lambda value: "an unknown factor" if value is None else f"{value:.2f} x"
+    noise = (f" The same mode twice: p99 differs by {times(floor['p99'])}, CPU time by {times(floor['cpu'])} (medians)."
+             if floor else "")
     return (f"<h2>{text(traffic)}: <code>{text(document['traffic'][traffic])}</code></h2>"
             f'<div class="pair">{"".join(figure(of, quantile) for quantile in judge.QUANTILES)}</div>'
             f"<p>{len(of[0].runs)} rounds, medians.{noise}</p><table><tr><th></th><th>p99 us</th><th>p99.9 us</th>"
@@ -159,8 +161,9 @@ def render(document):
     points, of = judge.points(document), document["host"]
     facts = (f"{of['cpu_model']}, {of['cpus']} CPUs, Linux {of['kernel']}, {of['at']}; load average "
              f"{of['load_average_before'][0]:.1f} before, {of['load_average_after'][0]:.1f} after; {document['rounds']} rounds "
-             f"of {document['seconds']:g} s" + ("; interrupted" if document["interrupted"] else ""))
-    data = json.dumps(document).replace("<", "\\u003c")
+             f"of {document['seconds']:g} s" + ("; interrupted" if document["interrupted"] else "")
+             + (f"; stopped early: {document['failed']}" if document.get("failed") else ""))
+    data = json.dumps(judge.plain(document), allow_nan=False).replace("<", "\\u003c")
     return ('<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
             "content=\"default-src 'none'; style-src 'unsafe-inline'\"><title>Latency against CPU time</title>"
             f"<style>{STYLE}</style></head><body><h1>Latency against CPU time</h1><p>{text(facts)}.</p>"

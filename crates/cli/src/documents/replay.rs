@@ -45,12 +45,14 @@ pub struct Cpu {
     pub spent_ns: Option<u64>,
     /// Minimum CPU time in ns with which the goal could have been met; `null` if unknown.
     pub least_ns: Option<u64>,
-    /// `spent_ns` divided by `least_ns`; `null` if one of the two is unknown. It is below 1 only if the run missed the
-    /// goal.
+    /// `spent_ns` divided by `least_ns`; `null` if one of the two is unknown. A value below 1 means that the run missed
+    /// the goal, or that the cost of its frames varied much.
     pub multiple: Option<f64>,
-    /// CPU time of one sleep or one blocking wait in ns, whichever has the lower median; `null` if unknown.
+    /// CPU time of one sleep or one blocking wait in ns, whichever is lower: the median of its kind, or the mean if
+    /// that is lower; `null` if unknown.
     pub wake_ns: Option<u64>,
-    /// CPU time per frame in ns, at the batch size where it is lowest; `null` if unknown.
+    /// CPU time per frame in ns: the median at the batch size where it is lowest, or the mean over all frames if that
+    /// is lower; `null` if unknown.
     pub frame_ns: Option<u64>,
     /// Why the minimum CPU time is unknown; `null` if it is known.
     pub unknown_because: Option<String>,

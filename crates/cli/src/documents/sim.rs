@@ -189,6 +189,14 @@ pub struct GoalDocument {
     pub held: Option<bool>,
 }
 
+impl GoalDocument {
+    /// Whether more packets were late than the goal allows, even if they were too few for a verdict.
+    pub fn has_too_many_late(&self) -> bool {
+        let allowed = |goal: policy::Goal| u128::from(self.packets) * u128::from(goal.quantile.above_ppm());
+        self.latency.parse().is_ok_and(|goal| u128::from(self.late) * 1_000_000 > allowed(goal))
+    }
+}
+
 /// Mean power over the window, and energy, both computed by the machine model.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Power {
@@ -211,8 +219,8 @@ pub struct Power {
 pub struct Least {
     /// The bound in uW; `null` if it is unknown.
     pub cores_uw: Option<u64>,
-    /// Power of the simulated cores divided by the bound; `null` if the bound is unknown. Below 1 only if the goal was
-    /// missed.
+    /// Power of the simulated cores divided by the bound; `null` if the bound is unknown. Below 1 only if more packets
+    /// were late than the goal allows.
     pub multiple: Option<f64>,
     /// What determines the bound: the wake-ups that the deadlines require, or the cycles of the packets. `null` if the
     /// bound is unknown.

@@ -10,6 +10,8 @@ mod diagnose;
 mod dim;
 /// `apus experiment` in a lab, on what is known to help, to do nothing, and to help only together; as root only.
 mod experiment;
+/// `benches/frontier.py --from`: what it judges and writes.
+mod frontier;
 /// `apus power serve` and `apus power request`: guests of a machine in a folder.
 mod guests;
 /// A host, an archive and inputs that try to act on the terminal, for every command.

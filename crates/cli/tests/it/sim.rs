@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -112,6 +113,30 @@ fn where_the_least_is_unknown_a_run_says_why_and_goes_on() {
         assert!(matches!(output.status.code(), Some(0 | 1)), "{said}{}", text(&output.stderr));
         assert!(said.contains("the least possible is unknown: ") && said.contains(why), "{said}");
     }
+}
+
+/// The example of docs/sim.md is what the command prints.
+#[test]
+fn the_page_shows_the_power_of_its_scenario() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = bare(&["sim", "run", &root.join("scenarios/adaptive.toml").display().to_string()]);
+    let shown = text(&output.stdout).lines().skip_while(|line| !line.starts_with("power "));
+    let shown: Vec<&str> = shown.take(2).collect();
+    let page = std::fs::read_to_string(root.join("docs/sim.md")).unwrap();
+    assert!(shown.len() == 2 && page.contains(&shown.join("\n")), "docs/sim.md lacks\n{}", shown.join("\n"));
+}
+
+/// A run with too few packets for a verdict was given as a multiple of the least possible, below 1, although nearly all
+/// of its packets were late.
+#[test]
+fn a_run_with_too_many_late_packets_is_no_multiple_of_the_least() {
+    let root = Root::new();
+    let file = scenario(&root, POISSON);
+    let words = ["--set", "traffic.rate=2kpps", "--set", "worker.wait=backoff", "--set", "worker.sleep_max=5ms"];
+    let output = bare(&[&["sim", "run", &file, "--set", "goal.latency=p99=30us"][..], &words].concat());
+    let said = text(&output.stdout);
+    assert!(said.contains("too few packets to judge"), "{said}{}", text(&output.stderr));
+    assert!(said.contains("; meeting the goal takes at least ") && !said.contains("x the least possible"), "{said}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn goals_as_a_document_a_table_a_report_and_scenarios() {
     let verdict = format!(",{},", case["verdict"].as_str().unwrap());
     assert!(rows.starts_with("machine,nic,") && rows.lines().count() == 2 && rows.contains(&verdict), "{rows}");
     // A run's scenario gives what the run gave.
-    let poll = folder.join("xeon-gold-6338n-poisson-1-C1-60ms-poll.toml").display().to_string();
+    let poll = folder.join("xeon-gold-6338n+82599-poisson-1-C1-60ms-poll.toml").display().to_string();
     let alone: Value = serde_json::from_slice(&bare(&["sim", "run", &poll, "--json"]).stdout).unwrap();
     assert_eq!(alone["case"]["power"]["cores_uw"], case["ways"][0]["power_uw"]);
     let said = bare(&[&FEW[..], &["--all"]].concat()).stdout;
@@ -66,6 +66,13 @@ fn goals_as_a_document_a_table_a_report_and_scenarios() {
     assert!(last.starts_with(if beaten { "0 of 1 goals: " } else { "1 of 1 goals: " }), "{last}");
     assert!(text(&said).contains("POWER x"), "{}", text(&said));
     assert!(text(&bare(&[&FEW[..], &["--ways"]].concat()).stdout).contains("backoff 50us"));
+    // A goal of which too few packets tell, or of which no number of packets would, counts neither as met nor as
+    // missed.
+    for goal in ["p99.9999=50us", "p0=50us"] {
+        let few = bare(&[&FEW[..8], &["--goal", goal], &FEW[10..], &["--rival", "poll"]].concat());
+        let said = text(&few.stdout);
+        assert!(said.contains("1 too few packets") && said.contains("\n0 of 0 goals: "), "{said}");
+    }
 }
 
 /// Machine, traffic and rivals of one's own, several seeds, the first second, a draw.
@@ -110,6 +117,37 @@ fn goals_of_ones_own() {
     assert_ne!(first, drawn("2"));
 }
 
+/// A value that is given twice counts once, and cases that differ do not look alike.
+#[test]
+fn goals_given_twice_and_cases_that_look_alike() {
+    let twice = ["--load", "1,1", "--goal", "50us,p99.9=50us", "--rival", "poll,poll", "--idle", "C1,C1"];
+    let few = &FEW[..6];
+    let short = ["--warm-up", "20ms", "--duration", "60ms", "--machine", "xeon-gold-6338n"];
+    let (of_all, _) = document(&[few, &short, &twice, &["--json"]].concat());
+    let cases = of_all["cases"].as_array().unwrap();
+    assert_eq!((cases.len(), ways(&cases[0])), (1, vec!["poll", "adaptive"]));
+    // Two controllers and two rates.
+    let alike =
+        ["--machine", "xeon-gold-6338n+x540", "--peak", "1Mpps,2Mpps", "--load", "1", "--goal", "50us", "--all"];
+    let said = bare(&[few, &short, &alike, &["--rival", "poll"]].concat()).stdout;
+    for shown in ["xeon-gold-6338n+82599", "xeon-gold-6338n+x540", "1000000pps", "2000000pps"] {
+        assert_eq!(text(&said).matches(shown).count(), 2, "{shown}: {}", text(&said));
+    }
+}
+
+/// A recording was left out without a word if other traffic remained.
+#[test]
+fn goals_refuse_a_recording_without_a_peak() {
+    let root = Root::new();
+    let table = root.0.join("mine.csv").display().to_string();
+    std::fs::write(&table, "time_ns,octets\n0,64\n10000,64\n").unwrap();
+    let traffic = format!("poisson,{table}");
+    let output = bare(&[&FEW[..], &["--traffic", &traffic]].concat());
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("the peak rate of mine.csv is not known") && said.contains("--peak untold"), "{said}");
+}
+
 /// With a hold-off, rivals delay their interrupts too.
 #[test]
 fn a_hold_off_is_fair() {
@@ -136,6 +174,10 @@ fn wrong_use_of_goals_is_2_with_a_remedy() {
         (&["--load", "0"], "up to 100"),
         (&["--load", "101"], "up to 100"),
         (&["--idle", "C10"], "--idle"),
+        // Nothing of what is given is left out silently.
+        (&["--idle", "C1,c6"], "the idle state c6"),
+        (&["--traffic", "poisson,/dev/null.csv"], "give a readable file"),
+        (&["--seed", "9223372036854775808"], "--seed"),
         (&["--peak", "none"], "untold"),
         (&["--rival", "adaptive"], "l3fwd-power"),
         (&["--rival", "poll@9GHz", "--load", "1"], "1000 MHz to 3900 MHz"),

@@ -29,10 +29,11 @@ pub struct Account {
     pub came: Vec<Came>,
     /// CPU time of the run: all time outside sleeps and blocks, plus the CPU time of the sleeps and blocks.
     pub cpu: Nanos,
-    /// CPU time of a wait that gives up the core: the median over all sleeps or the median over all blocks, whichever
-    /// is lower.
+    /// CPU time of a wait that gives up the core: over all sleeps or over all blocks, whichever is lower. Of each, it
+    /// is the median, or the mean if that is lower. So no more than the run's waits cost is charged for as many waits.
     pub wake: Nanos,
-    /// CPU time per frame: the median in the octave of batch sizes with the lowest median.
+    /// CPU time per frame: the median in the octave of batch sizes with the lowest median, or the mean over all frames
+    /// if that is lower.
     pub frame: Nanos,
 }
 
@@ -62,6 +63,8 @@ pub(super) struct Sum {
     spent: [(Vec<u64>, u64); 2],
     /// CPU time per frame in ns, by octave of batch size.
     frames: [Vec<u64>; OCTAVES],
+    /// CPU time of all frames in ns, and their number.
+    all_frames: (u64, u64),
 }
 
 impl Sum {
@@ -95,7 +98,10 @@ impl Sum {
             && received > 0
         {
             let octave = (received.ilog2() as usize).min(OCTAVES - 1);
-            self.frames[octave].push(now.saturating_sub(taken) / u64::from(received));
+            let (spent, received) = (now.saturating_sub(taken), u64::from(received));
+            self.frames[octave].push(spent / received);
+            let (all, frames) = self.all_frames;
+            self.all_frames = (all.saturating_add(spent), frames + received);
         }
         for (received, arrivals) in arrivals().filter(|(received, _)| *received > 0) {
             let (first, last) = (arrivals.first.as_nanos(), arrivals.last.as_nanos());
@@ -118,21 +124,34 @@ impl Sum {
         if !self.stamped {
             return Err(NoAccount::NoStamps);
         }
-        let medians = self.spent.each_mut().map(|(spent, _)| median(spent));
-        let wake = medians.into_iter().flatten().min().ok_or(NoAccount::NoPrices)?;
-        // Assume that a wait without a measurement costs the median of its kind.
+        let usual = self.spent.each_mut().map(|(spent, _)| usual(spent));
+        let wake = usual.into_iter().flatten().min().ok_or(NoAccount::NoPrices)?;
+        // Assume that a wait without a measurement costs what is usual for its kind.
         let paid = self
             .spent
             .iter()
-            .zip(medians)
-            .map(|((spent, others), median)| spent.iter().sum::<u64>() + others * median.unwrap_or(wake));
-        let cpu = self.awake + paid.sum::<u64>();
+            .zip(usual)
+            .map(|((spent, others), usual)| total(spent) + u128::from(*others) * u128::from(usual.unwrap_or(wake)));
+        let cpu = u64::try_from(u128::from(self.awake) + paid.sum::<u128>()).unwrap_or(u64::MAX);
         let enough = self.frames.iter_mut().filter(|batches| batches.len() >= ENOUGH).filter_map(|b| median(b)).min();
         let frame = enough.or_else(|| self.frames.iter_mut().filter_map(|b| median(b)).min()).unwrap_or(0);
+        let frame = self.all_frames.0.checked_div(self.all_frames.1).map_or(frame, |mean| frame.min(mean));
         self.came.sort_by_key(|came| came.first);
         let (wake, frame) = (Nanos::from_nanos(wake), Nanos::from_nanos(frame));
         Ok(Account { window, came: self.came, cpu: Nanos::from_nanos(cpu), wake, frame })
     }
+}
+
+/// The lower of median and mean; `None` without values. The median is not raised by a few waits that the machine
+/// delayed, and the mean is not raised by the dearer half of the waits if the other half is much cheaper.
+fn usual(values: &mut [u64]) -> Option<u64> {
+    let mean = total(values) / (values.len() as u128).max(1);
+    median(values).map(|median| u128::from(median).min(mean) as u64)
+}
+
+/// The sum of the values. A damaged file can have values whose sum exceeds 64 bits.
+fn total(values: &[u64]) -> u128 {
+    values.iter().map(|value| u128::from(*value)).sum()
 }
 
 /// The lower median of the values; `None` if there are none.
@@ -186,6 +205,40 @@ mod tests {
         let came = |first, last, frames| Came { first, last, frames };
         let expected = [came(1_500, 1_500, 1), came(2_100, 2_100, 1), came(2_100, 2_600, 3), came(2_600, 2_600, 1)];
         assert_eq!(account.came, expected);
+    }
+
+    /// The least possible was more than the run spent.
+    #[test]
+    fn prices_are_not_above_what_the_run_paid() {
+        let mut sum = Sum::default();
+        let mut now = 1_000_000;
+        see(&mut sum, now, None, None);
+        // Of the sleeps, 60 % cost 100 ns and the others 10. Most frames come in 7 batches of 64, at 10 ns a frame; 20
+        // come alone, at 400 ns.
+        for number in 0..27u64 {
+            let (from, to) = (now, now + 10_000);
+            let (frames, each) = if number % 4 == 3 || number == 26 { (64, 10) } else { (1, 400) };
+            let spent = if number % 5 < 3 { 100 } else { 10 };
+            now = to + u64::from(frames) * each;
+            see(&mut sum, now, Some((from, to, Some(spent))), Some((frames, from + 5, from + 90, to)));
+        }
+        let account = sum.finish().unwrap();
+        let sleeps = 17 * 100 + 10 * 10;
+        assert_eq!(account.cpu.as_nanos(), sleeps + 20 * 400 + 7 * 640);
+        assert_eq!(account.wake.as_nanos(), sleeps / 27);
+        assert_eq!(account.frame.as_nanos(), (20 * 400 + 7 * 640) / (20 + 7 * 64));
+        assert!(account.wake.as_nanos() * 27 + account.frame.as_nanos() * 468 <= account.cpu.as_nanos());
+    }
+
+    #[test]
+    fn costs_of_centuries_are_added_up() {
+        let mut sum = Sum::default();
+        see(&mut sum, 1_000, None, Some((1, 800, 800, 900)));
+        see(&mut sum, 3_000, Some((1_100, 2_900, Some(u64::MAX))), None);
+        see(&mut sum, 5_000, Some((3_100, 4_900, Some(u64::MAX))), None);
+        see(&mut sum, 7_000, Some((5_100, 6_900, None)), None);
+        let account = sum.finish().unwrap();
+        assert_eq!((account.cpu.as_nanos(), account.wake.as_nanos()), (u64::MAX, u64::MAX));
     }
 
     #[test]

@@ -19,10 +19,10 @@ pub const SHARE: u64 = 64;
 /// computing time do not grow with the window.
 pub const ENTRIES: u64 = 1_000_000;
 
-/// The packets of a run.
+/// The packets of some runs.
 #[derive(Debug)]
 pub struct Arrivals {
-    /// Packets that can be served in time and whose deadline lies within the window. One line per core.
+    /// Packets that can be served in time and whose deadline lies within the window. One line per core of each run.
     pub lines: Vec<Line>,
     /// Number of all packets that arrived within the window.
     pub packets: u64,
@@ -31,8 +31,11 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// The arrivals of `scenario` with this `seed`.
-    pub fn new(scenario: &Scenario, seed: u64, goal: Goal, machine: &Machine) -> Result<Self, Why> {
+    /// No runs.
+    pub const NONE: Self = Self { lines: Vec::new(), packets: 0, late: 0 };
+
+    /// Adds the arrivals of the run of `scenario` with this `seed`.
+    pub fn add(&mut self, scenario: &Scenario, seed: u64, goal: Goal, machine: &Machine) -> Result<(), Why> {
         if scenario.traffic.iter().any(|stream| matches!(stream.traffic.kind, Kind::Request(_))) {
             return Err(Why::Closed);
         }
@@ -40,14 +43,15 @@ impl Arrivals {
         let end = begin + scenario.duration;
         let cores = scenario.worker.cores() as usize;
         let window = (begin.as_nanos(), end.as_nanos());
-        let mut arrivals = Self { lines: vec![Line { window, packets: Vec::new() }; cores], packets: 0, late: 0 };
+        let first = self.lines.len();
+        self.lines.resize(first + cores, Line { window, packets: Vec::new() });
         let nic = &scenario.host.nic;
         let mut answer = (0, Nanos::ZERO);
         world::arrivals(scenario, seed, end, |queue, arrival, visible, octets| {
             if arrival < begin {
                 return;
             }
-            arrivals.packets += 1;
+            self.packets += 1;
             let leaves = arrival + goal.latency;
             if leaves >= end {
                 return;
@@ -61,15 +65,15 @@ impl Arrivals {
             }
             let deadline = leaves.before(answer.1 + machine.shortest_service);
             match deadline.filter(|deadline| *deadline >= visible) {
-                None => arrivals.late += 1,
+                None => self.late += 1,
                 Some(deadline) => {
                     let (release, deadline) = (visible.as_nanos(), deadline.as_nanos());
                     let slack = deadline - release;
                     let close = (slack / SHARE).max(scenario.duration.as_nanos() / ENTRIES);
-                    arrivals.lines[queue % cores].push(Packets { release, deadline, count: 1 }, close);
+                    self.lines[first + queue % cores].push(Packets { release, deadline, count: 1 }, close);
                 }
             }
         })?;
-        Ok(arrivals)
+        Ok(())
     }
 }

@@ -23,6 +23,7 @@
 //!   work of one burst.
 //! - Rings do not overflow, no other task takes the core, and polls that find nothing are free.
 //! - The wake-up from the first rest is free, and a packet whose deadline lies after the window need not be served.
+//! - The simulation rounds the time of each piece of work down to nanoseconds. The cycles that this may skip are free.
 //!
 //! The arrival and the fetch of a packet are not relaxed, because they do not depend on the worker.
 //!
@@ -50,8 +51,9 @@ pub struct Bound {
     /// The latency goal that a run must meet at this [`power`](Self::power) or above.
     pub goal: Goal,
     /// The bound, summed over the simulated cores. No run that meets the goal draws less on average over the window.
+    /// For several seeds, no runs that meet the goal together draw less on average over all runs.
     pub power: Microwatts,
-    /// Number of packets that arrived within the window.
+    /// Number of packets that arrived within the window, over all seeds.
     pub packets: u64,
     /// Number of packets that the goal allows to be late.
     pub may_be_late: u64,
@@ -111,6 +113,14 @@ pub enum Why {
 /// Computes the minimum power that meets the scenario's goal, for the arrivals of its run with `seed`. `None` uses the
 /// scenario's own seed. The scenario's wait and frequency policies have no influence.
 pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why> {
+    least_power_over(scenario, &[seed.unwrap_or(scenario.seed)])
+}
+
+/// Computes the minimum mean power of runs with all these `seeds` that meet the scenario's goal together: the late
+/// packets of all runs are at most the allowed share of the packets of all runs. How the late packets are distributed
+/// over the runs is free, as it is in [`Tried::held`](crate::goals::Tried::held). So the result can be lower than the
+/// mean of the bounds of the single seeds.
+pub fn least_power_over(scenario: &Scenario, seeds: &[u64]) -> Result<Bound, Why> {
     let goal = scenario.goal.ok_or(Why::NoGoal)?.latency;
     match &scenario.worker {
         Worker::User { wait: Wait::Metronome(_), .. } => return Err(Why::Shared),
@@ -119,11 +129,15 @@ pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why>
         _ => {}
     }
     let machine = Machine::new(scenario);
-    let arrivals = Arrivals::new(scenario, seed.unwrap_or(scenario.seed), goal, &machine)?;
+    let mut arrivals = Arrivals::NONE;
+    for seed in seeds {
+        arrivals.add(scenario, *seed, goal, &machine)?;
+    }
     let may_be_late = share(arrivals.packets, goal.quantile.above_ppm());
     let allowed =
         may_be_late.checked_sub(arrivals.late).ok_or(Why::Impossible { late: arrivals.late, allowed: may_be_late })?;
     let window = scenario.duration.as_nanos() as f64;
+    // The runs do not influence each other, so their cores are like the cores of one run.
     let cores = arrivals.lines.len() as f64;
     let work = machine.work(&arrivals.lines, allowed as f64);
     let base = cores * window * machine.base;
@@ -131,9 +145,9 @@ pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why>
         .stalls(cores, window)
         .into_iter()
         .map(|(prices, saved)| base + schedule::least(&arrivals.lines, &prices, allowed as f64, base).cost - saved);
-    let waits = waits.fold(base, f64::max);
+    let waits = waits.fold(machine.floor(cores, window), f64::max);
     let (energy, by) = if work > waits { (work, By::Work) } else { (waits, By::Schedule) };
-    let power = Microwatts::new((energy / window.max(1.0)) as u64);
+    let power = Microwatts::new((energy / (window * seeds.len() as f64).max(1.0)) as u64);
     Ok(Bound { goal, power, packets: arrivals.packets, may_be_late, by })
 }
 

@@ -1,6 +1,6 @@
 //! The prices that the bound takes from a machine's model: minimum powers in microwatts and energies in femtojoules.
 
-use units::{Cycles, Hertz, Nanos};
+use units::{Hertz, Nanos};
 
 use super::schedule::{Line, Prices, Rest};
 use crate::hw::cstate::{Gate, IdleState};
@@ -18,6 +18,9 @@ const SHARES: [u64; 4] = [0, 50, 80, 95];
 /// Lengths of the parts into which [`Machine::work`] divides the window, as multiples of the time that a packet can
 /// wait.
 const PARTS: [u64; 3] = [8, 32, 128];
+/// The maximum number of parts. If packets can wait only for some nanoseconds, the parts are longer than [`PARTS`]
+/// says.
+const MOST_PARTS: u64 = 250_000;
 /// If stalls could save more than this share of the base power, all [`SHARES`] are tried; otherwise only 0 %.
 const STALLS_MATTER: f64 = 1e-3;
 
@@ -36,23 +39,63 @@ pub struct Machine {
     /// Power (in microwatts) and speed (in cycles per nanosecond) of a running core, one pair per frequency. A merged
     /// frequency has the lower power and the higher speed.
     running: Vec<(f64, f64)>,
-    /// Stalls of frequency changes: how much less power a stalled core draws than a polling one (microwatts), the
-    /// length of a stall (ns), and the maximum share of time spent in stalls.
-    stall: (f64, f64, f64),
+    stall: Stall,
 }
 
-/// Cycles that the forwarding software takes.
+/// What a frequency change saves, because it stalls the core. Powers are in microwatts, times in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Stall {
+    /// How much less a stalled core draws than a polling one. At least `below_rest`.
+    below_awake: f64,
+    /// How much less a stalled core draws than one in the dearest of the idle states. 0 if it draws no less.
+    below_rest: f64,
+    /// How much less a stalled core draws than [`Machine::base`]. 0 if it draws no less.
+    below_base: f64,
+    /// Length of a stall.
+    block: f64,
+    /// The maximum share of time spent in stalls.
+    share: f64,
+}
+
+impl Stall {
+    /// The maximum time that a core is stalled within `window`.
+    fn longest(&self, window: f64) -> f64 {
+        (self.share * window + self.block).min(window)
+    }
+}
+
+/// Work of the forwarding software: its cycles, and the number of pieces whose time the simulation rounds down.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    cycles: u64,
+    pieces: u64,
+}
+
+impl Work {
+    const fn new(cycles: u64, pieces: u64) -> Self {
+        Self { cycles, pieces }
+    }
+
+    /// The cycles that take their full time, however the simulation rounds. At `fastest` cycles per nanosecond, a piece
+    /// loses less than `fastest` cycles. Below 0 if the pieces can lose more cycles than the work has; the cycles of
+    /// other work in the same pieces are then lost, too.
+    fn least(self, fastest: f64) -> f64 {
+        self.cycles as f64 - self.pieces as f64 * fastest
+    }
+}
+
+/// What the forwarding software does.
 struct Software {
-    /// Cycles from the end of one packet to the end of the next.
-    packet: Cycles,
-    /// Additional cycles per batch.
-    batch: Cycles,
+    /// From the end of one packet to the end of the next.
+    packet: Work,
+    /// In addition, once per batch.
+    batch: Work,
     /// Number of packets in a full batch.
     full: u64,
-    /// Additional cycles if a timer ends the rest. `None` for NAPI, which only an interrupt wakes.
-    timer: Option<Cycles>,
-    /// Additional cycles if an interrupt ends the rest.
-    interrupt: Cycles,
+    /// In addition, if a timer ends the rest. `None` for NAPI, which only an interrupt wakes.
+    timer: Option<Work>,
+    /// In addition, if an interrupt ends the rest.
+    interrupt: Work,
 }
 
 impl Software {
@@ -66,21 +109,24 @@ impl Software {
             // A rest takes two context switches. One that an interrupt ends also takes a poll after arming, the
             // interrupt itself, and the return from the system call.
             Worker::User { work, .. } => Self {
-                packet: work.frame,
-                batch: work.burst,
+                packet: Work::new(work.frame.count(), 0),
+                batch: Work::new(work.burst.count(), 2),
                 full: BURST as u64,
-                timer: Some(Cycles::new(switches)),
-                interrupt: Cycles::new(switches + told + delivery.resume.count() + work.poll.count()),
+                timer: Some(Work::new(switches, 2)),
+                interrupt: Work::new(switches + told + delivery.resume.count() + work.poll.count(), 7),
             },
             // NAPI rests and wakes in interrupt context; only an application is switched to.
             Worker::Kernel { model, .. } => {
-                let application = model.application.map_or(0, Cycles::count);
+                let (application, switches) = match model.application {
+                    Some(application) => (Work::new(application.count(), 1), Work::new(switches, 2)),
+                    None => (Work::new(0, 0), Work::new(0, 0)),
+                };
                 Self {
-                    packet: Cycles::new(model.frame.count() + application),
-                    batch: model.poll,
+                    packet: Work::new(model.frame.count() + application.cycles, application.pieces),
+                    batch: Work::new(model.poll.count(), 2),
                     full: crate::world::WEIGHT as u64,
                     timer: None,
-                    interrupt: Cycles::new(told + if model.application.is_some() { switches } else { 0 }),
+                    interrupt: Work::new(told + switches.cycles, 3 + switches.pieces),
                 }
             }
         }
@@ -108,8 +154,9 @@ impl Machine {
         let software = Software::new(scenario);
         let rests = allowed.iter().map(|(state, power)| {
             let (cycle, above) = (cycle(*power), awake - power);
-            let cost = |time: Nanos, work: Cycles| {
-                time.as_nanos() as f64 * above + (work.count() + state.refill.count()) as f64 * cycle
+            let cost = |time: Nanos, work: Work| {
+                let work = Work::new(work.cycles + state.refill.count(), work.pieces + 1);
+                time.as_nanos() as f64 * above + work.least(fastest).max(0.0) * cycle
             };
             let late = state.timer_exit.least() + host.timer.lateness.least();
             let by_timer = software.timer.map_or(f64::INFINITY, |work| cost(late, work));
@@ -118,14 +165,16 @@ impl Machine {
         });
         // The extra cost of a cycle is lowest where it replaces the idle state that draws the most.
         let cheapest = cycle(highest);
-        let packet = software.packet.count() as f64;
+        let (packet, batch) = (software.packet.least(fastest), software.batch.least(fastest));
+        // What a batch may lose in addition to its own cycles, each packet may lose: it may be alone in its batch.
+        let (packet, batch) = ((packet + batch.min(0.0)).max(0.0), batch.max(0.0));
         let prices = Prices {
             awake: awake - base,
             rests: useful(rests.collect()),
             packet: packet * cheapest,
-            batch: software.batch.count() as f64 * cheapest,
+            batch: batch * cheapest,
         };
-        let service = (packet + software.batch.count() as f64) / fastest;
+        let service = (software.packet.cycles + software.batch.cycles) as f64 / fastest;
         let pstates = host.processor.pstates;
         let (block, period) = (pstates.block.as_nanos() as f64, pstates.period.as_nanos() as f64);
         let standing = microwatts(power.idle(Gate::Clock, lowest));
@@ -137,35 +186,48 @@ impl Machine {
                 Worker::User { forward, .. } => forward,
                 Worker::Kernel { .. } => true,
             },
-            batched: packet + software.batch.count() as f64 / software.full as f64,
+            batched: packet + batch / software.full as f64,
             prices,
-            stall: ((awake - standing).max(0.0), block, if period > 0.0 { (block / period).min(1.0) } else { 1.0 }),
+            stall: Stall {
+                below_awake: (awake - standing).max(0.0),
+                below_rest: (highest - standing).max(0.0),
+                below_base: (base - standing).max(0.0),
+                block,
+                share: if block == 0.0 { 0.0 } else { (block / period).min(1.0) },
+            },
             running,
         }
+    }
+
+    /// The energy that `cores` cores draw at least within `window`, whatever they do.
+    pub fn floor(&self, cores: f64, window: f64) -> f64 {
+        cores * (window * self.base - self.stall.longest(window) * self.stall.below_base)
     }
 
     /// Several sets of prices that allow for the stalls of frequency changes, each with an amount to subtract from the
     /// total cost. Each set gives a valid bound, so the caller uses the set with the highest bound.
     ///
-    /// A resting core saves nothing by a frequency change: it needs the same cycles, and a stall draws no less than the
-    /// idle state. A core that stays awake does save energy. Let d be the difference in power between polling and a
-    /// stall, T the window, and φ = `block` / `period`, the maximum share of time in stalls. Each core saves at most d
-    /// · min(awake time, φ T + block). This minimum is at most any weighted mean of its two terms. For a weight λ of
-    /// the first term, the price of being awake falls by λ d, and (1 − λ) d (φ T + block) is subtracted per core. At
-    /// low loads, with few waits, a λ near 1 gives the better bound; with many waits, a λ of 0 does.
+    /// A stall does not reduce the cycles that are needed. But while a core is stalled, it draws less than one that
+    /// polls, and on some machines less than one in an idle state. Let d and r be these two differences in power (r ≤
+    /// d), T the window, and S = φ T + `block` the longest time in stalls, where φ = `block` / `period`. Each core
+    /// saves at most r S + (d − r) min(awake time, S). This minimum is at most any weighted mean of its two terms. For
+    /// a weight λ of the first term, the price of being awake falls by λ (d − r), and r S + (1 − λ) (d − r) S is
+    /// subtracted per core. At low loads, with few waits, a λ near 1 gives the better bound; with many waits, a λ of 0
+    /// does.
     pub fn stalls(&self, cores: f64, window: f64) -> Vec<(Prices, f64)> {
-        let (saves, block, share) = self.stall;
+        let Stall { below_awake, below_rest, block, .. } = self.stall;
         if block == 0.0 {
             return vec![(self.prices.clone(), 0.0)];
         }
-        let at_most = cores * saves * (share * window + block).min(window);
-        let matters = at_most > STALLS_MATTER * cores * self.base * window;
+        let longest = cores * self.stall.longest(window);
+        let matters = longest * below_awake > STALLS_MATTER * cores * self.base * window;
+        let more = below_awake - below_rest;
         let shares = SHARES.iter().filter(|share| matters || **share == 0);
         shares
             .map(|share| {
                 let part = *share as f64 / 100.0;
-                let prices = Prices { awake: (self.prices.awake - part * saves).max(0.0), ..self.prices.clone() };
-                (prices, (1.0 - part) * at_most)
+                let prices = Prices { awake: (self.prices.awake - part * more).max(0.0), ..self.prices.clone() };
+                (prices, longest * (below_rest + (1.0 - part) * more))
             })
             .collect()
     }
@@ -178,7 +240,6 @@ impl Machine {
     /// the parts, each with the packets that must be done within it. A late packet saves at most the energy of its
     /// cycles at the steepest line. The energy that stalls of frequency changes can save is subtracted.
     pub fn work(&self, lines: &[Line], allowed: f64) -> f64 {
-        let (saves, block, share) = self.stall;
         let below = self.below();
         let best = |span: f64, cycles: f64| {
             let value = |line: &(f64, f64)| line.0 * span + line.1 * cycles;
@@ -188,9 +249,7 @@ impl Machine {
         let span: f64 = spans.sum();
         let served: u64 = lines.iter().flat_map(|line| &line.packets).map(|packets| packets.count).sum();
         let (mut most, _) = best(span, (served as f64 - allowed).max(0.0) * self.batched);
-        let waits =
-            lines.iter().find_map(|line| line.packets.first()).map_or(0, |first| first.deadline - first.release);
-        for length in PARTS.map(|times| times * waits.max(1)) {
+        for length in self.parts_of(lines) {
             let (mut energy, mut steepest) = (0.0, 0.0f64);
             for line in lines {
                 self.parts(line, length, |span, packets| {
@@ -202,9 +261,16 @@ impl Machine {
             most = most.max(energy - steepest * allowed * self.batched);
         }
         // During the stall of a frequency change a core may draw less than the lines say.
-        let standing = self.base + self.prices.awake - saves;
-        let stalled = (share * span + block * lines.len() as f64).min(span);
-        most - (self.base - standing).max(0.0) * stalled
+        let stalled = lines.iter().map(|line| self.stall.longest((line.window.1 - line.window.0) as f64));
+        most - self.stall.below_base * stalled.sum::<f64>()
+    }
+
+    /// The lengths of the parts into which [`Self::work`] divides the window.
+    pub(super) fn parts_of(&self, lines: &[Line]) -> [u64; 3] {
+        let first = lines.iter().find_map(|line| line.packets.first());
+        let waits = first.map_or(0, |first| first.deadline - first.release);
+        let window = lines.first().map_or(0, |line| line.window.1 - line.window.0);
+        PARTS.map(|times| (times * waits.max(1)).max(window.div_ceil(MOST_PARTS)).max(1))
     }
 
     /// Calls `each` with the length of each part of the window and the number of packets that must be done within it.

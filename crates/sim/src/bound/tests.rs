@@ -70,6 +70,43 @@ fn at_high_load_the_core_has_to_be_fast() {
     assert!((0.85..=1.0).contains(&distance), "{distance}");
 }
 
+/// A seed that cannot meet the goal alone made the bound unknown, although all seeds together can.
+#[test]
+fn seeds_share_what_may_be_late() {
+    let of = |goal: &str| scenario("kind = \"constant\"\nrate = \"100kpps\"", goal, "C1");
+    let seeds = [1, 2, 3, 4, 5];
+    // At this latency, the NIC alone makes some packets late. How many depends on the seed.
+    let tight = of("p99.9999=4442ns");
+    let late = seeds.map(|seed| match least_power(&tight, Some(seed)) {
+        Err(Why::Impossible { late, .. }) => late,
+        other => panic!("{other:?}"),
+    });
+    let (all, packets) = (late.iter().sum::<u64>(), 100_000 * seeds.len() as u64);
+    let above_ppm = (all * 1_000_000).div_ceil(packets);
+    let goal = format!("p{}=4442ns", (1_000_000 - above_ppm) as f64 / 1e4);
+    let scenario = of(&goal);
+    let alone = seeds.map(|seed| least_power(&scenario, Some(seed)));
+    assert!(alone.iter().any(Result::is_err) && alone.iter().any(Result::is_ok), "{goal} {late:?}");
+    let together = least_power_over(&scenario, &seeds).unwrap();
+    assert_eq!((together.packets, together.may_be_late), (packets, packets * above_ppm / 1_000_000));
+    let thrice = least_power_over(&scenario, &[1, 1, 1]).unwrap();
+    assert!(close(&thrice, alone[0].as_ref().unwrap().power.as_microwatts() as f64), "{thrice:?}");
+}
+
+/// The division into parts took minutes.
+#[test]
+fn packets_that_can_hardly_wait_make_no_more_parts() {
+    let scenario = scenario("kind = \"constant\"\nrate = \"1kpps\"", "p50=100us", "C1");
+    let machine = Machine::new(&scenario);
+    let packets = (1..1_000).map(|n| schedule::Packets { release: n * 10_000_000, deadline: n * 10_000_000, count: 1 });
+    let line = schedule::Line { window: (0, 10_000_000_000), packets: packets.collect() };
+    let began = machine.parts_of(std::slice::from_ref(&line));
+    assert!(began.iter().all(|length| *length >= 40_000), "{began:?}");
+    let waits = schedule::Packets { release: 5, deadline: 100_005, count: 1 };
+    let line = schedule::Line { packets: vec![waits], ..line };
+    assert_eq!(machine.parts_of(&[line]), [800_000, 3_200_000, 12_800_000]);
+}
+
 #[test]
 fn cores_add_up() {
     let one = "kind = \"constant\"\nrate = \"1kpps\"\nqueue = 0";

@@ -226,10 +226,17 @@ impl Case {
     }
 }
 
-/// The quartiles of a sample: minimum, first quartile, median, third quartile, maximum. `None` without values.
+/// The quartiles of a sample: minimum, first quartile, median, third quartile, maximum. A quartile between two values
+/// is interpolated linearly. `None` without values.
+///
+/// Source: R. J. Hyndman, Y. Fan, "Sample quantiles in statistical packages", 1996, definition 7.
 pub fn quartiles(values: &[f64]) -> Option<[f64; 5]> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().checked_sub(1)?;
-    Some([0, 1, 2, 3, 4].map(|quarter| sorted[last * quarter / 4]))
+    Some([0, 1, 2, 3, 4].map(|quarter| {
+        let (below, rest) = (last * quarter / 4, last * quarter % 4);
+        let above = sorted[last.min(below + 1)];
+        sorted[below] + (above - sorted[below]) * rest as f64 / 4.0
+    }))
 }

@@ -23,9 +23,9 @@ const DEARER: f64 = 1.1;
 
 /// Files by name: machines, traffic and records.
 pub type Files = BTreeMap<String, Arc<[u8]>>;
-/// Computes the minimum power that meets a scenario's goal with the given seed. `None` if it cannot be computed. See
-/// [`super::Setting::judge`].
-pub type Bound = fn(&Scenario, u64) -> Option<Microwatts>;
+/// Computes the minimum mean power of runs with the given seeds that meet a scenario's goal together. `None` if it
+/// cannot be computed. See [`super::Setting::judge`].
+pub type Bound = fn(&Scenario, &[u64]) -> Option<Microwatts>;
 
 /// The properties that all goals of a setting share.
 #[derive(Clone, PartialEq, Debug)]
@@ -74,8 +74,13 @@ pub enum RunError {
 impl Setting {
     /// The setting's name: machine, traffic, load and idle limit.
     pub fn name(&self) -> String {
+        format!("{} {}", self.machine, self.place())
+    }
+
+    /// Traffic, load and idle limit.
+    fn place(&self) -> String {
         let load = self.load_percent().map_or_else(String::new, |load| format!(" {load} %"));
-        format!("{} {}{load} {}", self.machine, self.pattern, self.deepest)
+        format!("{}{load} {}", self.pattern, self.deepest)
     }
 
     /// The load in percent. `None` if the traffic has its own rate.
@@ -102,10 +107,16 @@ impl Setting {
     /// All scenarios as files for `apus sim run`: pairs of a file name and its content. If the scenarios replay a
     /// generated record, it is included.
     pub fn scenarios(&self) -> Vec<(String, String)> {
-        let name =
-            |way: &str| format!("{} {} {way}.toml", self.name(), self.duration).replace(" %", "").replace(' ', "-");
+        let Self { machine, nic, duration, .. } = self;
+        let name = |way: &str| {
+            format!("{machine}+{nic} {} {duration} {way}.toml", self.place()).replace(" %", "").replace(' ', "-")
+        };
         let ours = self.goals.iter().map(|(goal, peak)| {
-            let told = if peak.is_some() { "" } else { " untold" };
+            let told = match peak {
+                None => " untold".to_owned(),
+                told if *told == self.arriving.peak => String::new(),
+                Some(peak) => format!(" peak {}pps", peak.as_pps()),
+            };
             (name(&format!("adaptive {goal}{told}")), self.scenario(Way::OURS, Some((*goal, *peak))))
         });
         let rivals = self.rivals.iter().map(|way| (name(&way.to_string()), self.scenario(*way, None)));
@@ -120,9 +131,9 @@ impl Setting {
         for goal in &self.goals {
             let scenario = self.read(files, &self.scenario(Way::OURS, Some(*goal)))?;
             let tried = self.tried(Way::OURS, &scenario, &[goal.0])?;
-            let bounds = bound.map(|bound| self.all_seeds().map(|seed| bound(&scenario, seed)).collect());
+            let bound = bound.and_then(|bound| bound(&scenario, &self.all_seeds().collect::<Vec<_>>()));
             let ring = world::loss_bound(&scenario).longest_absence();
-            ours.push((tried, bounds.and_then(|bounds: Vec<_>| mean(&bounds)), ring));
+            ours.push((tried, bound, ring));
         }
         let mut others = Vec::with_capacity(self.rivals.len());
         for way in &self.rivals {
@@ -191,9 +202,4 @@ pub(super) fn matters(goal: Goal, ours: &Tried, way: Way, first: &Measured, clos
     let dearer = power > ours.power(1) * DEARER && power * share > ours.power(ours.runs.len()) * DEARER;
     let dearer = dearer && way.speed != Speed::L3fwdPower;
     !(misses || ours_holds && dearer)
-}
-
-fn mean(bounds: &[Option<Microwatts>]) -> Option<Microwatts> {
-    let sum = bounds.iter().map(|bound| bound.map(Microwatts::as_microwatts)).sum::<Option<u64>>()?;
-    sum.checked_div(bounds.len() as u64).map(Microwatts::new)
 }

@@ -170,6 +170,7 @@ fn the_bound_and_the_first_second() {
     case.ours = tried("adaptive", &[run(11, 500)]);
     assert_eq!(case.bound_multiple(), None, "below the least possible power by missing the goal");
     assert_eq!((quartiles(&[]), quartiles(&[7.0])), (None, Some([7.0; 5])));
+    assert_eq!(quartiles(&[2.0, 1.0]), Some([1.0, 1.25, 1.5, 1.75, 2.0]), "the median of two is their mean");
 }
 
 #[test]
@@ -284,11 +285,12 @@ fn a_setting_is_simulated_and_hopeless_rivals_but_once() {
     let settings = plan.settings().unwrap();
     assert_eq!(settings.len(), 1);
     let setting = Arc::new(settings[0].clone());
-    let bound: Bound =
-        |scenario, seed| Some(Microwatts::new(scenario.goal.unwrap().latency.latency.as_micros_floor() * seed));
+    let bound: Bound = |scenario, seeds| {
+        assert_eq!(seeds, [1, 2], "one bound for all seeds");
+        Some(Microwatts::new(scenario.goal.unwrap().latency.latency.as_micros_floor() + 50))
+    };
     let cases = setting.judge(&plan.files, Some(bound)).unwrap();
     assert_eq!(cases.iter().map(|case| case.goal).collect::<Vec<_>>(), goals);
-    // The mean over the seeds 1 and 2.
     assert_eq!(cases[1].bound, Some(Microwatts::new(150)));
     let case = &cases[0];
     assert_eq!(case.ours.runs.len(), 2);
@@ -373,12 +375,41 @@ fn kept_scenarios_are_whole() {
     assert_eq!(
         names,
         [
-            "xeon-gold-6338n-replay-1-C1-60ms-poll.toml",
-            "xeon-gold-6338n-replay-1-C1-60ms-adaptive-p99.9=50us.toml",
+            "xeon-gold-6338n+82599-replay-1-C1-60ms-poll.toml",
+            "xeon-gold-6338n+82599-replay-1-C1-60ms-adaptive-p99.9=50us.toml",
             "pareto-148809pps.csv"
         ]
     );
     assert!(kept[1].1.contains("file = \"pareto-148809pps.csv\"") && kept[1].1.contains("peak = \"446427pps\""));
+}
+
+/// Two runs were written to one file.
+#[test]
+fn each_run_has_a_file_of_its_own() {
+    let machines = ["82599", "x540"].map(|nic| ("xeon-gold-6338n".to_owned(), nic.to_owned())).to_vec();
+    let rate = |pps| Peak::Is(units::PacketRate::new(pps));
+    let peaks = vec![Peak::Told, Peak::Untold, rate(1_000_000), rate(2_000_000)];
+    let plan = Plan { machines, peaks, ..short(&[GOAL], &["poll"]) };
+    let kept = plan.settings().unwrap().iter().flat_map(Setting::scenarios).map(|(name, _)| name).collect::<Vec<_>>();
+    let names: std::collections::BTreeSet<&String> = kept.iter().collect();
+    assert_eq!((kept.len(), names.len()), (2 * (1 + 4), 2 * (1 + 4)), "{kept:?}");
+}
+
+/// A frequency that is no whole number of megahertz was rounded down, and the processor then ran a step slower.
+#[test]
+fn frequencies_keep_their_fractions() {
+    let step = "step = { value = \"37.5MHz\"";
+    let text = Machine::text("xeon-gold-6338n").unwrap().replace("step = { value = \"100MHz\"", step);
+    let files = Files::from([("own.toml".into(), text.as_bytes().into())]);
+    let plan = Plan {
+        machines: vec![("own.toml".into(), "82599".into())],
+        files,
+        seeds: 1,
+        ..short(&[GOAL], &["poll@862.5MHz", "poll@825MHz"])
+    };
+    let cases = Arc::new(plan.settings().unwrap()[0].clone()).judge(&plan.files, None).unwrap();
+    let [faster, slower] = [0, 1].map(|index| cases[0].others[index].power(1));
+    assert!(faster > slower * 1.02, "{faster} {slower}");
 }
 
 #[test]

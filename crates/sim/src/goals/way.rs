@@ -78,8 +78,10 @@ impl Way {
     }
 }
 
+/// Writes the exact value in megahertz: `1500MHz`, `1333.333333MHz`.
 fn megahertz(frequency: Hertz) -> String {
-    format!("{}MHz", frequency.as_hertz() / 1_000_000)
+    let (whole, rest) = (frequency.as_hertz() / 1_000_000, frequency.as_hertz() % 1_000_000);
+    if rest == 0 { format!("{whole}MHz") } else { format!("{whole}.{}MHz", format!("{rest:06}").trim_end_matches('0')) }
 }
 
 impl fmt::Display for Way {
@@ -141,6 +143,8 @@ mod tests {
             "backoff 50us",
             "backoff 50us@800MHz",
             "poll@1500MHz",
+            "poll@1333.333333MHz",
+            "poll@1012.5MHz",
         ] {
             assert_eq!(text.parse::<Way>().unwrap().to_string(), text);
         }

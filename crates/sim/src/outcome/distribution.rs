@@ -153,8 +153,8 @@ impl Distribution {
 }
 
 /// The minimum number of samples for which the 95 % confidence interval of a quantile has two ends: the smallest n with
-/// q^n <= 2.5 % and (1 - q)^n <= 2.5 %. p50 needs 6, p99 368, p99.9 3,688, p99.99 36,887 samples. Source: Hahn, Meeker,
-/// "Statistical intervals", 5.2.
+/// q^n <= 2.5 % and (1 - q)^n <= 2.5 %. p50 needs 6, p99 368, p99.9 3,688, p99.99 36,887 samples; for p0, no number is
+/// enough ([`u64::MAX`]). Source: Hahn, Meeker, "Statistical intervals", 5.2.
 pub fn minimum_samples(quantile: Quantile) -> u64 {
     let (q, above) = (f64::from(quantile.as_ppm()) / 1e6, f64::from(quantile.above_ppm()) / 1e6);
     samples_until(q).max(samples_until(above))
@@ -165,6 +165,9 @@ fn samples_until(p: f64) -> u64 {
     const TAIL: f64 = 0.025;
     if p <= TAIL {
         return 1;
+    }
+    if p >= 1.0 {
+        return u64::MAX;
     }
     // Double n until it is large enough, then find the largest n that is too small, bit by bit.
     let mut powers = vec![p];
@@ -200,6 +203,8 @@ mod tests {
         }
         assert_eq!(minimum_samples("p99.999".parse().unwrap()), 368_887);
         assert_eq!(minimum_samples("p1".parse().unwrap()), 368);
+        // The search for this number took all memory.
+        assert_eq!(minimum_samples("p0".parse().unwrap()), u64::MAX);
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn cases() -> impl Strategy<Value = Case> {
     )
 }
 
-fn holds(outcome: &Outcome) -> bool {
+pub fn holds(outcome: &Outcome) -> bool {
     let GoalOutcome { goal, packets, late, .. } = outcome.goal.unwrap();
     let share = u128::from(goal.quantile.above_ppm());
     packets > 0 && u128::from(late) * 1_000_000 <= u128::from(packets) * share

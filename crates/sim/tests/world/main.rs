@@ -12,6 +12,8 @@ mod hold_off;
 mod known;
 /// No more packets are late than the goal allows: in the long run, at first, after a change.
 mod late;
+/// Machines with odd values, such as no state but POLL or long stalls: the bound holds there, too.
+mod odd;
 /// What two papers did can be done here: threads that share a queue, governors, NAPI's modes; and DIM's own tables.
 mod papers;
 /// Scenarios made at random: nothing panics, nothing is lost, time and energy add up.

@@ -27,9 +27,9 @@ pub struct Goals {
     #[arg(long, value_name = "NAME[+NIC]", value_parser = machine)]
     pub machine: Vec<Machine>,
     /// Kinds of traffic (comma-separated): poisson, constant, on-off, self-similar, slots (a burst in each 500 us slot
-    /// of a 5G cell), step, replay (a built-in recording), FILE.toml (the traffic of a scenario), FILE.pcap or FILE.csv
-    /// (your own recording). Traffic from a file keeps its own rate and ignores --load [default: the kinds of the
-    /// grid].
+    /// of a 5G cell), step, replay (a built-in recording), FILE.toml (only the [[traffic]] tables of a scenario),
+    /// FILE.pcap or FILE.csv (your own recording). Traffic from a file keeps its own rate and ignores --load. Its peak
+    /// rate is not known, so it needs --peak [default: the kinds of the grid].
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub traffic: Vec<Pattern>,
     /// Loads (comma-separated), in percent of the highest packet rate that one core can forward at its base frequency,
@@ -73,7 +73,7 @@ pub struct Goals {
     #[arg(long, value_name = "TIME")]
     pub duration: Option<Nanos>,
     /// First random seed of the simulations. The same seed gives byte-identical output.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=MOST_SEED))]
     pub seed: u64,
     /// Number of seeds per case: the first seed and the next N - 1 [default: 5; 1 with --grid classic].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_SEEDS))]
@@ -100,6 +100,9 @@ pub struct Goals {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
+
+/// The largest seed of a scenario, the largest integer in TOML.
+const MOST_SEED: u64 = i64::MAX as u64;
 
 /// A processor, and optionally a network controller.
 #[derive(Clone, PartialEq, Eq, Debug)]

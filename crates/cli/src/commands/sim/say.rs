@@ -171,8 +171,11 @@ fn verdict(goal: &GoalDocument) -> String {
 fn least_possible(least: &Least, case: &Case) -> String {
     let milli = |microwatts: u64| format!("{:.3} W", microwatts as f64 / 1e6);
     let drawn = milli(case.power.cores_uw);
+    // The bound applies to runs that meet the goal. A run with too few packets for a verdict can have too many late
+    // ones.
+    let meets = case.goal.as_ref().is_some_and(|goal| goal.held != Some(false) && !goal.has_too_many_late());
     match (least.cores_uw, least.multiple) {
-        (Some(bound), Some(multiple)) if case.goal.as_ref().is_some_and(|goal| goal.held != Some(false)) => {
+        (Some(bound), Some(multiple)) if meets => {
             format!("cores {drawn}, {multiple:.2} x the least possible ({})", milli(bound))
         }
         (Some(bound), _) => format!("cores {drawn}; meeting the goal takes at least {}", milli(bound)),

@@ -34,7 +34,7 @@ impl Search<'_> {
     fn run(&mut self) {
         self.all.push(self.judge());
         let last = self.polls.last().unwrap().0;
-        for time in last + 1..END {
+        for time in last + 1..self.line.window.1 {
             let ways = (0..self.prices.rests.len()).map(Spent::Rest).chain([Spent::Awake]);
             for way in ways {
                 self.polls.push((time, way));
@@ -73,7 +73,7 @@ impl Search<'_> {
             before = *time;
         }
         let rest = rests.iter().map(|rest| rest.slope).fold(*awake, f64::min);
-        cost += session(begun, before, work) + rest * (END - before) as f64;
+        cost += session(begun, before, work) + rest * (self.line.window.1 - before) as f64;
         late += self.line.packets.iter().zip(&taken).filter(|(_, taken)| !**taken).map(|(p, _)| p.count).sum::<u64>();
         Tried { cost, late }
     }
@@ -152,6 +152,44 @@ proptest! {
         let optimum = (0..=allowed).map(|part| cheapest(&a, part) + cheapest(&b, allowed - part));
         let optimum = optimum.fold(f64::INFINITY, f64::min);
         prop_assert!(bound.cost <= optimum + 1e-6, "{bound:?} above {optimum}");
+    }
+}
+
+/// Packets with deadlines in any order, as they arrive: no two are one entry.
+fn raw_packets() -> impl Strategy<Value = Vec<Packets>> {
+    prop::collection::vec((0..RAW_END - 1, 0u64..6, 1u64..4), 0..7).prop_map(|mut packets| {
+        packets.sort_unstable_by_key(|(release, ..)| *release);
+        let packet = |(release, slack, count): (u64, u64, u64)| Packets {
+            release,
+            deadline: (release + slack).min(RAW_END - 1),
+            count,
+        };
+        packets.into_iter().map(packet).collect()
+    })
+}
+
+/// End of the time grid in the test below. The end of the other grid would make it too slow.
+const RAW_END: u64 = 6;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Neither treating close packets as one, nor three idle states whose costs are in no order, raises the bound above
+    /// the cheapest schedule for the packets as they arrived.
+    #[test]
+    fn close_packets_and_any_idle_states_leave_it_a_bound(
+        packets in raw_packets(), close in 0u64..5, allowed in 0u64..8, awake in 0u32..40,
+        rests in prop::collection::vec((0u32..60, 0u32..150), 0..4), packet in 0u32..40, batch in 0u32..40,
+    ) {
+        let rests = rests.into_iter().map(|(slope, wake)| Rest { slope: slope.min(awake).into(), wake: wake.into() });
+        let prices = Prices { awake: awake.into(), rests: rests.collect(), packet: packet.into(), batch: batch.into() };
+        let raw = Line { window: (0, RAW_END), packets: packets.clone() };
+        let mut line = Line { window: (0, RAW_END), packets: Vec::new() };
+        packets.iter().for_each(|packet| line.push(*packet, close));
+        let optimum = tried(&raw, &prices).into_iter().filter(|tried| tried.late <= allowed);
+        let optimum = optimum.map(|tried| tried.cost).fold(f64::INFINITY, f64::min);
+        let bound = least(std::slice::from_ref(&line), &prices, allowed as f64, 0.0);
+        prop_assert!(bound.cost <= optimum + 1e-6, "{bound:?} above {optimum}: {raw:?} {line:?} {prices:?}");
     }
 }
 

@@ -28,9 +28,9 @@ use plan::Planned;
 
 /// Time between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
-/// Computes the minimum power that a goal needs.
+/// Computes the minimum power that a goal needs, over all seeds.
 const BOUND: Option<Bound> =
-    Some(|scenario, seed| sim::bound::least_power(scenario, Some(seed)).ok().map(|least| least.power));
+    Some(|scenario, seeds| sim::bound::least_power_over(scenario, seeds).ok().map(|least| least.power));
 
 /// Runs `apus sim goals`: simulates, judges and prints.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {

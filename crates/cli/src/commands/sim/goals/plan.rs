@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use policy::wait::Mode;
-use sim::goals::{Files, Idle, MACHINES, Pattern, Plan, PlanError, Setting, Way};
+use sim::goals::{Files, Idle, MACHINES, Pattern, Peak, Plan, PlanError, Setting, Way};
 
 use crate::Failure;
 use crate::args::sim::Goals as Typed;
@@ -34,28 +34,34 @@ pub fn plan(typed: &Typed) -> Result<Planned, Failure> {
             let known = MACHINES.iter().find(|(name, _)| *name == machine.processor).map(|(_, nic)| (*nic).to_owned());
             let nic = machine.nic.clone().or(known).unwrap_or_else(|| machine.processor.clone());
             let mut named = |name: &String| if name.ends_with(".toml") { read(name) } else { Ok(name.clone()) };
-            plan.machines.push((named(&machine.processor)?, named(&nic)?));
+            let machine = (named(&machine.processor)?, named(&nic)?);
+            if !plan.machines.contains(&machine) {
+                plan.machines.push(machine);
+            }
         }
     }
     if !typed.traffic.is_empty() {
         plan.traffic.clear();
         for pattern in &typed.traffic {
-            plan.traffic.push(match pattern {
+            let pattern = match pattern {
                 Pattern::File(path) => Pattern::File(read(path)?),
                 known => known.clone(),
-            });
+            };
+            if !plan.traffic.contains(&pattern) {
+                plan.traffic.push(pattern);
+            }
         }
     }
-    if !typed.idle.is_empty() {
-        plan.idle = typed.idle.iter().map(|s| Idle { deepest: s.clone(), up_to_ppm: 1_000_000 }).collect();
-    }
+    let idle: Vec<Idle> = typed.idle.iter().map(|s| Idle { deepest: s.clone(), up_to_ppm: 1_000_000 }).collect();
+    put(&mut plan.idle, &idle);
     plan.holds_off = typed.hold_off;
     if typed.hold_off {
         plan.rivals.extend(delayed(&plan.rivals));
     }
     if !typed.rival.is_empty() {
         // Only the chosen rivals. Rivals at other frequencies are added only on request.
-        (plan.rivals, plan.frequencies) = (typed.rival.clone(), 0);
+        put(&mut plan.rivals, &typed.rival);
+        plan.frequencies = 0;
     }
     put(&mut plan.loads_ppm, &typed.load);
     put(&mut plan.goals, &typed.goal);
@@ -70,8 +76,35 @@ pub fn plan(typed: &Typed) -> Result<Planned, Failure> {
         Some(warm_up) => warm_up,
         None => plan.warm_up.max(plan.settling().map_err(wrong)?),
     };
+    all_are_used(&plan, &typed.idle)?;
     let settings = plan.settings().map_err(wrong)?.into_iter().map(Arc::new).collect();
     Ok(Planned { plan, settings, inputs })
+}
+
+/// Refuses idle states that no machine has, and traffic from a file without a peak to tell: cases with them would
+/// silently be left out.
+fn all_are_used(plan: &Plan, states: &[String]) -> Result<(), Failure> {
+    for state in states {
+        let one = Idle { deepest: state.clone(), up_to_ppm: 1_000_000 };
+        let (traffic, peaks) = (vec![Pattern::Constant], vec![Peak::Untold]);
+        let alone = Plan { idle: vec![one], traffic, peaks, sample: None, ..plan.clone() };
+        alone.settings().map_err(|error| match error {
+            PlanError::Empty => Failure::wrong(
+                "cannot plan the runs",
+                format!("none of the machines has the idle state {state}"),
+                "choose states of the machines with --idle; apus sim machines NAME lists them",
+            ),
+            error => wrong(error),
+        })?;
+    }
+    match plan.traffic.iter().find(|pattern| matches!(pattern, Pattern::File(_))) {
+        Some(file) if plan.peaks == [Peak::Told] => Err(Failure::wrong(
+            "cannot plan the runs",
+            format!("the peak rate of {file} is not known, so adaptive cannot be told it"),
+            "add --peak untold or a rate, such as --peak 1Mpps",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Rivals whose interrupts are delayed for as long as the `rivals` with backoff sleep.
@@ -92,9 +125,15 @@ fn wrong(error: PlanError) -> Failure {
     Failure::wrong("cannot plan the runs", error, fix)
 }
 
-fn put<T: Clone>(into: &mut Vec<T>, typed: &[T]) {
+fn put<T: Clone + PartialEq>(into: &mut Vec<T>, typed: &[T]) {
     if !typed.is_empty() {
-        *into = typed.to_vec();
+        into.clear();
+        // A value that is given twice counts once.
+        typed.iter().for_each(|value| {
+            if !into.contains(value) {
+                into.push(value.clone())
+            }
+        });
     }
 }
 

@@ -85,7 +85,8 @@ fn multiples(cases: &[Case]) -> Option<Distribution> {
         (n > 1).then(|| TailLine { series: series.to_owned(), all, clean: Vec::new() })
     };
     let lines: Vec<TailLine> = [
-        line("relative to the best rival", |case| case.power_multiple),
+        // The power of a case that adaptive misses says nothing.
+        line("relative to the best rival", |case| case.power_multiple.filter(|_| case.verdict.as_str() != "missed")),
         line("relative to the least possible", |case| case.bound_multiple),
     ]
     .into_iter()
@@ -93,7 +94,7 @@ fn multiples(cases: &[Case]) -> Option<Distribution> {
     .collect();
     (!lines.is_empty()).then(|| Distribution {
         title: "Power of adaptive, over all goals".into(),
-        caption: "Share of goals in which adaptive draws at least this multiple of the power.".into(),
+        caption: "Share of goals in which adaptive draws at least this multiple of the power. Only goals that adaptive meets count.".into(),
         x: Axis::log("power of adaptive", "x"),
         panels: vec![DistributionPanel { title: "all goals".into(), lines, goals: Vec::new() }],
     })

@@ -1,5 +1,6 @@
 //! Prints cases as text: first those that `adaptive` loses, then the number of cases per verdict.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use sim::goals::Because;
@@ -40,24 +41,51 @@ fn is_beaten(case: &Case) -> bool {
 struct Places {
     varies: Vec<bool>,
     common: String,
+    detail: Detail,
+}
+
+/// What distinguishes cases that would otherwise look alike.
+#[derive(Clone, Copy)]
+struct Detail {
+    /// Whether some machine has several NICs: then each NIC is shown.
+    nics: bool,
+    /// Whether `adaptive` was told several peak rates of the same traffic: then each rate is shown.
+    peaks: bool,
+}
+
+impl Detail {
+    fn of(cases: &[&Case]) -> Self {
+        let (mut nics, mut peaks) = (BTreeMap::new(), BTreeMap::new());
+        let mut detail = Self { nics: false, peaks: false };
+        for case in cases {
+            detail.nics |= *nics.entry(&case.machine).or_insert(&case.nic) != &case.nic;
+            if let Some(peak) = case.peak_pps {
+                let traffic = (&case.machine, &case.nic, &case.traffic, case.rate_pps);
+                detail.peaks |= *peaks.entry(traffic).or_insert(peak) != peak;
+            }
+        }
+        detail
+    }
 }
 
 const PLACE: [&str; 6] = ["MACHINE", "TRAFFIC", "LOAD", "IDLE", "PEAK", "GOAL"];
 
-fn place(case: &Case) -> [String; 6] {
+fn place(case: &Case, detail: Detail) -> [String; 6] {
+    let told = |pps| if detail.peaks { format!("{pps}pps") } else { "told".to_owned() };
     [
-        case.machine.clone(),
+        if detail.nics { format!("{}+{}", case.machine, case.nic) } else { case.machine.clone() },
         case.traffic.clone(),
         case.load_percent.map_or_else(|| "-".to_owned(), |load| format!("{load} %")),
         case.deepest.clone(),
-        case.peak_pps.map_or_else(|| "untold".to_owned(), |_| "told".to_owned()),
+        case.peak_pps.map_or_else(|| "untold".to_owned(), told),
         case.goal.clone(),
     ]
 }
 
 impl Places {
     fn of(cases: &[&Case]) -> Self {
-        let all: Vec<[String; 6]> = cases.iter().map(|case| place(case)).collect();
+        let detail = Detail::of(cases);
+        let all: Vec<[String; 6]> = cases.iter().map(|case| place(case, detail)).collect();
         let varies: Vec<bool> = (0..PLACE.len()).map(|at| all.windows(2).any(|two| two[0][at] != two[1][at])).collect();
         let same = PLACE.iter().zip(&varies).enumerate().filter(|(_, (_, varies))| !**varies);
         let same = same.filter_map(|(at, (name, _))| {
@@ -70,7 +98,7 @@ impl Places {
                 _ => value,
             })
         });
-        Self { common: same.collect::<Vec<_>>().join(", "), varies }
+        Self { common: same.collect::<Vec<_>>().join(", "), varies, detail }
     }
 
     fn said(&self, document: &Document) -> String {
@@ -90,6 +118,10 @@ impl Places {
 
     fn cells(&self, place: [String; 6]) -> Vec<String> {
         place.into_iter().zip(&self.varies).filter(|(_, varies)| **varies).map(|(cell, _)| cell).collect()
+    }
+
+    fn of_case(&self, case: &Case) -> Vec<String> {
+        self.cells(place(case, self.detail))
     }
 }
 
@@ -117,7 +149,7 @@ fn listing(places: &Places, cases: &[&Case]) -> String {
         let late = |way: Option<&Way>| multiple(way.map(|way| of_allowed(case, way)));
         let power = |way: Option<&Way>| way.map_or_else(|| "-".to_owned(), |way| watts(way.power_uw));
         let verdict = case.verdict.replace('_', " ");
-        let mut line = places.cells(place(case));
+        let mut line = places.of_case(case);
         line.extend([
             if is_beaten(case) { verdict.to_uppercase() } else { verdict },
             power(ours),
@@ -186,7 +218,7 @@ fn by_way(places: &Places, cases: &[&Case]) -> String {
     let mut lines = vec![head];
     for case in cases {
         for (number, way) in case.ways.iter().enumerate() {
-            let mut line = places.cells(if number == 0 { place(case) } else { Default::default() });
+            let mut line = if number == 0 { places.of_case(case) } else { places.cells(Default::default()) };
             let time = (case.duration_ns * way.seeds.max(1)) as f64;
             let ours = number + 1 == case.ways.len();
             let held = match way.held.as_str() {
@@ -206,7 +238,7 @@ fn by_way(places: &Places, cases: &[&Case]) -> String {
             line.extend([
                 way.way.clone(),
                 micros(way.latency_ns),
-                percent(way.late, way.offered),
+                if way.offered == 0 { "-".to_owned() } else { format!("{:.3}", way.late_ppm / 1e4) },
                 percent(way.lost, way.offered),
                 watts(way.power_uw),
                 format!("{:.0}", way.wakeups as f64 * 1e9 / time),
@@ -264,7 +296,8 @@ fn summary(document: &Document) -> String {
         text,
         "{good} of {} goals: adaptive meets the goal if any rival does, with no more power (within 1 %; 5 % for rivals at a \
          fixed lower frequency)",
-        document.cases.len()
+        // Cases with too few packets are not judged.
+        document.cases.len() as u64 - count("too_few_packets")
     );
     text
 }
