@@ -93,7 +93,7 @@ fn seeds_share_what_may_be_late() {
     assert!(close(&thrice, alone[0].as_ref().unwrap().power.as_microwatts() as f64), "{thrice:?}");
 }
 
-/// The division into parts took minutes.
+/// The window of this test had over a billion parts.
 #[test]
 fn packets_that_can_hardly_wait_make_no_more_parts() {
     let scenario = scenario("kind = \"constant\"\nrate = \"1kpps\"", "p50=100us", "C1");
