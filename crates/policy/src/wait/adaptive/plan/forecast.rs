@@ -8,7 +8,7 @@
 //! ```
 
 use super::super::choice::{BLOCK, Choice, until};
-use super::super::prices::{Kind, class};
+use super::super::prices::Kind;
 use super::super::slower::{SAME, Slower};
 use super::super::tail::PARTS;
 use super::expect::Cell;
@@ -37,8 +37,8 @@ struct Forecast {
 /// The waits for the next burst, computed once and reused.
 #[derive(Clone, Debug)]
 pub(super) struct Forecasts {
-    /// The waits, the number of waits learned when they were computed, and the class of length for which they were.
-    known: Option<(Forecast, u32, usize)>,
+    /// The waits, and the number of waits learned when they were computed.
+    known: Option<(Forecast, u32)>,
 }
 
 impl Forecasts {
@@ -76,13 +76,10 @@ impl Forecasts {
 
     fn waits(&mut self, model: &Model, ahead: u64) -> &Forecast {
         let stale = |learned: u32| model.learned.wrapping_sub(learned) >= 4 * STALE;
-        // While the core polls before a burst, less time is left than a wait would take: a longer wait may end later,
-        // and costs more.
-        let is_longer = |known: usize| class(ahead) > known;
-        if self.known.as_ref().is_none_or(|(_, learned, known)| stale(*learned) || is_longer(*known)) {
-            self.known = Some((waits(model, ahead), model.learned, class(ahead)));
+        if self.known.as_ref().is_none_or(|(_, learned)| stale(*learned)) {
+            self.known = Some((waits(model, ahead), model.learned));
         }
-        let (forecast, ..) = self.known.as_ref().expect("just made");
+        let (forecast, _) = self.known.as_ref().expect("just made");
         forecast
     }
 }
@@ -103,25 +100,4 @@ fn waits(model: &Model, ahead: u64) -> Forecast {
     });
     let block = if model.interrupts { model.block(ahead, Slower::NOT) } else { Cell::NONE };
     Forecast { margins, costs, weights, lates, block }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::model::tests::{US, model};
-    use super::*;
-    use units::Nanos;
-
-    /// While a core polls before a burst, the plan is made for the short time that is left.
-    #[test]
-    fn a_plan_for_the_last_microseconds_is_not_used_for_a_whole_period() {
-        let mut model = model();
-        for _ in 0..100 {
-            model.ended(Kind::Timer, 10 * US, Nanos::from_micros(2), 0);
-            model.ended(Kind::Timer, 300 * US, Nanos::from_micros(12), 0);
-        }
-        let wait = |forecasts: &mut Forecasts| forecasts.best(&model, 340 * US, 2 * US, 0).map(|choice| choice.wait);
-        let (mut polled, mut fresh) = (Forecasts::new(), Forecasts::new());
-        polled.best(&model, 4 * US, 2 * US, 0);
-        assert_eq!(wait(&mut polled), wait(&mut fresh));
-    }
 }
