@@ -160,7 +160,10 @@ impl Model {
         let packets = self.until_drained(away.packets, each);
         let work = product_over(packets, each, ONE) as u64;
         let share = product_over(late, ONE, packets.max(1)) as u64;
-        let late = self.corrected((slot, seen), packets, late, slower);
+        // Packets that were late against expectation came against expectation as well: they count as often as packets come
+        // in the mean, also where the model expects none.
+        let usual = product_over(away.lasts, ONE, self.gaps.mean().max(1)) as u64;
+        let late = self.corrected((slot, seen), packets.max(usual), late, slower);
         let (lasts, costs, weight) = (away.lasts + work, away.costs + work, self.weight(late));
         Cell { wait: away.wait, lasts, costs, weight, late: share.min(ONE), packets, cut: false }
     }
