@@ -36,9 +36,10 @@
 //! sleep and for its own processing. The sleep is expected to end as late as earlier sleeps of its length. A packet
 //! that ends a block is expected to take as long as the packets that ended earlier blocks. So the policy can judge a
 //! candidate before trying it. If the model expects too many or too few late packets, observations of the candidate
-//! correct it ([`plan`]). A late packet corrects it at once. The correction is per expected packet. So it has little
-//! effect on a short sleep in which the model expects hardly any packet, as with regular gaps that are a little longer
-//! than an octave ([`gaps`]) of silence. Such sleeps can make more packets late than the goal allows.
+//! correct it ([`plan`]). A late packet corrects it at once, also in a short sleep in which the model expects hardly any
+//! packet, as with regular gaps that are a little longer than an octave ([`gaps`]) of silence. But if the model expects
+//! most of these few packets to be late, it takes them for expected. So if wake-ups are later than the goal's latency,
+//! more packets can be late than the goal allows.
 //!
 //! **The current silence** begins when the last frame became visible, not when it arrived
 //! ([`traffic`]). At 7 Mpps, about 20 frames are being written into memory at any time. A policy
