@@ -27,7 +27,7 @@ pub struct Goals {
     #[arg(long, value_name = "NAME[+NIC]", value_parser = machine)]
     pub machine: Vec<Machine>,
     /// Kinds of traffic (comma-separated): poisson, constant, on-off, self-similar, slots (a burst in each 500 us slot
-    /// of a 5G cell), step, replay (a built-in recording), FILE.toml (only the [[traffic]] tables of a scenario),
+    /// of a 5G cell), step, replay (a built-in recording), FILE.toml (only the `[[traffic]]` tables of a scenario),
     /// FILE.pcap or FILE.csv (your own recording). Traffic from a file keeps its own rate and ignores --load. Its peak
     /// rate is not known, so it needs --peak [default: the kinds of the grid].
     #[arg(long, value_name = "KIND", value_delimiter = ',')]

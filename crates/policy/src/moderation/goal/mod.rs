@@ -83,8 +83,8 @@ const LONGEST_PATIENCE: Nanos = Nanos::from_secs(64);
 const ENOUGH_ABOVE: u64 = 8;
 /// Minimum number of packets in a window that is trusted.
 const ENOUGH_PACKETS: u64 = 512;
-/// This many packets suffice to show that a timer saves nothing, if their mean gap is at least [`WORTH_ONE_IN`] times
-/// the timer.
+/// This many packets suffice to show that a timer saves nothing, if their mean gap is at least
+/// `WORTH_ONE_IN` times the timer ([`saving`]).
 const SPARSE_PACKETS: u64 = 16;
 /// The late packets of one histogram count as coming from this many interrupts, however many packets there are: a
 /// histogram does not show whether a single stall of the machine delayed them all. Two histograms with late packets

@@ -74,8 +74,8 @@
 //! **Idle cores.** After 50 ms without a frame, or if frames come at least 45 ms apart on average, the core blocks,
 //! whatever the goal is. Otherwise it would have to stay awake all the time for one rare packet.
 //!
-//! **Without arrival timestamps** ([`Arrivals::unstamped`]), the policy only knows that a packet arrived after the
-//! previous poll. After a sleep, it charges as many late packets as it expects, and it measures when packets come
+//! **Without arrival timestamps** ([`Arrivals::unstamped`](super::Arrivals::unstamped)), the policy only knows that a
+//! packet arrived after the previous poll. After a sleep, it charges as many late packets as it expects, and it measures when packets come
 //! within a sleep: it replaces some sleeps by polling for as long ([`phases`]). At first, it assumes the worst case:
 //! that all packets came just after the previous poll. If the device ended the wait, it charges the late packets that
 //! the model expects. The model then uses the lateness of measured interrupts ([`Adaptive::know`]) or, if none were

@@ -18,7 +18,8 @@ use crate::args::moderate::Place as TypedPlace;
 use crate::documents::VERSION;
 
 /// An interrupt delay in microseconds that every driver with interrupt moderation accepts: all drivers in
-/// [`least_usecs`] do, and it is one of DIM's profiles (lib/dim/net_dim.c, `rx_profile`: 1, 8, 64, 128 and 256).
+/// [`least_usecs`](steer::moderation::place::least_usecs) do, and it is one of DIM's profiles (lib/dim/net_dim.c,
+/// `rx_profile`: 1, 8, 64, 128 and 256).
 const TRIAL_USECS: u32 = 64;
 
 /// The settings to control: one for each queue, or one for the whole device.
