@@ -89,8 +89,8 @@ impl Telemetry {
         note_thread(self.page()).map_err(|e| Error::system("read /proc/thread-self/stat", e))
     }
 
-    /// Stores that the worker began to run at `now`. Until then, the file says when it was created: before the ports
-    /// were opened.
+    /// Stores that the worker began to run at `now`. Until then, the file says when it was created,
+    /// which is before the ports are opened.
     pub fn begins(&self, now: Instant<Monotonic>) {
         self.page().header.started_ns.set(now.as_nanos());
     }

@@ -1,4 +1,4 @@
-//! What goes wrong at an AF_XDP port: full rings, queues and interfaces that are not there, and what is counted then.
+//! Failures of an AF_XDP port: full rings, missing queues and interfaces, and how lost frames are counted.
 
 use std::process::Command;
 use std::time::{Duration, Instant as Wall};

@@ -13,8 +13,8 @@ use crate::bound::holds;
 
 /// A machine's file in which some values are replaced.
 struct Altered {
-    /// Sections with a key and the new value. Idle states are sections with their name, points of the power curve with
-    /// their number.
+    /// Sections with a key and the new value. Idle states are sections with their name, points of the power curve
+    /// are sections with their number.
     values: Vec<(String, &'static str, String)>,
     /// Idle states that are left out.
     without: Vec<&'static str>,

@@ -62,7 +62,7 @@ impl Producer {
         self.next.wrapping_sub(self.consumed)
     }
 
-    /// Indices of the entries that the other side had not consumed when its index was last read.
+    /// Indices of the entries that the other side had not yet consumed when its index was last read.
     pub(super) fn unconsumed(&self) -> impl Iterator<Item = u32> + use<> {
         let (from, entries) = (self.consumed, self.next.wrapping_sub(self.consumed));
         (0..entries).map(move |i| from.wrapping_add(i))

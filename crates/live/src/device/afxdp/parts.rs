@@ -20,8 +20,8 @@ const STAMP_SHIFT: u32 = 4;
 /// A timestamp that is further than this from the reference time, in units of 16 ns (1.07 s), is converted with a new
 /// clock reading: the thread or the whole process was stopped meanwhile, or no frame has arrived for long.
 const FAR: u64 = 1 << 26;
-/// How much later than the clock a timestamp may be, in units of 16 ns (0.5 s). Clocks of different CPUs differ by far
-/// less.
+/// How much later than the clock a timestamp may be, in units of 16 ns (0.5 s). Clocks of
+/// different CPUs differ by far less.
 const LATER: u32 = 1 << 25;
 
 /// Converts timestamps to times. A timestamp has the low 32 bits of the time in units of 16 ns. The upper bits come

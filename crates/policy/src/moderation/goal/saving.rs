@@ -54,8 +54,8 @@ impl<C> GoalModeration<C> {
         self.rate.gap().or(seen.gap())
     }
 
-    /// How many polls the packets took without a timer, and the number of these packets. One poll for one packet if
-    /// unknown.
+    /// How many polls the packets took without a timer, and the number of these packets. If
+    /// unknown, one poll and one packet.
     pub(super) fn polls_without(&self) -> (u64, u64) {
         self.without.map_or((1, 1), |seen| (seen.events.clamp(1, seen.packets), seen.packets))
     }

@@ -2,7 +2,7 @@
 //!
 //! | slots | candidate |
 //! | --- | --- |
-//! | 0 to [`SLEEPS`] - 1 | timed sleeps, of which the last two are a half and a quarter of what the goal leaves |
+//! | 0 to [`SLEEPS`] - 1 | timed sleeps; the last two take a half and a quarter of the time within the goal |
 //! | [`BLOCK`] | a block until the next frame |
 //! | [`UNTIL`] and the next one | a wait until shortly before a forecast burst, with little or much room for lateness |
 //! | [`POLL`] | polling on |

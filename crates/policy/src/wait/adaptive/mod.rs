@@ -226,7 +226,7 @@ pub struct Adaptive<C> {
     trials: Trials<C>,
     /// When the policy last learned from a wait, or last reduced its trust in the known costs.
     learned: Option<Instant<C>>,
-    /// When candidates that had not been chosen were last made more attractive ([`Plan::doubt`]).
+    /// When a candidate that was not chosen recently last became more attractive ([`Plan::doubt`]).
     doubted: Instant<C>,
 }
 

@@ -31,9 +31,8 @@ const BATCHES_OWED: u64 = 3;
 const DENSER: u64 = 4;
 /// A larger batch counts as this many packets.
 const LARGEST: u64 = 1 << 12;
-/// Time in nanoseconds. Packets that were not late, though the policy had aimed at it, are credited up to as many as the
-/// policy aims at in this time. After a change of the traffic, the credit lasts for about as long, so it is not longer than
-/// a change may take.
+/// Time in nanoseconds. The credit is limited to the number of late packets that the policy aims at in this time.
+/// After a change of the traffic, the policy reacts only when the credit is used up, and a reaction may take 0.2 s.
 const CREDIT: u64 = 200_000_000;
 /// The credit also suffices for this many batches, provided that the policy aims at as many late packets in
 /// [`CREDIT_PAID_IN`]. Otherwise, each burst and each stall of the machine would be paid for by polling, however few
@@ -92,7 +91,7 @@ impl Owed {
         self.share
     }
 
-    /// Mean time in which the policy aims at one late packet, in nanoseconds. `gap` is the mean gap between packets in
+    /// Mean time in which the policy aims at one late packet. It and `gap`, the mean gap between packets, are in
     /// nanoseconds.
     pub(super) fn each(&self, gap: u64) -> u64 {
         gap.saturating_mul(ONE) / self.share
@@ -193,8 +192,8 @@ mod tests {
         assert_eq!(owed.owed(), 0);
     }
 
-    /// Bursts of 91, all late at each try, of which the goal allows 34 a second: what is not owed would never be paid
-    /// for.
+    /// Bursts of 91 packets, all of them late at each try. The goal allows 34 late packets a second, so the policy would
+    /// try again too soon if it did not owe the whole burst.
     #[test]
     fn a_whole_batch_is_owed() {
         let mut owed = Owed::new(1_000);

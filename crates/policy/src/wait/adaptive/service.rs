@@ -74,8 +74,8 @@ impl<C> Service<C> {
     /// ten packets leave after work began. `begins`: whether the work began with this poll.
     ///
     /// Frames that arrived during the work have also waited for the frames before them. Where all frames of a poll
-    /// leave together, that counts. Where each leaves on its own, the first frame after a wait is the one that has
-    /// waited longest.
+    /// leave together, that counts. Where each leaves on its own, the first frame after a wait has waited for the
+    /// longest time.
     #[inline]
     pub(super) fn departed(&mut self, arrivals: &Arrivals<C>, now: Instant<C>, begins: bool) -> Option<u64> {
         if !self.is_due || !(arrivals.sent.is_none() || begins) {

@@ -82,8 +82,8 @@ impl<C> Stalls<C> {
         }
     }
 
-    /// Adds the part of a time in which the core was awake that the work does not explain. All times are in
-    /// nanoseconds.
+    /// Adds the part of a time in which the core was awake that the work does not explain. Both times are
+    /// in nanoseconds.
     #[cold]
     fn stalled(&mut self, span: u64, work: u64) {
         let lost = span.saturating_sub(work.saturating_mul(WORK)).min(LONGEST);

@@ -24,8 +24,8 @@ pub(super) fn check_name(access: &Access, name: &str) -> anyhow::Result<()> {
     }
 }
 
-/// The receive queues of an interface that is up. If the kernel does not list NAPI instances, the queues in sysfs are
-/// used.
+/// The receive queues of an interface that is up. If the kernel does not list NAPI instances, they come
+/// from sysfs.
 pub(super) fn receive_queues(access: &Access, interface: &str) -> Result<Vec<u32>, host::knob::Error> {
     /// The flag "up" in /sys/class/net/*/flags (include/uapi/linux/if.h).
     const IFF_UP: u32 = 1;

@@ -19,8 +19,8 @@ const DISPROVED: u8 = 4;
 /// The doubt in each candidate.
 #[derive(Clone, Debug)]
 pub(super) struct Doubts {
-    /// How often doubt has halved the expected late packets of each candidate, because the candidate had not been
-    /// chosen for a long time.
+    /// How many times doubt has halved each candidate's expected late packets, because it was not chosen for a long
+    /// time and should be tried again.
     halvings: [u8; SLOTS],
     /// For each candidate, the number of late packets that the goal has allowed for its trials since its last halving.
     allowed: [u32; SLOTS],

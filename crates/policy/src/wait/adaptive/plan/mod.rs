@@ -199,8 +199,8 @@ impl Plan {
         self.forget();
     }
 
-    /// The cheapest sleep or block after a silence in this octave, or [`Choice::POLL`]. `now` is the time in
-    /// nanoseconds.
+    /// The cheapest sleep or block after a silence in this octave, or [`Choice::POLL`]. `now` is in nanoseconds,
+    /// as the clock shows it.
     #[inline]
     pub(super) fn best(&mut self, octave: usize, multiplier: u64, now: u64) -> Choice {
         self.rows.best(&self.model, &self.doubts, octave, multiplier, now)

@@ -53,8 +53,8 @@ pub(super) struct Model {
     /// At least half of this many recent samples of lateness are remembered. That is enough to include a few of the
     /// samples that the goal allows to be late.
     samples: u32,
-    /// Time from the start of the core's work to the departure of a packet, in nanoseconds. Nine in ten packets take
-    /// less.
+    /// Time from the start of the core's work to the departure of a packet, in nanoseconds. At most one
+    /// packet in ten takes longer.
     pub(super) service: u64,
     /// The mean work on one packet alone, in nanoseconds.
     pub(super) work: u64,
@@ -171,8 +171,8 @@ impl Model {
         u64::try_from(weight).unwrap_or(MOST_WEIGHT).min(MOST_WEIGHT)
     }
 
-    /// How much longer packets take after a wait for the device, in 256ths, with the wake-up and the work weighted by
-    /// their times.
+    /// How much longer packets take after a wait for the device, in 256ths: the factors of the wake-up
+    /// and of the work, weighted by the times that these take.
     pub(super) fn slower_after(&self, class: usize, slower: Slower) -> u64 {
         let (back, all) = (self.lateness.classes(Kind::Device)[class].atoms().mean, self.after[class].atoms().mean);
         let back = back.min(all);
@@ -221,7 +221,7 @@ pub(super) mod tests {
         let mut model = model();
         (0..100).for_each(|_| blocked(&mut model, 10 * US, 20 * US));
         let slower = Slower { work: 2 * SAME, timer: SAME, device: SAME };
-        // Of 20 us, about half is the wake-up, which takes no longer.
+        // The wake-up, about half of the 20 us, takes as long as before.
         let after = model.slower_after(class(100 * US), slower);
         assert!((SAME * 29 / 20..=SAME * 31 / 20).contains(&after), "{after}");
         let before = model.after[class(100 * US)].atoms().mean;
