@@ -64,12 +64,12 @@ impl<C> Adaptive<C> {
                 }
             }
         }
-        self.account(received, late, unavoidable);
+        self.account(poll.ended, received, late, unavoidable);
     }
 
     /// Enters the packets of a poll in all accounts. With polling, `unavoidable` of the late ones would be late as well.
     #[inline]
-    fn account(&mut self, received: u64, late: u64, unavoidable: u64) {
+    fn account(&mut self, ended: bool, received: u64, late: u64, unavoidable: u64) {
         self.forgiveness.add(received);
         let mut late = late.min(received);
         if late > 0 {
@@ -82,7 +82,14 @@ impl<C> Adaptive<C> {
             // A block that ended while the hold-off changed says nothing of the new one.
             let is_present = self.chosen.slot != BLOCK || self.chosen.held.as_nanos() == self.plan.hold();
             if self.stalled.is_none() && is_present {
-                self.plan.saw(self.chosen.slot, received, late, self.chosen.expected);
+                let expected = if self.chosen.slot >= BLOCK {
+                    received * self.chosen.expected
+                } else if ended {
+                    self.chosen.number
+                } else {
+                    0
+                };
+                self.plan.saw(self.chosen.slot, received, late, expected);
             }
             // The frames of the wait may take several polls, and so may those that arrive meanwhile.
             self.charged = received > 0;

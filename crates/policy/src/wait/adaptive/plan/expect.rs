@@ -49,7 +49,8 @@ impl Cell {
     #[inline]
     pub(super) fn at_price(&self, slot: usize, multiplier: u64) -> Choice {
         let Self { wait, lasts, weight, late, cut, .. } = *self;
-        Choice { slot, wait, costs: self.costs + weight * multiplier / 256, lasts, late, weight, cut }
+        let number = product_over(late, self.packets, ONE) as u64;
+        Choice { slot, wait, costs: self.costs + weight * multiplier / 256, lasts, late, number, weight, cut }
     }
 }
 

@@ -26,7 +26,7 @@ impl Record {
     pub(super) fn add(&mut self, packets: u64, late: u64, expected: u64, memory: u64) {
         self.packets += packets;
         self.late += late * ONE;
-        self.expected += packets * expected;
+        self.expected += expected;
         if self.packets > memory {
             self.halve();
         }
