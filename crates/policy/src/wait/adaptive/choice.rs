@@ -50,7 +50,8 @@ pub(super) struct Choice {
 
 impl Choice {
     /// Polling: it costs as much as it lasts.
-    pub(super) const POLL: Self = Self { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0, number: 0, weight: 0, cut: false };
+    pub(super) const POLL: Self =
+        Self { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0, number: 0, weight: 0, cut: false };
 
     /// Replaces `self` by `other` if `other` costs less per unit of time.
     #[inline]
