@@ -398,6 +398,7 @@ fn wrong_costs_are_unlearned() {
 /// A core that polls is stalled as often as one that sleeps, so no polling makes up for stalls.
 #[test]
 fn a_machine_that_stalls_does_not_keep_the_core_awake() {
+    const SEEDS: u64 = 20;
     // 0.45 % and 1.5 % of the time.
     for (stalls, goal) in [((33_000_000, 150_000), "p99=120us"), ((25_000_000, 375_000), "p99=250us")] {
         let machine = Machine { interrupt_cost: 15_000, stalls: Some(stalls), ..MACHINE };
@@ -410,13 +411,13 @@ fn a_machine_that_stalls_does_not_keep_the_core_awake() {
         let rival = sleeps.chain(fixed(&mut Interrupt)).min().unwrap();
         // Chance moves single runs by a tenth and more.
         let (mut awake, mut late) = (0, 0.0);
-        for seed in 1..=6 {
+        for seed in 1..=SEEDS {
             let ours = run_on(machine, &mut adaptive(goal), &poisson(50.0, 60_000, seed));
             println!("{stalls:?}, {goal}: {ours}; late {:.4}; the cheapest fixed wait {rival}/1000", ours.late(goal));
-            (awake, late) = (awake + ours.awake, late + ours.late(goal) / 6.0);
+            (awake, late) = (awake + ours.awake, late + ours.late(goal) / SEEDS as f64);
         }
-        println!("{goal}: in the mean {:.2} times, late {late:.4}", awake as f64 / 6.0 / rival as f64);
-        assert!(awake <= rival * 6 * 5 / 4, "{goal}: awake {} in the mean, and {rival}", awake / 6);
+        println!("{goal}: in the mean {:.2} times, late {late:.4}", awake as f64 / SEEDS as f64 / rival as f64);
+        assert!(awake <= rival * SEEDS * 5 / 4, "{goal}: awake {} in the mean, and {rival}", awake / SEEDS);
         // Stalls alone make 0.6 % of the packets late in the second case. In addition, the policy uses what the goal allows.
         assert!(late <= 0.0125, "{goal}: late {late}");
     }
@@ -667,7 +668,8 @@ fn without_stamps_goals_are_still_kept() {
     for (name, arrivals) in [
         ("poisson 50 us", poisson(50.0, 15_000, 7)),
         ("poisson 500 us", poisson(500.0, 8_000, 8)),
-        ("poisson 10 us", poisson(10.0, 30_000, 9)),
+        // With fewer packets, chance decides: in 0.3 s, 1.2 % were late in the mean of eight seeds.
+        ("poisson 10 us", poisson(10.0, 200_000, 9)),
         ("each 350 us", periodic(350, 8_000)),
         ("each 77 us", periodic(77, 15_000)),
         // Late packets are charged as often as they are expected, so chance decides the share of few bursts.

@@ -40,6 +40,8 @@ pub(super) struct Choice {
     pub(super) lasts: u64,
     /// The share of the wait's packets that the model expects to be late, in millionths.
     pub(super) late: u64,
+    /// Number of late packets that the model expects, in millionths of a packet.
+    pub(super) number: u64,
     /// Cost of the wait's late packets at a multiplier of one, in nanoseconds of a polling core.
     pub(super) weight: u64,
     /// Whether the ring, not the goal, limited the length of the wait.
@@ -48,7 +50,8 @@ pub(super) struct Choice {
 
 impl Choice {
     /// Polling: it costs as much as it lasts.
-    pub(super) const POLL: Self = Self { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0, weight: 0, cut: false };
+    pub(super) const POLL: Self =
+        Self { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0, number: 0, weight: 0, cut: false };
 
     /// Replaces `self` by `other` if `other` costs less per unit of time.
     #[inline]

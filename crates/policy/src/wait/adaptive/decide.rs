@@ -109,6 +109,7 @@ impl<C> Adaptive<C> {
                     return self.poll_on(now, reason);
                 }
                 self.choose(slot, best.late, self.chosen.planned);
+                self.chosen.number = best.number;
                 Decision { action: Action::SleepUntil(until), reason }
             }
         }
@@ -117,7 +118,7 @@ impl<C> Adaptive<C> {
     /// Notes the wait that was chosen.
     #[inline]
     fn choose(&mut self, slot: usize, expected: u64, planned: u64) {
-        self.chosen = Chosen { slot, expected, planned, held: Nanos::from_nanos(self.plan.hold()) };
+        self.chosen = Chosen { slot, expected, number: 0, planned, held: Nanos::from_nanos(self.plan.hold()) };
     }
 
     #[inline]

@@ -64,12 +64,12 @@ impl<C> Adaptive<C> {
                 }
             }
         }
-        self.account(received, late, unavoidable);
+        self.account(poll.ended, received, late, unavoidable);
     }
 
-    /// Enters the packets of a poll in all accounts. With polling, `unavoidable` of the late ones would be late as well.
+    /// Enters the packets of a poll in all accounts. `ended` says whether a wait has just ended. With polling, `unavoidable` of the late ones would be late as well.
     #[inline]
-    fn account(&mut self, received: u64, late: u64, unavoidable: u64) {
+    fn account(&mut self, ended: bool, received: u64, late: u64, unavoidable: u64) {
         self.forgiveness.add(received);
         let mut late = late.min(received);
         if late > 0 {
@@ -82,10 +82,27 @@ impl<C> Adaptive<C> {
             // A block that ended while the hold-off changed says nothing of the new one.
             let is_present = self.chosen.slot != BLOCK || self.chosen.held.as_nanos() == self.plan.hold();
             if self.stalled.is_none() && is_present {
-                self.plan.saw(self.chosen.slot, received, late, self.chosen.expected);
+                self.plan.saw(self.chosen.slot, received, late, self.expected_of(ended, received));
             }
             // The frames of the wait may take several polls, and so may those that arrive meanwhile.
             self.charged = received > 0;
+        }
+    }
+
+    /// Number of late packets, in millionths, that the model expected among the `received` ones of a poll. Those of a
+    /// sleep are all expected when it has `ended`, however many packets came: how many come is part of what the model
+    /// expects. After a block, at least one packet comes. Without timestamps, the number is less certain than the share.
+    #[inline]
+    fn expected_of(&self, ended: bool, received: u64) -> u64 {
+        match self.chosen.slot {
+            0..BLOCK if !self.plan.is_blind() => {
+                if ended {
+                    self.chosen.number
+                } else {
+                    0
+                }
+            }
+            _ => received * self.chosen.expected,
         }
     }
 

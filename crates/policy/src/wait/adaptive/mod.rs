@@ -237,6 +237,8 @@ struct Chosen {
     slot: usize,
     /// The share of the candidate's packets that the model expected to be late, in millionths.
     expected: u64,
+    /// Number of late packets that the model expected of a sleep, in millionths of a packet.
+    number: u64,
     /// The expected duration of the last wait for the device, in nanoseconds. What is learned about the wait is stored
     /// under this duration, because the policy later looks it up by the expected duration. The actual duration depends
     /// on how late the wait ended.
@@ -284,7 +286,7 @@ impl<C> Adaptive<C> {
             unseen: Unseen::default(),
             packets: 0,
             forecasts: 0,
-            chosen: Chosen { slot: BLOCK, expected: 0, planned: 0, held: Nanos::ZERO },
+            chosen: Chosen { slot: BLOCK, expected: 0, number: 0, planned: 0, held: Nanos::ZERO },
             charged: false,
             stalled: None,
             ended_held: Nanos::ZERO,

@@ -5,8 +5,12 @@ use units::Nanos;
 use super::costs::Lateness;
 use super::slower::SAME;
 
-/// Number of buckets: eight per octave from 1 us to 2 ms, and eight of 128 ns below that.
-const BUCKETS: usize = 96;
+/// Base-2 logarithm of [`PER_OCTAVE`].
+const PER_OCTAVE_LOG2: usize = 5;
+/// Number of buckets per octave. A bucket is at most this part of its values wide: 3 %.
+const PER_OCTAVE: usize = 1 << PER_OCTAVE_LOG2;
+/// Number of buckets: [`PER_OCTAVE`] from 1 us to 2 ms, and as many of 32 ns below that.
+const BUCKETS: usize = 12 * PER_OCTAVE;
 /// All counts are halved after this many samples, so that older waits gradually lose weight.
 pub(super) const MEMORY: u32 = 1024;
 /// A sample counts as a stall of the machine only if it exceeds the median by more than this factor.
@@ -243,11 +247,11 @@ impl Tail {
 /// The bucket of a value in nanoseconds. The last bucket has no upper limit.
 fn bucket(nanos: u64) -> usize {
     if nanos < 1024 {
-        return (nanos >> 7) as usize;
+        return (nanos >> (10 - PER_OCTAVE_LOG2)) as usize;
     }
     let octave = nanos.ilog2() as usize;
-    let eighth = (nanos >> (octave - 3)) as usize & 7;
-    (8 * (octave - 9) + eighth).min(BUCKETS - 1)
+    let part = (nanos >> (octave - PER_OCTAVE_LOG2)) as usize % PER_OCTAVE;
+    (PER_OCTAVE * (octave - 9) + part).min(BUCKETS - 1)
 }
 
 /// The smallest value in the bucket, in nanoseconds.
@@ -257,11 +261,12 @@ fn lower_edge(index: usize) -> u64 {
 
 /// The smallest value above the bucket, as a duration.
 fn upper_edge(index: usize) -> Nanos {
-    let next = index as u64 + 1;
-    if next < 8 {
-        return Nanos::from_nanos(next << 7);
+    let next = index + 1;
+    if next < PER_OCTAVE {
+        return Nanos::from_nanos((next << (10 - PER_OCTAVE_LOG2)) as u64);
     }
-    Nanos::from_nanos((8 + next % 8) << (next / 8 + 6))
+    let octave = next / PER_OCTAVE + 9 - PER_OCTAVE_LOG2;
+    Nanos::from_nanos(((PER_OCTAVE + next % PER_OCTAVE) as u64) << octave)
 }
 
 #[cfg(test)]
@@ -282,10 +287,10 @@ mod tests {
     fn what_was_measured_has_its_quantiles() {
         let us = Nanos::from_micros;
         let tail = Tail::from_measured(&Lateness { p50: us(8), p75: us(11), p90: us(20), p99: us(70), p999: us(90) });
-        // Upper edges: an eighth of an octave at most.
+        // Upper edges of buckets.
         for (ppm, least) in [(500_000, 8), (750_000, 11), (900_000, 20), (990_000, 70)] {
             let bound = tail.upper_quantile(ppm);
-            assert!(bound > us(least) && bound <= us(least).scale(9, 8) + us(1), "{ppm}: {bound}");
+            assert!(bound > us(least) && bound <= us(least).scale(33, 32) + Nanos::from_nanos(32), "{ppm}: {bound}");
         }
     }
 

@@ -49,7 +49,8 @@ impl Cell {
     #[inline]
     pub(super) fn at_price(&self, slot: usize, multiplier: u64) -> Choice {
         let Self { wait, lasts, weight, late, cut, .. } = *self;
-        Choice { slot, wait, costs: self.costs + weight * multiplier / 256, lasts, late, weight, cut }
+        let number = product_over(late, self.packets, ONE) as u64;
+        Choice { slot, wait, costs: self.costs + weight * multiplier / 256, lasts, late, number, weight, cut }
     }
 }
 
@@ -302,7 +303,7 @@ mod tests {
         (0..100).for_each(|_| blocked(&mut model, 30 * US, 40 * US));
         let expected = model.block(100 * US, Slower::NOT);
         assert_eq!(expected.late, ONE, "all packets");
-        model.saw(BLOCK, 400, 0, expected.late);
+        model.saw(BLOCK, 400, 0, 400 * expected.late);
         let corrected = model.block(100 * US, Slower::NOT);
         assert!(corrected.weight < expected.weight / 300, "{} of {}", corrected.weight, expected.weight);
         // At another frequency the model is still taken to be wrong, but not for as sure.

@@ -63,7 +63,16 @@ impl Forecasts {
         for (part, margin) in plan.margins.iter().enumerate().filter(|(_, margin)| **margin < ahead) {
             let (late, weight) = (plan.lates[part], plan.weights[part]);
             let costs = plan.costs[part] + polling + weight * multiplier / 256;
-            let choice = Choice { slot: until(part), wait: ahead - margin, costs, lasts, late, weight, cut: false };
+            let choice = Choice {
+                slot: until(part),
+                wait: ahead - margin,
+                costs,
+                lasts,
+                late,
+                number: late,
+                weight,
+                cut: false,
+            };
             best.get_or_insert(choice).or(choice);
         }
         if plan.block.wait > 0 {

@@ -145,8 +145,8 @@ impl Model {
         self.seen.iter_mut().for_each(Record::change_frequency);
     }
 
-    /// Learns that `late` of the `packets` after a wait were late. The model had expected the share `expected` (in
-    /// millionths) to be late.
+    /// Learns that `late` of the `packets` after a wait were late. The model had expected `expected` late ones, in
+    /// millionths of a packet.
     #[inline]
     pub(super) fn saw(&mut self, slot: usize, packets: u64, late: u64, expected: u64) {
         let memory = MEMORY * self.weighs();

@@ -20,13 +20,13 @@ pub(super) struct Record {
 impl Record {
     pub(super) const NONE: Self = Self { packets: 0, late: 0, expected: 0 };
 
-    /// Adds `packets`, of which `late` were late, and the share `expected` (in millionths) was expected to be late. If
-    /// there are then more packets than `memory`, all counts are halved.
+    /// Adds `packets`, of which `late` were late. `expected` late ones were expected, in millionths of a packet. If there
+    /// are then more packets than `memory`, all counts are halved.
     #[inline]
     pub(super) fn add(&mut self, packets: u64, late: u64, expected: u64, memory: u64) {
         self.packets += packets;
         self.late += late * ONE;
-        self.expected += packets * expected;
+        self.expected += expected;
         if self.packets > memory {
             self.halve();
         }
@@ -66,7 +66,7 @@ mod tests {
         let mut record = Record::NONE;
         assert_eq!(record.correct(100, ONE, ONE / 2, false), ONE / 2, "nothing was observed");
         // All 99 packets were expected to be late, and none was.
-        record.add(99, 0, ONE, 1 << 20);
+        record.add(99, 0, 99 * ONE, 1 << 20);
         assert_eq!(record.correct(100, ONE, ONE / 2, false), ONE / 200);
         // None was expected to be late, and 20 of 100 were.
         let mut record = Record::NONE;
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_record_keeps_its_ratio_at_another_frequency() {
         let mut record = Record::NONE;
-        record.add(1_000, 50, ONE / 10, 1 << 20);
+        record.add(1_000, 50, 100 * ONE, 1 << 20);
         record.change_frequency();
         assert_eq!(record, Record { packets: 0, late: 4 * ONE, expected: 8 * ONE });
     }
