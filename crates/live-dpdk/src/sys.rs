@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use live::pool::{Pool, PoolMemory};
 
-/// Maximum number of packets that the shim moves in one call (`BURST` in shim.c).
+/// Maximum number of packets or slots that the shim moves in one call (`APUS_BATCH`).
 pub const BURST: usize = 64;
 
 /// A packet, passed to and from the shim (`struct apus_packet`).
@@ -23,6 +23,18 @@ pub struct Packet {
     pub len: u32,
     /// Where the packet is: one of the associated constants.
     pub kind: u32,
+}
+
+/// The result of [`rx`] (`struct apus_received`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Received {
+    /// Number of packets.
+    pub count: u32,
+    /// How many of them are not in one slot of the pool.
+    pub foreign: u32,
+    /// Number of free slots that the mempool has outside of its caches.
+    pub idle: u32,
 }
 
 /// The packet is in the pool and has a valid mbuf header.
@@ -115,7 +127,7 @@ unsafe extern "C" {
     fn apus_queue_arm(port: u16, queue: u16, epoll: c_int) -> c_int;
     fn apus_queue_disarm(port: u16, queue: u16, epoll: c_int);
     fn apus_queue_backlog(port: u16, queue: u16) -> c_int;
-    fn apus_rx(port: u16, queue: u16, slots: *mut RawSlots, out: *mut Packet, room: u16, idle: *mut u32) -> u32;
+    fn apus_rx(port: u16, queue: u16, slots: *mut RawSlots, out: *mut Packet, room: u16, received: *mut Received);
     fn apus_tx(port: u16, queue: u16, slots: *mut RawSlots, packets: *mut Packet, count: u16) -> u32;
     fn apus_foreign_take(at: u64, data: *mut c_void, len: u32);
 }
@@ -197,16 +209,26 @@ impl RawPool {
         self.check(pool);
         let mut lent = 0;
         while lent < count {
-            let Some(slot) = pool.lend() else { break };
-            // SAFETY: the pool has lent the slot, so nothing else uses it, and the slot belongs to the mempool.
-            unsafe { apus_slots_lend(self.raw.as_ptr(), &(slot as u64), 1) };
-            lent += 1;
+            let mut offsets = [0; BURST];
+            let mut batch = 0;
+            for (offset, slot) in offsets.iter_mut().take(count - lent).zip(std::iter::from_fn(|| pool.lend())) {
+                *offset = slot as u64;
+                batch += 1;
+            }
+            if batch == 0 {
+                break;
+            }
+            // SAFETY: the pool has lent these slots, so nothing else uses them, and they belong to the mempool. The array
+            // has that many offsets.
+            unsafe { apus_slots_lend(self.raw.as_ptr(), offsets.as_ptr(), batch) };
+            lent += batch as usize;
         }
         self.count(lent as isize);
         lent
     }
 
-    /// Returns up to `count` free slots from the mempool to `pool`. Returns the number of slots moved.
+    /// Returns `count` free slots from the mempool to `pool`, but at most [`BURST`]. Moves none if the mempool has fewer.
+    /// Returns the number of slots moved.
     pub fn reclaim(&self, pool: &mut Pool, count: usize) -> usize {
         let mut offsets = [0; BURST];
         let count = count.min(BURST) as u32;
@@ -381,16 +403,15 @@ pub fn queue_backlog(port: u16, queue: u16) -> io::Result<usize> {
     result(unsafe { apus_queue_backlog(port, queue) }).map(|count| count as usize)
 }
 
-/// Receives packets into `out`. Returns the number of packets, and the number of free slots that the mempool has
-/// outside of its caches.
+/// Receives packets into `out`.
 #[inline]
-pub fn rx(port: u16, queue: u16, slots: &RawPool, out: &mut [Packet; BURST], room: usize) -> (usize, usize) {
-    let mut idle = 0;
+pub fn rx(port: u16, queue: u16, slots: &RawPool, out: &mut [Packet; BURST], room: usize) -> Received {
+    let mut received = Received::default();
     let room = room.min(BURST) as u16;
     // SAFETY: `out` has room for that many. The queue is started; it belongs to the device that calls this, and no
     // other thread uses it.
-    let count = unsafe { apus_rx(port, queue, slots.raw.as_ptr(), out.as_mut_ptr(), room, &raw mut idle) };
-    (count as usize, idle as usize)
+    unsafe { apus_rx(port, queue, slots.raw.as_ptr(), out.as_mut_ptr(), room, &raw mut received) };
+    received
 }
 
 /// Sends `packets`, which are frames of `pool`, in order. Returns how many of them the driver accepted.

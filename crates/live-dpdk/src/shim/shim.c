@@ -17,8 +17,6 @@
 #include "shim.h"
 #include "slots.h"
 
-#define BURST 64
-
 int apus_eal_init(int argc, char **argv)
 {
 	return rte_eal_init(argc, argv) < 0 ? -rte_errno : 0;
@@ -278,17 +276,19 @@ int apus_queue_backlog(uint16_t port, uint16_t queue)
 	return rte_eth_rx_queue_count(port, queue);
 }
 
-uint32_t apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *out, uint16_t room,
-		 uint32_t *idle)
+void apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *out, uint16_t room,
+	     struct apus_received *received)
 {
-	struct rte_mbuf *mbufs[BURST];
-	uint16_t count = rte_eth_rx_burst(port, queue, mbufs, RTE_MIN(room, BURST));
+	struct rte_mbuf *mbufs[APUS_BATCH];
+	uint16_t count = rte_eth_rx_burst(port, queue, mbufs, RTE_MIN(room, APUS_BATCH));
+	const uint64_t base = (uintptr_t)slots->base, len = slots->len;
+	uint32_t foreign = 0;
 
 	for (uint16_t i = 0; i < count; i++) {
 		struct rte_mbuf *mbuf = mbufs[i];
-		uint64_t at = rte_pktmbuf_mtod(mbuf, uint8_t *) - slots->base;
+		uint64_t at = (uintptr_t)mbuf->buf_addr + mbuf->data_off - base;
 
-		if (likely(at < slots->len && mbuf->nb_segs == 1 && RTE_MBUF_DIRECT(mbuf) && rte_mbuf_refcnt_read(mbuf) == 1)) {
+		if (likely(at < len && mbuf->nb_segs == 1 && RTE_MBUF_DIRECT(mbuf) && rte_mbuf_refcnt_read(mbuf) == 1)) {
 			out[i].at = at;
 			out[i].len = mbuf->data_len;
 			out[i].kind = APUS_OWN;
@@ -296,34 +296,46 @@ uint32_t apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct
 			out[i].at = (uintptr_t)mbuf;
 			out[i].len = mbuf->pkt_len;
 			out[i].kind = APUS_FOREIGN;
+			foreign++;
 		}
 	}
-	*idle = slots->count;
-	return count;
+	received->count = count;
+	received->foreign = foreign;
+	received->idle = slots->count;
 }
 
-/* An mbuf for the packet. NULL if the packet must be copied and no mbuf is free. */
-static struct rte_mbuf *prepare(struct apus_slots *slots, struct apus_packet *packet)
+/* An mbuf for a packet whose slot has no valid mbuf header. NULL if the packet must be copied and no mbuf is free. */
+static __rte_noinline struct rte_mbuf *make(struct apus_slots *slots, struct apus_packet *packet)
 {
 	struct rte_mbuf *mbuf = apus_mbuf_of(slots, packet->at);
 	uint8_t *data = slots->base + packet->at;
 
-	if (packet->kind != APUS_OWN) {
-		if (data >= (uint8_t *)(mbuf + 1)) {
-			apus_slots_format(slots, mbuf);
-		} else {
-			/* The packet's data lie where the slot's mbuf header must be, so copy it. */
-			mbuf = rte_pktmbuf_alloc(slots->pool);
-			if (mbuf == NULL)
-				return NULL;
-			memcpy(rte_pktmbuf_mtod(mbuf, void *), data, packet->len);
-			packet->kind = APUS_COPIED;
-			mbuf->data_len = packet->len;
-			mbuf->pkt_len = packet->len;
-			return mbuf;
-		}
+	if (data >= (uint8_t *)(mbuf + 1)) {
+		apus_slots_format(slots, mbuf);
+		return mbuf;
 	}
-	mbuf->data_off = data - (uint8_t *)mbuf->buf_addr;
+	/* The packet's data lie where the slot's mbuf header must be, so copy it. */
+	mbuf = rte_pktmbuf_alloc(slots->pool);
+	if (mbuf == NULL)
+		return NULL;
+	memcpy(rte_pktmbuf_mtod(mbuf, void *), data, packet->len);
+	packet->kind = APUS_COPIED;
+	return mbuf;
+}
+
+/* Makes the packet's mbuf ready to be sent. NULL if there is none. */
+static inline struct rte_mbuf *prepare(struct apus_slots *slots, struct apus_packet *packet)
+{
+	struct rte_mbuf *mbuf = apus_mbuf_of(slots, packet->at);
+
+	if (unlikely(packet->kind != APUS_OWN)) {
+		mbuf = make(slots, packet);
+		if (mbuf == NULL)
+			return NULL;
+	}
+	/* The buffer of each of our mbufs follows it, so its address need not be read. */
+	if (likely(packet->kind != APUS_COPIED))
+		mbuf->data_off = slots->base + packet->at - (uint8_t *)(mbuf + 1);
 	mbuf->data_len = packet->len;
 	mbuf->pkt_len = packet->len;
 	mbuf->ol_flags = 0;
@@ -332,10 +344,10 @@ static struct rte_mbuf *prepare(struct apus_slots *slots, struct apus_packet *pa
 
 uint32_t apus_tx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *packets, uint16_t count)
 {
-	struct rte_mbuf *mbufs[BURST];
+	struct rte_mbuf *mbufs[APUS_BATCH];
 	uint16_t ready = 0, sent;
 
-	count = RTE_MIN(count, BURST);
+	count = RTE_MIN(count, APUS_BATCH);
 	while (ready < count && (mbufs[ready] = prepare(slots, &packets[ready])) != NULL)
 		ready++;
 	sent = rte_eth_tx_burst(port, queue, mbufs, ready);
