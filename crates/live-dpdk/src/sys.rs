@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use live::pool::{Pool, PoolMemory};
@@ -119,7 +120,7 @@ unsafe extern "C" {
     fn apus_port_queue(port: u16, queue: u16, rx: u16, tx: u16, slots: *mut RawSlots) -> c_int;
     fn apus_port_map(port: u16, slots: *mut RawSlots) -> c_int;
     fn apus_port_start(port: u16) -> c_int;
-    fn apus_port_close(port: u16);
+    fn apus_port_close(port: u16, unmapped: *const *mut RawSlots, count: usize);
     fn apus_port_link(port: u16) -> c_int;
     fn apus_port_removed(port: u16) -> c_int;
     fn apus_port_stats(port: u16, stats: *mut PortStats) -> c_int;
@@ -172,6 +173,8 @@ pub struct RawPool {
     raw: NonNull<RawSlots>,
     /// Number of slots that the worker's pool has lent to the mempool. They are free there, or in a driver's ring.
     lent: AtomicUsize,
+    /// Number of open ports whose devices can access the slots by DMA.
+    ports: AtomicUsize,
     memory: PoolMemory,
 }
 
@@ -190,7 +193,7 @@ impl RawPool {
         // SAFETY: the range is mapped, and stays mapped while `memory` exists, which the result keeps.
         let raw = unsafe { apus_slots_new(base.cast(), len, pool.frame_size(), c_int::from(physical)) };
         match NonNull::new(raw) {
-            Some(raw) => Ok(Self { raw, lent: AtomicUsize::new(0), memory }),
+            Some(raw) => Ok(Self { raw, lent: AtomicUsize::new(0), ports: AtomicUsize::new(0), memory }),
             // SAFETY: returns the calling thread's error number.
             None => Err(io::Error::from_raw_os_error(unsafe { apus_errno() })),
         }
@@ -330,10 +333,13 @@ pub fn port_queue(port: u16, queue: u16, (rx, tx): (u16, u16), slots: &RawPool) 
     result(unsafe { apus_port_queue(port, queue, rx, tx, slots.raw.as_ptr()) }).map(|_| ())
 }
 
-/// Gives the port's device access to the slots by DMA.
-pub fn port_map(port: u16, slots: &RawPool) -> io::Result<()> {
+/// Gives the port's device access to the slots by DMA, until [`port_close`]. Returns whether the memory was unknown to
+/// DPDK before. Call it in DPDK's main thread.
+pub fn port_map(port: u16, slots: &RawPool) -> io::Result<bool> {
     // SAFETY: as above.
-    result(unsafe { apus_port_map(port, slots.raw.as_ptr()) }).map(|_| ())
+    let is_new = result(unsafe { apus_port_map(port, slots.raw.as_ptr()) })?;
+    slots.ports.fetch_add(1, Relaxed);
+    Ok(is_new > 0)
 }
 
 /// Starts the port.
@@ -342,10 +348,13 @@ pub fn port_start(port: u16) -> io::Result<()> {
     result(unsafe { apus_port_start(port) }).map(|_| ())
 }
 
-/// Stops and closes the port, and removes its device.
-pub fn port_close(port: u16) {
-    // SAFETY: as above.
-    unsafe { apus_port_close(port) }
+/// Stops and closes the port, and removes its device. `mapped` are the pools that were mapped for it. Call it in DPDK's
+/// main thread.
+pub fn port_close(port: u16, mapped: &[Arc<RawPool>]) {
+    let unmapped = mapped.iter().filter(|pool| pool.ports.fetch_sub(1, Relaxed) == 1);
+    let unmapped: Vec<*mut RawSlots> = unmapped.map(|pool| pool.raw.as_ptr()).collect();
+    // SAFETY: as above; the array has that many mempools, which exist during the call.
+    unsafe { apus_port_close(port, unmapped.as_ptr(), unmapped.len()) }
 }
 
 /// Whether the port's link is up.

@@ -140,26 +140,33 @@ int apus_port_queue(uint16_t port, uint16_t queue, uint16_t rx_descriptors, uint
 	return result < 0 ? result : rte_eth_tx_queue_setup(port, queue, tx_descriptors, socket, NULL);
 }
 
-/* Gives a device access to the pool by DMA. */
+/* Gives a device access to the pool by DMA. Returns 1 if DPDK did not know the pool's memory before, otherwise 0. */
 int apus_port_map(uint16_t port, struct apus_slots *slots)
 {
 	struct rte_eth_dev_info known;
 	int result = rte_eth_dev_info_get(port, &known);
+	int is_new = 1;
 
 	if (result < 0)
 		return result;
 	if (rte_eal_iova_mode() == RTE_IOVA_PA)
 		return 0; /* addresses come with each buffer */
-	if (rte_extmem_register(slots->base, slots->len, NULL, 0, 4096) < 0 && rte_errno != EEXIST)
-		return -rte_errno;
+	if (rte_extmem_register(slots->base, slots->len, NULL, 0, 4096) < 0) {
+		if (rte_errno != EEXIST)
+			return -rte_errno;
+		is_new = 0;
+	}
 	rte_errno = 0;
 	if (rte_dev_dma_map(known.device, slots->base, slots->iova, slots->len) == 0)
-		return 0;
+		return is_new;
 	/* A bus without an IOMMU reports that it does not support this. A bus with an IOMMU may fail without a
 	 * reason. */
 	if (rte_errno == EEXIST || rte_errno == ENOTSUP)
-		return 0;
-	return rte_errno != 0 ? -rte_errno : -EIO;
+		return is_new;
+	result = rte_errno != 0 ? -rte_errno : -EIO;
+	if (is_new)
+		rte_extmem_unregister(slots->base, slots->len);
+	return result;
 }
 
 int apus_port_start(uint16_t port)
@@ -178,13 +185,20 @@ int apus_port_start(uint16_t port)
 	return result < 0 && result != -ENOTSUP ? result : 0;
 }
 
-void apus_port_close(uint16_t port)
+/* Closes the port, and removes its device. `unmapped` are the pools that no other port uses: the IOMMU would keep their
+ * pages, and DPDK would map their addresses again when it opens the next device, even if the memory is gone. */
+void apus_port_close(uint16_t port, struct apus_slots *const *unmapped, size_t count)
 {
 	struct rte_eth_dev_info known;
 	struct rte_device *device = rte_eth_dev_info_get(port, &known) == 0 ? known.device : NULL;
 
 	rte_eth_dev_stop(port);
 	rte_eth_dev_close(port);
+	for (size_t i = 0; i < count && rte_eal_iova_mode() != RTE_IOVA_PA; i++) {
+		if (device != NULL)
+			rte_dev_dma_unmap(device, unmapped[i]->base, unmapped[i]->iova, unmapped[i]->len);
+		rte_extmem_unregister(unmapped[i]->base, unmapped[i]->len);
+	}
 	if (device != NULL)
 		rte_dev_remove(device);
 }

@@ -69,7 +69,7 @@ int apus_port_queue(uint16_t port, uint16_t queue, uint16_t rx_descriptors, uint
 		    struct apus_slots *slots);
 int apus_port_map(uint16_t port, struct apus_slots *slots);
 int apus_port_start(uint16_t port);
-void apus_port_close(uint16_t port);
+void apus_port_close(uint16_t port, struct apus_slots *const *unmapped, size_t count);
 int apus_port_link(uint16_t port);
 int apus_port_removed(uint16_t port);
 int apus_port_stats(uint16_t port, struct apus_port_stats *stats);
