@@ -53,8 +53,8 @@ enum {
  * before or after rte_eth_dev_start. Only this lcore may poll the queue.
  *
  * The queues of an lcore share one policy, made from the first queue's `config`. For further queues, pass an equal
- * configuration (its strings may be copies) or NULL. NULL for the first queue means all defaults (p99=100us). APUS_WAKES_NOTHING in `config.wakes`
- * forbids interrupts and monitoring. `config.worker` is set to the lcore's number, and `config.port` to the port's name
+ * configuration (its strings may be copies) or NULL. NULL for the first queue means all defaults (p99=100us).
+ * APUS_WAKES_NOTHING in `config.wakes` forbids interrupts and monitoring. `config.worker` is set to the lcore's number, and `config.port` to the port's name
  * if it is NULL. */
 int apus_dpdk_queue_enable(unsigned int lcore, uint16_t port, uint16_t queue, const apus_config *config);
 

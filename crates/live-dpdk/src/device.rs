@@ -17,9 +17,10 @@ pub const LONGEST_BURST: u16 = BURST as u16;
 /// Number of free slots that DPDK's mempool should have outside of its caches. A refill takes up to 256 slots for a
 /// cache and 512 for a batch of the driver (in `net_af_xdp`).
 pub(crate) const IDLE_TARGET: usize = 1024;
-/// If the mempool has fewer free slots than this, the worker's pool lends it more. If the mempool has more than twice
-/// `IDLE_TARGET`, the pool takes some back.
-const IDLE_LOW: usize = 512;
+/// Maximum number of slots that one poll lends to the mempool, if it has fewer than `IDLE_TARGET`: twice as many as a poll
+/// can take. With more, that poll would delay its frames: a slot takes about 30 ns. If the mempool has more than twice
+/// `IDLE_TARGET`, each poll takes some back.
+const LENT_AT_ONCE: usize = 2 * BURST;
 
 /// A queue of a DPDK port. Frames are received into the worker's pool and sent from it without copying. Only frames
 /// that another device received, and frames from another pool (`net_ring`), are copied.
@@ -95,7 +96,28 @@ impl DpdkDevice {
         };
     }
 
-    /// Copies a frame that is not in a slot of the pool into a slot.
+    /// Appends the received packets to `out`, some of which are not in a slot of the pool. Returns how many of them are.
+    #[cold]
+    fn rx_mixed(&mut self, count: usize, pool: &mut Pool, out: &mut Vec<Frame>) -> isize {
+        let mut own = 0;
+        for index in 0..count {
+            let packet = self.packets[index];
+            if packet.kind != OWN {
+                self.copy_in(packet, pool, out);
+                continue;
+            }
+            match pool.receive(packet.at as usize, packet.len) {
+                Some(frame) => {
+                    out.push(frame);
+                    own += 1;
+                }
+                None => self.own.rx_invalid += 1,
+            }
+        }
+        own
+    }
+
+    /// Copies a packet that is not in a slot of the pool into a slot.
     #[cold]
     fn copy_in(&mut self, packet: Packet, pool: &mut Pool, out: &mut Vec<Frame>) {
         let Some(mut frame) = pool.take() else {
@@ -113,13 +135,14 @@ impl DpdkDevice {
         }
     }
 
-    /// Gives back the frames of other devices that are too long: such a frame may have to be copied behind DPDK's
-    /// headers, and the slot has no room for it there. Returns how many there were; they count as accepted.
+    /// Gives back those of the first `count` frames that other devices received and that are too long: such a frame may
+    /// have to be copied behind DPDK's headers, and the slot has no room for it there. Returns how many there were; they
+    /// count as accepted.
     #[cold]
-    fn refuse_long(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
+    fn refuse_long(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>, count: usize) -> usize {
         let room = self.room;
         let mut refused = 0;
-        for frame in frames.extract_if(.., |frame| !frame.was_lent() && frame.len() > room) {
+        for frame in frames.extract_if(..count, |frame| !frame.was_lent() && frame.len() > room) {
             pool.give(frame);
             refused += 1;
         }
@@ -155,29 +178,22 @@ impl Device for DpdkDevice {
             self.begin();
         }
         self.slots.check(pool);
-        let (count, idle) = sys::rx(self.port.id, self.queue, &self.slots, &mut self.packets, room.min(self.burst));
-        let before = out.len();
-        let mut own = 0;
-        for index in 0..count {
-            let packet = self.packets[index];
-            if packet.kind != OWN {
-                self.copy_in(packet, pool, out);
-                continue;
-            }
-            match pool.receive(packet.at as usize, packet.len) {
-                Some(frame) => {
-                    out.push(frame);
-                    own += 1;
-                }
-                // The driver reported a slot that does not exist, or a length beyond the slot's end.
-                None => self.own.rx_invalid += 1,
-            }
-        }
+        let received = sys::rx(self.port.id, self.queue, &self.slots, &mut self.packets, room.min(self.burst));
+        let (before, count, idle) = (out.len(), received.count as usize, received.idle as usize);
+        let own = if received.foreign == 0 {
+            let packets = self.packets[..count].iter();
+            // A refused packet has a slot that does not exist, or a length beyond the slot's end.
+            let refused = pool.receive_many(packets.map(|packet| (packet.at as usize, packet.len)), out);
+            self.own.rx_invalid += refused as u64;
+            (count - refused) as isize
+        } else {
+            self.rx_mixed(count, pool, out)
+        };
         if own > 0 {
             self.slots.count(-own);
         }
-        if idle < IDLE_LOW && pool.free() > 0 {
-            self.slots.lend(pool, IDLE_TARGET - idle);
+        if idle < IDLE_TARGET && pool.free() > 0 {
+            self.slots.lend(pool, LENT_AT_ONCE.min(IDLE_TARGET - idle));
         } else if idle > 2 * IDLE_TARGET {
             self.slots.reclaim(pool, BURST);
         }
@@ -189,27 +205,35 @@ impl Device for DpdkDevice {
         let mut total = 0;
         while !frames.is_empty() {
             let count = frames.len().min(BURST);
-            let mut is_too_long = false;
+            let (mut longest, mut all_own) = (0, true);
             for (packet, frame) in self.packets.iter_mut().zip(&frames[..count]) {
-                let kind = if frame.was_lent() { OWN } else { FRESH };
-                is_too_long |= kind == FRESH && frame.len() > self.room;
+                let own = frame.was_lent();
+                let kind = if own { OWN } else { FRESH };
+                (longest, all_own) = (frame.len().max(longest), all_own & own);
                 *packet = Packet { at: frame.offset() as u64, len: frame.len() as u32, kind };
             }
-            if is_too_long {
-                total += self.refuse_long(pool, frames);
-                continue;
-            }
-            let sent = sys::tx(self.port.id, self.queue, &self.slots, pool, &mut self.packets[..count]);
-            let mut lent = 0;
-            for (frame, packet) in frames.drain(..sent).zip(&self.packets) {
-                if packet.kind == sys::COPIED {
-                    pool.give(frame);
-                } else {
-                    pool.lend_frame(frame);
-                    lent += 1;
+            if !all_own && longest > self.room {
+                let refused = self.refuse_long(pool, frames, count);
+                if refused > 0 {
+                    total += refused;
+                    continue;
                 }
             }
-            self.slots.count(lent);
+            let sent = sys::tx(self.port.id, self.queue, &self.slots, pool, &mut self.packets[..count]);
+            let mut lent = sent;
+            if all_own {
+                pool.lend_many(frames.drain(..sent));
+            } else {
+                for (frame, packet) in frames.drain(..sent).zip(&self.packets) {
+                    if packet.kind == sys::COPIED {
+                        pool.give(frame);
+                        lent -= 1;
+                    } else {
+                        pool.lend_frame(frame);
+                    }
+                }
+            }
+            self.slots.count(lent as isize);
             total += sent;
             if sent < count {
                 self.refused += (count - sent) as u64;

@@ -67,6 +67,8 @@ pub(crate) struct Port {
     started: AtomicBool,
     /// The pools of all workers, kept because the port's driver may still hold slots of them.
     pools: Mutex<Vec<Arc<RawPool>>>,
+    /// Those of them to which the device has access by DMA.
+    mapped: Arc<Mutex<Vec<Arc<RawPool>>>>,
 }
 
 impl Port {
@@ -81,7 +83,8 @@ impl Drop for Port {
         let id = self.id;
         // A failure is ignored here: the port is being dropped, so nothing could be done about it.
         if let Ok(namespace) = self.namespace.try_clone() {
-            let _ = self.eal.run_in(namespace, move || sys::port_close(id));
+            let mapped = std::mem::take(&mut *self.mapped.lock().unwrap_or_else(PoisonError::into_inner));
+            let _ = self.eal.run_in(namespace, move || sys::port_close(id, &mapped));
         }
     }
 }
@@ -121,6 +124,7 @@ impl Backend for DpdkPort {
             namespace,
             started: AtomicBool::new(false),
             pools: Mutex::default(),
+            mapped: Arc::default(),
         };
         let most = port.info.max_rx_queues.min(port.info.max_tx_queues);
         let workers = opening.workers;
@@ -217,9 +221,11 @@ impl OpenPort for Open {
         slots.lend(pool, usize::from(descriptors.0) + IDLE_TARGET + sys::reserve() as usize);
         self.port.pools.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(slots));
         let (last, raw) = (worker + 1 == self.workers, Arc::clone(slots));
+        let mapped = Arc::clone(&self.port.mapped);
         let set_up = eal.run(move || -> io::Result<()> {
             if !is_virtual {
                 sys::port_map(id, &raw)?;
+                mapped.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&raw));
             }
             sys::port_queue(id, worker as u16, descriptors, &raw)?;
             raw.flush();
@@ -241,5 +247,44 @@ impl OpenPort for Open {
         if let Some(driver) = &mut report.driver {
             driver.wakes = Some(device.capabilities().wakes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use live::pool::{Pool, PoolConfig};
+
+    /// Regression test: once, DPDK knew the memory of each pool until the process ended. It maps all memory that it knows
+    /// for the next hardware device, which failed because the memory was gone.
+    #[test]
+    fn the_last_port_that_closes_gives_up_the_pools_memory() {
+        let eal = Eal::start(&[], false).unwrap();
+        let pool = Pool::new(PoolConfig { frame_size: FRAME_SIZE, ..PoolConfig::default() }).unwrap();
+        let raw = Arc::new(RawPool::new(&pool, false).unwrap());
+        let open_and_map = |device: &str| {
+            let (device, raw) = (CString::new(device).unwrap(), Arc::clone(&raw));
+            let opened = eal.run(move || {
+                let id = sys::port_open(&device)?;
+                Ok::<_, io::Error>((id, sys::port_map(id, &raw)?))
+            });
+            opened.unwrap().unwrap()
+        };
+        let close = |id| {
+            let mapped = [Arc::clone(&raw)];
+            eal.run(move || sys::port_close(id, &mapped)).unwrap();
+        };
+        let (a, is_new) = open_and_map("net_null0");
+        assert!(is_new);
+        let (b, is_new) = open_and_map("net_null1");
+        assert!(!is_new, "two ports of a worker share its pool");
+        close(a);
+        let (c, is_new) = open_and_map("net_null2");
+        assert!(!is_new, "the second port still used it");
+        close(b);
+        close(c);
+        let (d, is_new) = open_and_map("net_null3");
+        assert!(is_new);
+        close(d);
     }
 }

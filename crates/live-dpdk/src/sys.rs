@@ -5,11 +5,12 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use live::pool::{Pool, PoolMemory};
 
-/// Maximum number of packets that the shim moves in one call (`BURST` in shim.c).
+/// Maximum number of packets or slots that the shim moves in one call (`APUS_BATCH`).
 pub const BURST: usize = 64;
 
 /// A packet, passed to and from the shim (`struct apus_packet`).
@@ -23,6 +24,18 @@ pub struct Packet {
     pub len: u32,
     /// Where the packet is: one of the associated constants.
     pub kind: u32,
+}
+
+/// The result of [`rx`] (`struct apus_received`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Received {
+    /// Number of packets.
+    pub count: u32,
+    /// How many of them are not in one slot of the pool.
+    pub foreign: u32,
+    /// Number of free slots that the mempool has outside of its caches.
+    pub idle: u32,
 }
 
 /// The packet is in the pool and has a valid mbuf header.
@@ -107,7 +120,7 @@ unsafe extern "C" {
     fn apus_port_queue(port: u16, queue: u16, rx: u16, tx: u16, slots: *mut RawSlots) -> c_int;
     fn apus_port_map(port: u16, slots: *mut RawSlots) -> c_int;
     fn apus_port_start(port: u16) -> c_int;
-    fn apus_port_close(port: u16);
+    fn apus_port_close(port: u16, unmapped: *const *mut RawSlots, count: usize);
     fn apus_port_link(port: u16) -> c_int;
     fn apus_port_removed(port: u16) -> c_int;
     fn apus_port_stats(port: u16, stats: *mut PortStats) -> c_int;
@@ -115,7 +128,7 @@ unsafe extern "C" {
     fn apus_queue_arm(port: u16, queue: u16, epoll: c_int) -> c_int;
     fn apus_queue_disarm(port: u16, queue: u16, epoll: c_int);
     fn apus_queue_backlog(port: u16, queue: u16) -> c_int;
-    fn apus_rx(port: u16, queue: u16, slots: *mut RawSlots, out: *mut Packet, room: u16, idle: *mut u32) -> u32;
+    fn apus_rx(port: u16, queue: u16, slots: *mut RawSlots, out: *mut Packet, room: u16, received: *mut Received);
     fn apus_tx(port: u16, queue: u16, slots: *mut RawSlots, packets: *mut Packet, count: u16) -> u32;
     fn apus_foreign_take(at: u64, data: *mut c_void, len: u32);
 }
@@ -160,6 +173,8 @@ pub struct RawPool {
     raw: NonNull<RawSlots>,
     /// Number of slots that the worker's pool has lent to the mempool. They are free there, or in a driver's ring.
     lent: AtomicUsize,
+    /// Number of open ports whose devices can access the slots by DMA.
+    ports: AtomicUsize,
     memory: PoolMemory,
 }
 
@@ -178,7 +193,7 @@ impl RawPool {
         // SAFETY: the range is mapped, and stays mapped while `memory` exists, which the result keeps.
         let raw = unsafe { apus_slots_new(base.cast(), len, pool.frame_size(), c_int::from(physical)) };
         match NonNull::new(raw) {
-            Some(raw) => Ok(Self { raw, lent: AtomicUsize::new(0), memory }),
+            Some(raw) => Ok(Self { raw, lent: AtomicUsize::new(0), ports: AtomicUsize::new(0), memory }),
             // SAFETY: returns the calling thread's error number.
             None => Err(io::Error::from_raw_os_error(unsafe { apus_errno() })),
         }
@@ -197,16 +212,26 @@ impl RawPool {
         self.check(pool);
         let mut lent = 0;
         while lent < count {
-            let Some(slot) = pool.lend() else { break };
-            // SAFETY: the pool has lent the slot, so nothing else uses it, and the slot belongs to the mempool.
-            unsafe { apus_slots_lend(self.raw.as_ptr(), &(slot as u64), 1) };
-            lent += 1;
+            let mut offsets = [0; BURST];
+            let mut batch = 0;
+            for (offset, slot) in offsets.iter_mut().take(count - lent).zip(std::iter::from_fn(|| pool.lend())) {
+                *offset = slot as u64;
+                batch += 1;
+            }
+            if batch == 0 {
+                break;
+            }
+            // SAFETY: the pool has lent these slots, so nothing else uses them, and they belong to the mempool. The array
+            // has that many offsets.
+            unsafe { apus_slots_lend(self.raw.as_ptr(), offsets.as_ptr(), batch) };
+            lent += batch as usize;
         }
         self.count(lent as isize);
         lent
     }
 
-    /// Returns up to `count` free slots from the mempool to `pool`. Returns the number of slots moved.
+    /// Returns `count` free slots from the mempool to `pool`, but at most [`BURST`]. Moves none if the mempool has fewer.
+    /// Returns the number of slots moved.
     pub fn reclaim(&self, pool: &mut Pool, count: usize) -> usize {
         let mut offsets = [0; BURST];
         let count = count.min(BURST) as u32;
@@ -308,10 +333,13 @@ pub fn port_queue(port: u16, queue: u16, (rx, tx): (u16, u16), slots: &RawPool) 
     result(unsafe { apus_port_queue(port, queue, rx, tx, slots.raw.as_ptr()) }).map(|_| ())
 }
 
-/// Gives the port's device access to the slots by DMA.
-pub fn port_map(port: u16, slots: &RawPool) -> io::Result<()> {
+/// Gives the port's device access to the slots by DMA, until [`port_close`]. Returns whether the memory was unknown to
+/// DPDK before. Call it in DPDK's main thread.
+pub fn port_map(port: u16, slots: &RawPool) -> io::Result<bool> {
     // SAFETY: as above.
-    result(unsafe { apus_port_map(port, slots.raw.as_ptr()) }).map(|_| ())
+    let is_new = result(unsafe { apus_port_map(port, slots.raw.as_ptr()) })?;
+    slots.ports.fetch_add(1, Relaxed);
+    Ok(is_new > 0)
 }
 
 /// Starts the port.
@@ -320,10 +348,13 @@ pub fn port_start(port: u16) -> io::Result<()> {
     result(unsafe { apus_port_start(port) }).map(|_| ())
 }
 
-/// Stops and closes the port, and removes its device.
-pub fn port_close(port: u16) {
-    // SAFETY: as above.
-    unsafe { apus_port_close(port) }
+/// Stops and closes the port, and removes its device. `mapped` are the pools that were mapped for it. Call it in DPDK's
+/// main thread.
+pub fn port_close(port: u16, mapped: &[Arc<RawPool>]) {
+    let unmapped = mapped.iter().filter(|pool| pool.ports.fetch_sub(1, Relaxed) == 1);
+    let unmapped: Vec<*mut RawSlots> = unmapped.map(|pool| pool.raw.as_ptr()).collect();
+    // SAFETY: as above; the array has that many mempools, which exist during the call.
+    unsafe { apus_port_close(port, unmapped.as_ptr(), unmapped.len()) }
 }
 
 /// Whether the port's link is up.
@@ -381,16 +412,15 @@ pub fn queue_backlog(port: u16, queue: u16) -> io::Result<usize> {
     result(unsafe { apus_queue_backlog(port, queue) }).map(|count| count as usize)
 }
 
-/// Receives packets into `out`. Returns the number of packets, and the number of free slots that the mempool has
-/// outside of its caches.
+/// Receives packets into `out`.
 #[inline]
-pub fn rx(port: u16, queue: u16, slots: &RawPool, out: &mut [Packet; BURST], room: usize) -> (usize, usize) {
-    let mut idle = 0;
+pub fn rx(port: u16, queue: u16, slots: &RawPool, out: &mut [Packet; BURST], room: usize) -> Received {
+    let mut received = Received::default();
     let room = room.min(BURST) as u16;
     // SAFETY: `out` has room for that many. The queue is started; it belongs to the device that calls this, and no
     // other thread uses it.
-    let count = unsafe { apus_rx(port, queue, slots.raw.as_ptr(), out.as_mut_ptr(), room, &raw mut idle) };
-    (count as usize, idle as usize)
+    unsafe { apus_rx(port, queue, slots.raw.as_ptr(), out.as_mut_ptr(), room, &raw mut received) };
+    received
 }
 
 /// Sends `packets`, which are frames of `pool`, in order. Returns how many of them the driver accepted.

@@ -17,8 +17,6 @@
 #include "shim.h"
 #include "slots.h"
 
-#define BURST 64
-
 int apus_eal_init(int argc, char **argv)
 {
 	return rte_eal_init(argc, argv) < 0 ? -rte_errno : 0;
@@ -142,26 +140,33 @@ int apus_port_queue(uint16_t port, uint16_t queue, uint16_t rx_descriptors, uint
 	return result < 0 ? result : rte_eth_tx_queue_setup(port, queue, tx_descriptors, socket, NULL);
 }
 
-/* Gives a device access to the pool by DMA. */
+/* Gives a device access to the pool by DMA. Returns 1 if DPDK did not know the pool's memory before, otherwise 0. */
 int apus_port_map(uint16_t port, struct apus_slots *slots)
 {
 	struct rte_eth_dev_info known;
 	int result = rte_eth_dev_info_get(port, &known);
+	int is_new = 1;
 
 	if (result < 0)
 		return result;
 	if (rte_eal_iova_mode() == RTE_IOVA_PA)
 		return 0; /* addresses come with each buffer */
-	if (rte_extmem_register(slots->base, slots->len, NULL, 0, 4096) < 0 && rte_errno != EEXIST)
-		return -rte_errno;
+	if (rte_extmem_register(slots->base, slots->len, NULL, 0, 4096) < 0) {
+		if (rte_errno != EEXIST)
+			return -rte_errno;
+		is_new = 0;
+	}
 	rte_errno = 0;
 	if (rte_dev_dma_map(known.device, slots->base, slots->iova, slots->len) == 0)
-		return 0;
+		return is_new;
 	/* A bus without an IOMMU reports that it does not support this. A bus with an IOMMU may fail without a
 	 * reason. */
 	if (rte_errno == EEXIST || rte_errno == ENOTSUP)
-		return 0;
-	return rte_errno != 0 ? -rte_errno : -EIO;
+		return is_new;
+	result = rte_errno != 0 ? -rte_errno : -EIO;
+	if (is_new)
+		rte_extmem_unregister(slots->base, slots->len);
+	return result;
 }
 
 int apus_port_start(uint16_t port)
@@ -180,13 +185,20 @@ int apus_port_start(uint16_t port)
 	return result < 0 && result != -ENOTSUP ? result : 0;
 }
 
-void apus_port_close(uint16_t port)
+/* Closes the port, and removes its device. `unmapped` are the pools that no other port uses: the IOMMU would keep their
+ * pages, and DPDK would map their addresses again when it opens the next device, even if the memory is gone. */
+void apus_port_close(uint16_t port, struct apus_slots *const *unmapped, size_t count)
 {
 	struct rte_eth_dev_info known;
 	struct rte_device *device = rte_eth_dev_info_get(port, &known) == 0 ? known.device : NULL;
 
 	rte_eth_dev_stop(port);
 	rte_eth_dev_close(port);
+	for (size_t i = 0; i < count && rte_eal_iova_mode() != RTE_IOVA_PA; i++) {
+		if (device != NULL)
+			rte_dev_dma_unmap(device, unmapped[i]->base, unmapped[i]->iova, unmapped[i]->len);
+		rte_extmem_unregister(unmapped[i]->base, unmapped[i]->len);
+	}
 	if (device != NULL)
 		rte_dev_remove(device);
 }
@@ -278,17 +290,19 @@ int apus_queue_backlog(uint16_t port, uint16_t queue)
 	return rte_eth_rx_queue_count(port, queue);
 }
 
-uint32_t apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *out, uint16_t room,
-		 uint32_t *idle)
+void apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *out, uint16_t room,
+	     struct apus_received *received)
 {
-	struct rte_mbuf *mbufs[BURST];
-	uint16_t count = rte_eth_rx_burst(port, queue, mbufs, RTE_MIN(room, BURST));
+	struct rte_mbuf *mbufs[APUS_BATCH];
+	uint16_t count = rte_eth_rx_burst(port, queue, mbufs, RTE_MIN(room, APUS_BATCH));
+	const uint64_t base = (uintptr_t)slots->base, len = slots->len;
+	uint32_t foreign = 0;
 
 	for (uint16_t i = 0; i < count; i++) {
 		struct rte_mbuf *mbuf = mbufs[i];
-		uint64_t at = rte_pktmbuf_mtod(mbuf, uint8_t *) - slots->base;
+		uint64_t at = (uintptr_t)mbuf->buf_addr + mbuf->data_off - base;
 
-		if (likely(at < slots->len && mbuf->nb_segs == 1 && RTE_MBUF_DIRECT(mbuf) && rte_mbuf_refcnt_read(mbuf) == 1)) {
+		if (likely(at < len && mbuf->nb_segs == 1 && RTE_MBUF_DIRECT(mbuf) && rte_mbuf_refcnt_read(mbuf) == 1)) {
 			out[i].at = at;
 			out[i].len = mbuf->data_len;
 			out[i].kind = APUS_OWN;
@@ -296,34 +310,46 @@ uint32_t apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct
 			out[i].at = (uintptr_t)mbuf;
 			out[i].len = mbuf->pkt_len;
 			out[i].kind = APUS_FOREIGN;
+			foreign++;
 		}
 	}
-	*idle = slots->count;
-	return count;
+	received->count = count;
+	received->foreign = foreign;
+	received->idle = slots->count;
 }
 
-/* An mbuf for the packet. NULL if the packet must be copied and no mbuf is free. */
-static struct rte_mbuf *prepare(struct apus_slots *slots, struct apus_packet *packet)
+/* An mbuf for a packet whose slot has no valid mbuf header. NULL if the packet must be copied and no mbuf is free. */
+static __rte_noinline struct rte_mbuf *make(struct apus_slots *slots, struct apus_packet *packet)
 {
 	struct rte_mbuf *mbuf = apus_mbuf_of(slots, packet->at);
 	uint8_t *data = slots->base + packet->at;
 
-	if (packet->kind != APUS_OWN) {
-		if (data >= (uint8_t *)(mbuf + 1)) {
-			apus_slots_format(slots, mbuf);
-		} else {
-			/* The packet's data lie where the slot's mbuf header must be, so copy it. */
-			mbuf = rte_pktmbuf_alloc(slots->pool);
-			if (mbuf == NULL)
-				return NULL;
-			memcpy(rte_pktmbuf_mtod(mbuf, void *), data, packet->len);
-			packet->kind = APUS_COPIED;
-			mbuf->data_len = packet->len;
-			mbuf->pkt_len = packet->len;
-			return mbuf;
-		}
+	if (data >= (uint8_t *)(mbuf + 1)) {
+		apus_slots_format(slots, mbuf);
+		return mbuf;
 	}
-	mbuf->data_off = data - (uint8_t *)mbuf->buf_addr;
+	/* The packet's data lie where the slot's mbuf header must be, so copy it. */
+	mbuf = rte_pktmbuf_alloc(slots->pool);
+	if (mbuf == NULL)
+		return NULL;
+	memcpy(rte_pktmbuf_mtod(mbuf, void *), data, packet->len);
+	packet->kind = APUS_COPIED;
+	return mbuf;
+}
+
+/* Makes the packet's mbuf ready to be sent. NULL if there is none. */
+static inline struct rte_mbuf *prepare(struct apus_slots *slots, struct apus_packet *packet)
+{
+	struct rte_mbuf *mbuf = apus_mbuf_of(slots, packet->at);
+
+	if (unlikely(packet->kind != APUS_OWN)) {
+		mbuf = make(slots, packet);
+		if (mbuf == NULL)
+			return NULL;
+	}
+	/* The buffer of each of our mbufs follows it, so its address need not be read. */
+	if (likely(packet->kind != APUS_COPIED))
+		mbuf->data_off = slots->base + packet->at - (uint8_t *)(mbuf + 1);
 	mbuf->data_len = packet->len;
 	mbuf->pkt_len = packet->len;
 	mbuf->ol_flags = 0;
@@ -332,10 +358,10 @@ static struct rte_mbuf *prepare(struct apus_slots *slots, struct apus_packet *pa
 
 uint32_t apus_tx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *packets, uint16_t count)
 {
-	struct rte_mbuf *mbufs[BURST];
+	struct rte_mbuf *mbufs[APUS_BATCH];
 	uint16_t ready = 0, sent;
 
-	count = RTE_MIN(count, BURST);
+	count = RTE_MIN(count, APUS_BATCH);
 	while (ready < count && (mbufs[ready] = prepare(slots, &packets[ready])) != NULL)
 		ready++;
 	sent = rte_eth_tx_burst(port, queue, mbufs, ready);

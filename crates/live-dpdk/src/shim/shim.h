@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Maximum number of packets or slots that one call moves. */
+#define APUS_BATCH 64
+
 /* Where a packet's data are: apus_packet.kind. */
 enum {
 	APUS_OWN = 0,    /* in the pool, and the slot's mbuf header is valid */
@@ -18,6 +21,13 @@ struct apus_packet {
 	uint64_t at; /* offset of the data from the pool's start */
 	uint32_t len;
 	uint32_t kind;
+};
+
+/* The result of apus_rx. */
+struct apus_received {
+	uint32_t count;
+	uint32_t foreign; /* how many of them are APUS_FOREIGN */
+	uint32_t idle;    /* free slots that the mempool has outside of its caches */
 };
 
 struct apus_port_info {
@@ -59,7 +69,7 @@ int apus_port_queue(uint16_t port, uint16_t queue, uint16_t rx_descriptors, uint
 		    struct apus_slots *slots);
 int apus_port_map(uint16_t port, struct apus_slots *slots);
 int apus_port_start(uint16_t port);
-void apus_port_close(uint16_t port);
+void apus_port_close(uint16_t port, struct apus_slots *const *unmapped, size_t count);
 int apus_port_link(uint16_t port);
 int apus_port_removed(uint16_t port);
 int apus_port_stats(uint16_t port, struct apus_port_stats *stats);
@@ -72,8 +82,8 @@ int apus_queue_arm(uint16_t port, uint16_t queue, int epoll);
 void apus_queue_disarm(uint16_t port, uint16_t queue, int epoll);
 int apus_queue_backlog(uint16_t port, uint16_t queue);
 
-uint32_t apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *out, uint16_t room,
-		 uint32_t *idle);
+void apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *out, uint16_t room,
+	     struct apus_received *received);
 uint32_t apus_tx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *packets, uint16_t count);
 void apus_foreign_take(uint64_t at, void *data, uint32_t len);
 

@@ -186,25 +186,32 @@ failed:
 	return NULL;
 }
 
+/* Puts up to APUS_BATCH slots into the mempool. */
 void apus_slots_lend(struct apus_slots *slots, const uint64_t *offsets, uint32_t count)
 {
+	void *objects[APUS_BATCH];
+
+	count = RTE_MIN(count, (uint32_t)APUS_BATCH);
 	for (uint32_t i = 0; i < count; i++) {
 		struct rte_mbuf *mbuf = apus_mbuf_of(slots, offsets[i]);
-		void *object = mbuf;
 
 		apus_slots_format(slots, mbuf);
-		ops_enqueue(slots->pool, &object, 1);
+		objects[i] = mbuf;
 	}
+	ops_enqueue(slots->pool, objects, count);
 }
 
+/* Takes `count` slots out of the mempool, but at most APUS_BATCH. Takes none if the mempool has fewer. */
 uint32_t apus_slots_reclaim(struct apus_slots *slots, uint64_t *offsets, uint32_t count)
 {
-	uint32_t taken = 0;
-	void *object;
+	void *objects[APUS_BATCH];
 
-	while (taken < count && ops_dequeue(slots->pool, &object, 1) == 0)
-		offsets[taken++] = (uint8_t *)object - slots->base;
-	return taken;
+	count = RTE_MIN(count, (uint32_t)APUS_BATCH);
+	if (ops_dequeue(slots->pool, objects, count) < 0)
+		return 0;
+	for (uint32_t i = 0; i < count; i++)
+		offsets[i] = (uint8_t *)objects[i] - slots->base;
+	return count;
 }
 
 /* Number of objects on the stack and in the caches: lent, but not in a driver's ring. */

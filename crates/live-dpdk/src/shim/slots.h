@@ -7,7 +7,7 @@
 #include <rte_spinlock.h>
 
 /* Slots are aligned to their size. With every mbuf at the same place in its slot, all headers would share a few sets of
- * the level 1 cache and evict each other. So the mbuf of slot n starts n % COLOURS cache lines later. With 24, the rest
+ * the level 1 cache and evict each other. So the mbuf of a slot starts 0 to COLOURS - 1 cache lines later. With 24, the rest
  * of 4096 bytes still holds the 2176 bytes of RTE_MBUF_DEFAULT_BUF_SIZE, which drivers expect. */
 #define APUS_COLOURS 24
 /* Bytes before an mbuf, with the mempool's header at their end. Drivers write to mbufs with aligned vector instructions,
@@ -29,10 +29,11 @@ struct apus_slots {
 
 static inline struct rte_mbuf *apus_mbuf_of(const struct apus_slots *slots, uint64_t at)
 {
-	uint64_t slot = at >> slots->shift;
+	uint64_t number = at >> slots->shift;
+	/* number % 32 * COLOURS / 32 cache lines: a remainder by COLOURS would need a multiplication of 128 bits. */
+	uint64_t colour = number % 32 * (APUS_COLOURS * RTE_CACHE_LINE_SIZE / 32) & ~(uint64_t)RTE_CACHE_LINE_MASK;
 
-	return (struct rte_mbuf *)(slots->base + (slot << slots->shift) + slot % APUS_COLOURS * RTE_CACHE_LINE_SIZE +
-				   APUS_HEADER);
+	return (struct rte_mbuf *)(slots->base + (number << slots->shift) + colour + APUS_HEADER);
 }
 
 /* Writes the headers of a slot, which another device may have overwritten. */

@@ -10,6 +10,7 @@ use live::Error;
 use live::app::AppConfig;
 use live::app::udp_echo::UdpPorts;
 use live::instance::Instance;
+use live::telemetry::State;
 use live_dpdk::DpdkPort;
 use policy::wait::{Mode, WaitKind};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -179,15 +180,21 @@ fn a_port_whose_interface_is_deleted_ends_the_worker_with_its_name() {
     let config = config("gone", vec![Arc::new(DpdkPort::new(device))], echo(), Mode::ADAPTIVE);
     let instance = inside(&spaces.0[1], || Instance::start(&config)).unwrap();
     inside(&spaces.0[0], || ask(20));
+    let becomes = |state: State| {
+        let end = Instant::now() + Duration::from_secs(30);
+        while instance.snapshots()[0].state != Some(state) {
+            assert!(Instant::now() < end, "not {state:?}: {:?}", instance.snapshots()[0].state);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    // While the worker takes the link to be down, it sends nothing. So first see that it noticed both changes.
     sh(&format!("ip -n {} link set vb down", spaces.0[1]));
+    becomes(State::LinkDown);
     sh(&format!("ip -n {} link set vb up", spaces.0[1]));
+    becomes(State::Running);
     inside(&spaces.0[0], || ask(20));
     sh(&format!("ip -n {} link del va", spaces.0[0]));
-    let end = Instant::now() + Duration::from_secs(30);
-    while instance.snapshots()[0].state != Some(live::telemetry::State::Failed) {
-        assert!(Instant::now() < end, "the loss was not noticed");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    becomes(State::Failed);
     let outcome = instance.finish();
     let error = outcome.workers[0].result.as_ref().unwrap_err();
     assert!(matches!(error, Error::PortLost { port, .. } if port == "net_af_xdp70"), "{error}");

@@ -105,12 +105,15 @@ impl Default for PoolConfig {
 pub struct Pool {
     area: Area,
     frame_size: u32,
+    /// Binary logarithm of `frame_size`.
+    shift: u32,
     frames: u32,
     free: Vec<u64>,
     /// For each slot, the arrival timestamp that was last read from it.
     stamps: Vec<u32>,
-    /// One bit per slot: whether [`lend`](Self::lend) or [`lend_frame`](Self::lend_frame) has lent the slot.
-    lent: Box<[u64]>,
+    /// For each slot, whether [`lend`](Self::lend) or [`lend_frame`](Self::lend_frame) has lent it. A byte each: with
+    /// bits, each frame of a burst would wait for the change that the frame before made to the same word.
+    lent: Box<[bool]>,
 }
 
 /// The memory of a pool, for a driver that receives into it. The memory stays mapped while this value exists.
@@ -144,8 +147,9 @@ impl Pool {
             },
         })?;
         let free = (0..u64::from(frames)).rev().map(|i| i * u64::from(frame_size)).collect();
-        let lent = vec![0; (frames as usize).div_ceil(64)].into();
-        Ok(Self { area, frame_size, frames, free, stamps: vec![0; frames as usize], lent })
+        let lent = vec![false; frames as usize].into();
+        let shift = frame_size.trailing_zeros();
+        Ok(Self { area, frame_size, shift, frames, free, stamps: vec![0; frames as usize], lent })
     }
 
     /// Takes a slot from the free list, as a frame without data. `None` if no slot is free.
@@ -177,7 +181,7 @@ impl Pool {
         }
         let is_roomy = ALIGNED + SPREAD + u64::from(len) <= u64::from(self.frame_size);
         let (first, spread) = if is_roomy { (ALIGNED, SPREAD) } else { (HEADROOM as u64, 0) };
-        let shift = self.frame_size.trailing_zeros() - CACHE_LINE.trailing_zeros();
+        let shift = self.shift - CACHE_LINE.trailing_zeros();
         let rest = self.free.len().saturating_sub(n);
         let taken = self.free.len() - rest;
         // The length of a drain is known, so `extend` reserves memory once and checks nothing per frame.
@@ -258,9 +262,40 @@ impl Pool {
         self.unmark_lent(frame.addr).then_some(Frame { was_lent: true, ..frame })
     }
 
+    /// Creates a frame for each `(at, len)`, as [`receive`](Self::receive) does, and appends the frames to `out`. Returns
+    /// for how many this was not possible.
+    #[inline]
+    pub fn receive_many(
+        &mut self,
+        packets: impl ExactSizeIterator<Item = (usize, u32)>,
+        out: &mut Vec<Frame>,
+    ) -> usize {
+        let (before, mut refused) = (out.len(), 0);
+        let Self { lent, shift, frame_size, .. } = self;
+        let (shift, within) = (*shift, u64::from(*frame_size - 1));
+        // The length is known, so `extend` reserves memory once and checks nothing per frame.
+        out.extend(packets.map(|(at, len)| {
+            let addr = at as u64;
+            let fits = (addr & within) + u64::from(len) <= within + 1;
+            let was_lent = fits && lent.get_mut((addr >> shift) as usize).is_some_and(std::mem::take);
+            refused += usize::from(!was_lent);
+            Frame { addr, len, was_lent, arrived: 0 }
+        }));
+        if refused > 0 {
+            out.extract_if(before.., |frame| !frame.was_lent).for_each(drop);
+        }
+        refused
+    }
+
+    /// Lends the slots of `frames` to a device, as [`lend_frame`](Self::lend_frame) does.
+    #[inline]
+    pub fn lend_many(&mut self, frames: impl Iterator<Item = Frame>) {
+        frames.for_each(|frame| self.mark_lent(frame.addr));
+    }
+
     /// Number of lent slots.
     pub fn lent(&self) -> usize {
-        self.lent.iter().map(|word| word.count_ones() as usize).sum()
+        self.lent.iter().filter(|lent| **lent).count()
     }
 
     /// The pool's memory, for a driver.
@@ -275,26 +310,14 @@ impl Pool {
         std::ptr::eq(memory.range().0, self.area.as_ptr())
     }
 
-    /// The position in `lent` of the bit for the slot that contains `addr`: word index and mask.
-    #[inline]
-    fn lent_bit(&self, addr: u64) -> (usize, u64) {
-        let slot = addr >> self.frame_size.trailing_zeros();
-        ((slot >> 6) as usize, 1 << (slot & 63))
-    }
-
     #[inline]
     fn mark_lent(&mut self, addr: u64) {
-        let (word, bit) = self.lent_bit(addr);
-        self.lent[word] |= bit;
+        self.lent[(addr >> self.shift) as usize] = true;
     }
 
     #[inline]
     fn unmark_lent(&mut self, addr: u64) -> bool {
-        let (word, bit) = self.lent_bit(addr);
-        let Some(word) = self.lent.get_mut(word) else { return false };
-        let was = *word & bit != 0;
-        *word &= !bit;
-        was
+        self.lent.get_mut((addr >> self.shift) as usize).is_some_and(std::mem::take)
     }
 
     /// The frame's data.
@@ -316,7 +339,7 @@ impl Pool {
     pub(crate) fn new_stamp(&mut self, frame: &Frame) -> Option<u32> {
         let start = (frame.addr as usize).checked_sub(STAMP)?;
         let stamp = u32::from_ne_bytes(self.area.slice(start, STAMP).try_into().ok()?);
-        let last = self.stamps.get_mut((frame.addr >> self.frame_size.trailing_zeros()) as usize)?;
+        let last = self.stamps.get_mut((frame.addr >> self.shift) as usize)?;
         (std::mem::replace(last, stamp) != stamp).then_some(stamp)
     }
 
@@ -412,6 +435,25 @@ mod tests {
         assert!(pool.uses(&memory) && !Pool::new(PoolConfig::default()).unwrap().uses(&memory));
         drop(pool);
         assert_eq!(memory.range().1, 70 * 2048);
+    }
+
+    #[test]
+    fn many_lent_slots_at_once_are_as_one_by_one() {
+        let mut pool = Pool::new(PoolConfig { frames: 8, ..PoolConfig::default() }).unwrap();
+        let slots: Vec<usize> = std::iter::from_fn(|| pool.lend()).take(6).collect();
+        let mut frames = vec![pool.take().unwrap()];
+        // Beyond the slot's end, twice the same slot, not lent, outside of the pool.
+        let [a, b, c, ..] = slots[..] else { panic!("{slots:?}") };
+        let wrong = [(c + 2000, 49), (a + 300, 60), (7 * 2048, 1), (8 * 2048, 1), (usize::MAX, u32::MAX)];
+        let packets = [(a + 256, 1792), (b, 60)].into_iter().chain(wrong).chain([(c + 2000, 48)]);
+        let packets: Vec<(usize, u32)> = packets.collect();
+        assert_eq!(pool.receive_many(packets.into_iter(), &mut frames), 5);
+        let seen: Vec<(usize, usize, bool)> = frames.iter().map(|f| (f.offset(), f.len(), f.was_lent())).collect();
+        assert_eq!(seen[1..], [(a + 256, 1792, true), (b, 60, true), (c + 2000, 48, true)]);
+        assert_eq!((seen[0].2, pool.lent()), (false, 3));
+        pool.lend_many(frames.drain(1..3));
+        assert_eq!((pool.lent(), frames.len()), (5, 2));
+        assert!(pool.take_back(a) && pool.take_back(b) && !pool.take_back(c));
     }
 
     #[test]
