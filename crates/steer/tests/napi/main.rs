@@ -54,8 +54,8 @@ const OTHER_LOADS: [(Load, f64); 9] = [
 
 /// Warm-up, and what is measured, in seconds.
 const TIMES: (u64, u64) = (4, 8);
-/// Most cases of the test that may be lost.
-const MOST_LOST: usize = 5;
+/// Most of the test's 216 cases that may be lost.
+const MOST_LOST: usize = 3;
 
 /// All cases of a seed: how each went, and a line about it.
 fn cases(
@@ -128,7 +128,6 @@ fn judged(seeds: impl Iterator<Item = u64>, set: (&[(Load, f64)], &[&str], &[u32
 #[test]
 fn holds_what_a_fixed_timer_holds_at_about_its_cost() {
     let (all, lost) = judged(7..=9, (&LOADS, &GOALS, &TIMERS));
-    // The lost ones are goals that even the best fixed timer holds with hardly any room.
     assert!(lost.len() <= MOST_LOST, "{} of {all}:\n{}", lost.len(), lost.join("\n"));
 }
 

@@ -27,9 +27,16 @@
 //! the last one. The new timer is then too long: the policy returns to the previous one, and next tries a timer halfway
 //! between the two.) The policy keeps in reserve up to a quarter of the late packets that the goal allows.
 //!
-//! **Shorter.** The timer is shortened at once if more than twice as many of the last packets are late as the goal
-//! allows, in several interrupts. It is shortened by twice the excess. The first step is limited: a timer that was just
-//! lengthened shrinks no further than to its previous length, any other timer no further than to half its length.
+//! **Shorter.** The timer is shortened at once if most packets of the last few readings are late, or if more are late
+//! than twice what the goal allows and than a few stalls of the machine would explain: each stall makes several packets
+//! late, so their number says less than the number of readings that they come from. The timer is shortened by twice the
+//! excess. The first step is limited: a timer that was just lengthened shrinks no further than to its previous length,
+//! any other timer no further than to half its length.
+//!
+//! **Tried timers.** With a longer timer, more packets gather, so a stall makes more of them late, also such as would
+//! be late whatever the timer is. Therefore the policy remembers for some timers, and for none, what share of the
+//! packets was late. If the goal is missed, it returns to the longest timer that met it. It does not try again timers
+//! that missed it. A timer that is within a quarter of one that missed it is not lengthened.
 //!
 //! **Late without any timer.** A packet that exceeds the goal by more than the length of the timer would have been late
 //! without a timer. If there are more such packets than the goal allows, no shorter timer meets the goal. The timer may
@@ -58,6 +65,7 @@
 //! **Transmit** completions do not delay packets. For them, the timer is half the time in which the ring fills, and
 //! never changes.
 
+mod alarm;
 mod gathering;
 mod resting;
 mod saving;

@@ -2,6 +2,7 @@
 
 use units::{Instant, Nanos};
 
+use super::alarm::Alarm;
 use super::tried::Share;
 use crate::Goal;
 use crate::moderation::{Delays, Sample};
@@ -12,12 +13,6 @@ const BINS: usize = 256;
 const PACKET: u64 = 256;
 /// Once the window holds this many packets, it ignores further delays, because a bin's 32 bits would overflow.
 const MOST_PACKETS: u64 = 1 << 23;
-/// Number of interrupts with late packets that raise an alarm. One or two may be caused by a stall of the machine.
-const ALARM_INTERRUPTS: u32 = 3;
-/// The excess of late packets raises an alarm if its square is above this times the sum of the squares of the readings'
-/// late packets: about 2.5 standard deviations if stalls that come by chance cause them.
-const ALARM_SQUARES: u128 = 6;
-
 /// The shortest span over which a rate is measured.
 const RATE_SPAN: Nanos = Nanos::from_millis(1);
 
@@ -108,40 +103,6 @@ impl<C> Rate<C> {
     }
 }
 
-/// The packets of a reading.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Reading {
-    packets: u64,
-    /// Number of packets that were later than the goal, but would have been in time with a shorter timer.
-    late: u64,
-    /// Number of packets that would be late whatever the timer is.
-    unavoidable: u64,
-    /// The longest delay of those that are not late whatever the timer is.
-    longest: Nanos,
-}
-
-/// The latest readings in a row that all had late packets which a shorter timer could have avoided.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Streak {
-    interrupts: u32,
-    packets: u64,
-    late: u64,
-}
-
-/// The readings since there was no excess of late packets (a cumulative sum, as in E. S. Page, "Continuous inspection
-/// schemes", Biometrika 41, 1954).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Excess {
-    interrupts: u32,
-    /// Number of packets that were late although a shorter timer could have helped, in millionths, beyond twice what the
-    /// goal allows and beyond those that would be late whatever the timer is.
-    late_ppm: u64,
-    /// Sum of the squares of the readings' late packets.
-    squares: u128,
-    /// The longest delay of the late packets.
-    longest: Nanos,
-}
-
 /// The delays of packets under one profile, separated by whether moderation could have caused them.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
@@ -155,10 +116,8 @@ pub(super) struct Window {
     allowed_ppm: u64,
     /// Number of packets in the histogram.
     packets: u64,
-    /// The reading that has not ended yet.
-    reading: Reading,
-    streak: Streak,
-    excess: Excess,
+    /// The latest packets, which decide whether an alarm is raised.
+    alarm: Alarm,
     /// Number of packets in the histogram that were later than the goal.
     late: u64,
     /// Number of readings with late packets.
@@ -182,9 +141,7 @@ impl Window {
             goal: goal.latency,
             allowed_ppm: u64::from(goal.quantile.above_ppm()),
             packets: 0,
-            reading: Reading::default(),
-            streak: Streak::default(),
-            excess: Excess::default(),
+            alarm: Alarm::default(),
             late: 0,
             late_readings: 0,
             usual_burst: 0,
@@ -199,9 +156,7 @@ impl Window {
         self.usual_burst = (self.usual_burst + self.burst()) / 2;
         self.edges = [0; BINS + 1];
         self.packets = 0;
-        self.reading = Reading::default();
-        self.streak = Streak::default();
-        self.excess = Excess::default();
+        self.alarm = Alarm::default();
         self.late = 0;
         self.late_readings = 0;
         self.longest = Nanos::ZERO;
@@ -240,26 +195,7 @@ impl Window {
 
     /// Ends a reading: the packets since the previous one count as coming from `interrupts` interrupts.
     pub fn end_reading(&mut self, interrupts: u32) {
-        let Reading { packets, late, unavoidable, longest } = core::mem::take(&mut self.reading);
-        if packets == 0 {
-            return;
-        }
-        self.late_readings += u32::from(late + unavoidable > 0);
-        if late == 0 {
-            self.streak = Streak::default();
-        } else {
-            self.streak.interrupts += interrupts;
-            self.streak.packets += packets;
-            self.streak.late += late;
-            self.excess.interrupts += interrupts;
-            self.excess.squares += u128::from(late) * u128::from(late);
-            self.excess.longest = self.excess.longest.max(longest);
-        }
-        let allowed = 2 * packets * self.allowed_ppm + unavoidable * 1_000_000;
-        self.excess.late_ppm = (self.excess.late_ppm + late * 1_000_000).saturating_sub(allowed);
-        if self.excess.late_ppm == 0 {
-            self.excess = Excess::default();
-        }
+        self.late_readings += u32::from(self.alarm.end_reading(interrupts, self.allowed_ppm));
     }
 
     /// Adds delays of packets from any number of interrupts to the reading that has not ended yet.
@@ -272,7 +208,6 @@ impl Window {
         let spread = delays.longest.saturating_sub(delays.shortest);
         let over = delays.longest.saturating_sub(self.goal);
         let mut late = 0;
-        self.reading.packets += packets;
         if over > Nanos::ZERO {
             // Number of late packets: the latest one, and those of the others, which are spread evenly, that are above
             // the goal.
@@ -282,12 +217,11 @@ impl Window {
         if over > timer {
             self.unavoidable += late;
             self.with_unavoidable += packets;
-            self.reading.unavoidable += late;
+            self.alarm.add_unavoidable(packets, late);
             return;
         }
         self.packets += packets;
-        self.reading.late += late;
-        self.reading.longest = self.reading.longest.max(delays.longest);
+        self.alarm.add(packets, late, delays.longest);
         self.late += late;
         self.longest = self.longest.max(delays.longest);
         self.weigh(delays.longest, delays.longest, 1);
@@ -388,19 +322,9 @@ impl Window {
         allowed - deviation.max((4 * deviation).min(allowed / 4))
     }
 
-    /// By how much the latest of these packets exceeds the goal, if packets are certainly too late; otherwise `None`.
-    /// They are certainly too late if several interrupts delivered late packets, and if either most packets of the
-    /// latest readings are late, or more packets than a few stalls of the machine would explain.
+    /// By how much the latest packets exceed the goal, if they are certainly too late ([`Alarm::raised`]).
     pub fn alarm(&self, enough: u64) -> Option<Nanos> {
-        let Excess { interrupts, late_ppm, squares, longest } = self.excess;
-        let at_least = enough * self.allowed_ppm;
-        if interrupts < ALARM_INTERRUPTS || late_ppm <= at_least {
-            return None;
-        }
-        let late = u128::from(late_ppm / 1_000_000);
-        let most = self.streak.interrupts >= ALARM_INTERRUPTS && self.streak.late * 2 >= self.streak.packets;
-        let is_alarm = most || late * late > ALARM_SQUARES * squares;
-        is_alarm.then(|| longest.saturating_sub(self.goal))
+        self.alarm.raised(enough, self.allowed_ppm).map(|longest| longest.saturating_sub(self.goal))
     }
 }
 
