@@ -22,7 +22,7 @@
 //!
 //! # Cost
 //!
-//! Each UDP datagram runs five BPF programs; a TCP segment that GRO merges with others runs one. Above 20,000 packets
+//! Each UDP datagram runs five BPF programs; a TCP segment that GRO merges with others runs one. Above 5,000 packets
 //! per second and CPU, [`NapiCounts::delays`] and [`NapiCounts::held`] are sampled at about this rate, with at least
 //! one poll in 64; packets, bytes and polls are still counted completely. Reading the counters takes no system call,
 //! whatever the number of CPUs. The test `what_the_watch_costs` measures these costs.

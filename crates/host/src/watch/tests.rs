@@ -246,7 +246,8 @@ fn what_gro_holds_back_is_told_apart() {
     });
 }
 
-/// A burst that is longer than any list of waiting datagrams, with longer delays than a healthy application has.
+/// A burst that is longer than any list of waiting datagrams, with longer delays than a healthy application has. It is
+/// too small to be sampled, however long a busy machine takes for it.
 #[test]
 fn a_burst_that_is_read_late_is_measured_in_full() {
     in_own_namespace(|| {
@@ -255,17 +256,17 @@ fn a_burst_that_is_read_late_is_measured_in_full() {
         let socket = bound("192.0.2.1:7000");
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 4 << 20).unwrap();
         for _ in 0..10 {
-            lab.send("192.0.2.1:7000", 100);
+            lab.send("192.0.2.1:7000", 40);
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_millis(100));
         for _ in 0..10 {
-            read(&socket, 100);
+            read(&socket, 40);
         }
         let seen = all(&watch);
-        // Of 1,000 packets, rarely a few find both places for their stamps in use (watch.bpf.c).
+        // Rarely, a packet finds both places for its stamp in use (watch.bpf.c).
         let measured = seen.delays.iter().sum::<u64>();
-        assert!((995..=1_000).contains(&measured), "{measured}: {seen:?}");
+        assert!((398..=400).contains(&measured), "{measured}: {seen:?}");
         assert_eq!(from_ms(&seen.delays, 80), measured, "{seen:?}");
         assert_eq!(from_ms(&seen.delays, 4_000), 0, "{seen:?}");
     });
@@ -314,10 +315,10 @@ fn readers_that_share_a_socket_are_measured() {
                     }
                 });
             }
-            for _ in 0..20 {
+            for _ in 0..4 {
                 lab.send("192.0.2.1:7000", 100);
             }
-            while read.load(Ordering::Relaxed) < 2_000 {
+            while read.load(Ordering::Relaxed) < 400 {
                 std::thread::sleep(Duration::from_millis(1));
             }
             // Empty datagrams end the readers.
@@ -328,7 +329,7 @@ fn readers_that_share_a_socket_are_measured() {
         });
         // Each datagram is measured at most once. Of two at the same moment, one may be missed (watch.bpf.c).
         let measured = measured(&watch);
-        assert!((1_500..=2_000).contains(&measured), "{measured}: {:?}", all(&watch));
+        assert!((300..=400).contains(&measured), "{measured}: {:?}", all(&watch));
     });
 }
 
@@ -510,8 +511,8 @@ fn a_busy_cpu_is_sampled() {
         let measured = seen.delays.iter().sum::<u64>();
         assert!((60_000..60_100).contains(&seen.packets), "{seen:?}");
         assert!(measured > 0, "{seen:?}");
-        // At most twice the limit of 20,000 per second. It takes 100 ms until the program knows the rate.
-        let most = 20_000.0 * 2.0 * (lasted.as_secs_f64() + 0.1) + 10_000.0;
+        // At most twice the limit of 5,000 per second. It takes 100 ms until the program knows the rate.
+        let most = 5_000.0 * 2.0 * (lasted.as_secs_f64() + 0.1) + 10_000.0;
         assert!((measured as f64) < most, "{measured} in {lasted:?}");
         // Two windows for measuring the rate, each with as many polls as may be left out between two stamped ones.
         for _ in 0..3 {

@@ -120,6 +120,7 @@ fn table(out: &mut impl std::io::Write, document: &Document) -> std::io::Result<
         out,
         "LATE: share of packets since the queue was started that may have been later than the goal; VERDICT is based on it."
     )?;
+    writeln!(out, "If a CPU receives more than 5,000 packets a second, TO READ and LATE are those of a sample.")?;
     match document.restored {
         None if document.dry_run => writeln!(out, "Nothing was changed (--dry-run).")?,
         None => writeln!(out, "No setting was left to restore.")?,

@@ -37,7 +37,7 @@
 // that used up its budget left packets waiting: those that the next poll takes have the time of the poll before, through up
 // to 16 such polls.
 //
-// Of a CPU that delivers more than 20,000 packets a second, only every n-th poll's packets are stamped, with n from the
+// Of a CPU that delivers more than 5,000 packets a second, only every n-th poll's packets are stamped, with n from the
 // rate of the last 100 ms: a sample of the delays that depends on nothing but their number. Packets, bytes and polls are
 // always counted in full.
 //
@@ -150,7 +150,7 @@ struct {
 } watched SEC(".maps");
 
 // Of this many packets in a window, all are stamped; of more, about as many.
-#define SAMPLED 2000
+#define SAMPLED 500
 #define WINDOW 100000000 // ns
 // At least one poll of so many is stamped, at any rate.
 #define LONGEST_PAUSE 63

@@ -2,6 +2,7 @@
 
 use units::{Instant, Nanos};
 
+use super::tried::Share;
 use super::window::Growth;
 use super::{GoalModeration, Next, PLAN_EVERY, SHORTEST_REST};
 use crate::moderation::{Decision, Reason};
@@ -12,30 +13,50 @@ const HYSTERESIS: u64 = 256;
 /// of the machine are shorter.
 const HOPELESS_FOR: Nanos = Nanos::from_millis(100);
 
+/// A window grows no longer than this, so that it shows the present traffic.
+const LONGEST_WINDOW: Nanos = Nanos::from_secs(4);
+
 impl<C> GoalModeration<C> {
     pub(super) fn gather(&mut self, now: Instant<C>, seen: Growth) -> Decision {
         if let Some(excess) = self.window.alarm(self.enough) {
             return self.shorten_at_once(now, seen, excess);
         }
-        self.window.forget(self.enough);
         if seen.span >= HOPELESS_FOR && self.window.observed() >= self.enough && self.window.hopeless() {
             return self.give_up(now);
         }
         let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
-        if since_change < PLAN_EVERY || seen.span < PLAN_EVERY {
+        let since_plan = now.since(self.planned).unwrap_or(Nanos::ZERO);
+        if since_change < PLAN_EVERY || seen.span < PLAN_EVERY || since_plan < PLAN_EVERY {
             return Decision::keep(Reason::Measuring);
         }
+        self.planned = now;
         let pointless = self.timer > Nanos::ZERO && self.is_pointless(seen);
         if seen.packets < self.enough || self.window.is_short_of(self.enough) {
             return if pointless { self.rest(now, Reason::NoSaving) } else { Decision::keep(Reason::Measuring) };
         }
         self.alarms = 0;
+        if self.is_worse_than_none(now) {
+            return self.give_up(now);
+        }
         let wanted = match self.window.quantile() {
-            Some(delay) if delay > self.goal.latency => {
-                let shorter = self.timer.saturating_sub(delay.saturating_sub(self.goal.latency));
-                return self.shorten(now, seen, shorter);
+            Some(_) if self.share(now).ppm() > 2 * self.allowed_ppm() && self.good(now).is_some() => {
+                return self.avoid(now, seen);
             }
-            Some(delay) => self.timer + self.goal.latency.saturating_sub(delay),
+            Some(delay) if self.window.is_late() && self.share(now).ppm() > self.allowed_ppm() => {
+                let shorter = self.timer.saturating_sub(delay.saturating_sub(self.goal.latency));
+                let good = self.good(now).unwrap_or(Nanos::ZERO);
+                let is_near = self.share(now).ppm() <= self.allowed_ppm() * 3 / 2;
+                let least = if is_near { self.timer.scale(3, 4) } else { self.timer / 2 };
+                return self.shorten(now, seen, shorter.max(good).max(least));
+            }
+            Some(_) if self.window.is_missed() && self.share(now).ppm() > self.allowed_ppm() => {
+                return self.avoid(now, seen);
+            }
+            Some(_) if self.share(now).ppm() > self.allowed_ppm() * 3 / 4 && !self.window.is_missed() => self.timer,
+            // Step by step, because late packets become more than the delays of a shorter timer let expect.
+            Some(delay) => {
+                self.timer + self.goal.latency.saturating_sub(delay).min(self.timer.max(self.goal.latency / 4) / 2)
+            }
             None => self.blind,
         };
         // A longer timer may save interrupts even though this one does not.
@@ -46,7 +67,33 @@ impl<C> GoalModeration<C> {
         if !pointless {
             self.rest = SHORTEST_REST;
         }
-        self.lengthen(now, wanted)
+        self.lengthen(now, seen, wanted)
+    }
+
+    /// What is known of the present timer, from this window and earlier ones.
+    fn share(&self, now: Instant<C>) -> Share {
+        self.window.share().and(self.tried.of(now, self.in_force()))
+    }
+
+    /// With this timer the goal is missed, although a shorter one would not make these packets punctual. Goes back towards
+    /// a timer with which it was met.
+    fn avoid(&mut self, now: Instant<C>, seen: Growth) -> Decision {
+        match self.good(now) {
+            Some(good) => {
+                let between = (good + self.timer) / 2;
+                let is_far = self.share(now).ppm() > 2 * self.allowed_ppm();
+                self.shorten(now, seen, if is_far || between >= self.timer.scale(7, 8) { good } else { between })
+            }
+            None => self.lengthen(now, seen, self.timer),
+        }
+    }
+
+    /// Whether the goal is missed with and without a timer, and the present one makes more packets late: more than a
+    /// quarter of those that are late without a timer.
+    fn is_worse_than_none(&self, now: Instant<C>) -> bool {
+        let none = self.tried.of(now, Nanos::ZERO).filter(|none| none.packets >= self.enough);
+        self.timer > Nanos::ZERO
+            && none.is_some_and(|none| none.ppm() > self.allowed_ppm() && self.share(now).ppm() > none.ppm() * 5 / 4)
     }
 
     /// Whether `longer` exceeds the present timer by enough to be worth a change.
@@ -63,7 +110,7 @@ impl<C> GoalModeration<C> {
     }
 
     /// Lengthens the timer if the gain is worth a change and the policy need not wait any longer.
-    fn lengthen(&mut self, now: Instant<C>, wanted: Nanos) -> Decision {
+    fn lengthen(&mut self, now: Instant<C>, seen: Growth, wanted: Nanos) -> Decision {
         let by_ring = self.longest.1 && wanted == self.possible(Nanos::MAX);
         if self.proven.take().is_some() {
             self.patience = (self.patience / 2).max(PLAN_EVERY);
@@ -72,9 +119,14 @@ impl<C> GoalModeration<C> {
         let reason = if by_ring { Reason::LossBound } else { Reason::Steady };
         let reason = if self.window.is_missed_anyway() { Reason::GoalTooTight } else { reason };
         let wanted = self.untried(now, self.timer, wanted);
+        let together = seen.packets / seen.events.max(1);
+        let is_known = seen.span >= LONGEST_WINDOW || !self.window.is_short_of_bursts(self.enough, together);
+        let is_worth = is_known && self.is_worth(wanted) && self.saves_more(seen, wanted);
         let was_cut = self.cut.is_some_and(|cut| wanted <= cut.again_from());
-        if !self.is_worth(wanted) || was_cut || now < self.patient_until {
-            self.begin_window();
+        if !is_worth || was_cut || now < self.patient_until {
+            if seen.span >= LONGEST_WINDOW {
+                self.begin_window();
+            }
             return Decision::keep(reason);
         }
         self.proven = Some(self.timer);

@@ -27,9 +27,16 @@
 //! the last one. The new timer is then too long: the policy returns to the previous one, and next tries a timer halfway
 //! between the two.) The policy keeps in reserve up to a quarter of the late packets that the goal allows.
 //!
-//! **Shorter.** The timer is shortened at once if more than twice as many of the last packets are late as the goal
-//! allows, in several interrupts. It is shortened by twice the excess. The first step is limited: a timer that was just
-//! lengthened shrinks no further than to its previous length, any other timer no further than to half its length.
+//! **Shorter.** The timer is shortened at once if most packets of the last few readings are late, or if more are late
+//! than twice what the goal allows and than a few stalls of the machine would explain: each stall makes several packets
+//! late, so their number says less than the number of readings that they come from. The timer is shortened by twice the
+//! excess. The first step is limited: a timer that was just lengthened shrinks no further than to its previous length,
+//! any other timer no further than to half its length.
+//!
+//! **Tried timers.** With a longer timer, more packets gather, so a stall makes more of them late, also such as would
+//! be late whatever the timer is. Therefore the policy remembers for some timers, and for none, what share of the
+//! packets was late. If the goal is missed, it returns to the longest timer that met it. It does not try again timers
+//! that missed it. A timer that is within a quarter of one that missed it is not lengthened.
 //!
 //! **Late without any timer.** A packet that exceeds the goal by more than the length of the timer would have been late
 //! without a timer. If there are more such packets than the goal allows, no shorter timer meets the goal. The timer may
@@ -58,9 +65,11 @@
 //! **Transmit** completions do not delay packets. For them, the timer is half the time in which the ring fills, and
 //! never changes.
 
+mod alarm;
 mod gathering;
 mod resting;
 mod saving;
+mod tried;
 mod window;
 
 use units::{Instant, Nanos};
@@ -69,6 +78,7 @@ use super::{Action, Decision, Delays, Direction, ModerationPolicy, Profile, Reas
 use crate::wait::DEFAULT_GOAL;
 use crate::{Goal, LossBound};
 use resting::Rest;
+use tried::Tried;
 use window::{Growth, Rate, Totals, Window};
 
 /// The shortest time between two planned changes. Each change programs hardware, which can be expensive (A. Gospodarek,
@@ -150,13 +160,16 @@ pub struct GoalModeration<C> {
     alarms: u32,
     /// A timer that the machine did not accept, and the shorter one that it set.
     cut: Option<Cut>,
-    /// Whether late packets were reported by `observe` since the previous sample.
-    late_observed: bool,
     start: Option<Totals<C>>,
     rate: Rate<C>,
     window: Window,
+    tried: Tried<C>,
+    /// When the last sample was taken.
+    sampled: Instant<C>,
     /// When the profile last changed.
     changed: Instant<C>,
+    /// When the present window was last looked at for a planned change, or began.
+    planned: Instant<C>,
     /// The timer is not lengthened before this time.
     patient_until: Instant<C>,
     /// How long the next failure delays further attempts.
@@ -227,10 +240,12 @@ impl<C> GoalModeration<C> {
             alarms: 0,
             rate: Rate::default(),
             cut: None,
-            late_observed: false,
             start: None,
             window: Window::new(goal),
+            tried: Tried::new(),
+            sampled: Instant::ORIGIN,
             changed: Instant::ORIGIN,
+            planned: Instant::ORIGIN,
             patient_until: Instant::ORIGIN,
             patience: PLAN_EVERY,
             rest: SHORTEST_REST,
@@ -289,6 +304,14 @@ impl<C> GoalModeration<C> {
         Decision::apply(profile, reason)
     }
 
+    /// Remembers what the profile in force did in this window.
+    fn remember(&mut self) {
+        let share = self.window.share();
+        if share.packets > 0 {
+            self.tried.add(self.sampled, self.in_force(), share);
+        }
+    }
+
     /// Begins the phase that was waiting for the NIC to be programmed.
     fn begin(&mut self) {
         if let Phase::Applying(next) = &self.phase {
@@ -313,8 +336,8 @@ impl<C> GoalModeration<C> {
     }
 
     fn begin_window(&mut self) {
+        self.remember();
         self.start = None;
-        self.late_observed = false;
         self.rate = Rate::default();
         self.window.clear();
     }
@@ -322,14 +345,28 @@ impl<C> GoalModeration<C> {
     /// The longest timer, at most `wanted`, that is not known to make packets late. If `wanted` is close to one that
     /// recently did, returns a timer between that one and `good`.
     fn untried(&self, now: Instant<C>, good: Nanos, wanted: Nanos) -> Nanos {
-        match self.failed {
-            Some((failed, at))
-                if wanted >= failed.scale(7, 8) && now.since(at).is_some_and(|age| age < LONGEST_PATIENCE) =>
-            {
-                self.possible((good.max(failed / 2) + failed) / 2)
-            }
-            _ => wanted,
+        let failed = self.failed.filter(|(_, at)| now.since(*at).is_some_and(|age| age < LONGEST_PATIENCE));
+        let failed = failed.map(|(failed, _)| failed);
+        let bad = self.tried.bad(now, self.enough, self.allowed_ppm(), good);
+        // A timer that failed at once may have met a stall of the machine, so a shorter one is soon tried.
+        let near = failed.map(|failed| (failed, (good.max(failed / 2) + failed) / 2));
+        let between = bad.map(|bad| (bad, (good + bad) / 2));
+        let untried = near.into_iter().chain(between).filter(|(failed, _)| wanted >= failed.scale(7, 8));
+        match untried.min() {
+            Some((failed, _)) if good >= failed.scale(3, 4) => good,
+            Some((_, between)) => self.possible(between),
+            None => wanted,
         }
+    }
+
+    /// The longest timer below the present one with which the goal was met.
+    fn good(&self, now: Instant<C>) -> Option<Nanos> {
+        self.tried.good(now, self.enough, self.allowed_ppm(), self.timer)
+    }
+
+    /// Share of the packets that the goal allows to be late, in ppm.
+    fn allowed_ppm(&self) -> u64 {
+        u64::from(self.goal.quantile.above_ppm())
     }
 
     /// Records a failed attempt: the next one waits twice as long.
@@ -363,13 +400,12 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
             self.start = Some(totals);
             return Decision::keep(Reason::Measuring);
         };
+        self.sampled = sample.now;
         self.rate.add(totals);
         if let Some(delays) = sample.delays {
             self.window.add(delays, self.in_force());
         }
-        if core::mem::take(&mut self.late_observed) {
-            self.window.late_again(OBSERVED_INTERRUPTS);
-        }
+        self.window.end_reading(OBSERVED_INTERRUPTS);
         let decision = match rest {
             None => self.gather(sample.now, seen),
             Some(rest) => self.resting(totals, seen, rest),
@@ -415,7 +451,7 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
     fn observe(&mut self, delays: Delays) {
         // Packets before the first sample of a profile may belong to another profile.
         if self.start.is_some() && !matches!(self.phase, Phase::Fixed | Phase::Applying(_)) {
-            self.late_observed |= self.window.observe(delays, self.in_force());
+            self.window.observe(delays, self.in_force());
         }
     }
 }

@@ -83,7 +83,6 @@ impl<C> GoalModeration<C> {
             self.timer = self.possible(shorter.min(in_force.saturating_sub(self.step())));
             self.begin_window();
         }
-        self.window.forget(self.enough);
     }
 
     /// Chooses the first timer once the other delays have been measured.

@@ -37,6 +37,17 @@ impl<C> GoalModeration<C> {
         gap.is_some_and(|gap| timer.scale(2 * polls, packets) >= gap * 3)
     }
 
+    /// Whether `longer` saves enough polls to be worth the risk of late packets: one per [`WORTH_ONE_IN`] polls without a
+    /// timer, if polls become fewer in proportion.
+    pub(super) fn saves_more(&self, seen: Growth, longer: Nanos) -> bool {
+        if !self.ends_empty || longer == Nanos::ZERO || seen.packets == 0 {
+            return true;
+        }
+        let (polls, packets) = self.polls_without();
+        let saved = longer.saturating_sub(self.timer).scale(seen.events * WORTH_ONE_IN, seen.packets);
+        saved.scale(packets, polls) >= longer
+    }
+
     /// The shortest timer that would be worthwhile, assuming that a shorter timer needs proportionally more polls than
     /// the present one.
     pub(super) fn shortest(&self, seen: Growth) -> Nanos {

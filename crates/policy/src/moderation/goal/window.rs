@@ -2,6 +2,8 @@
 
 use units::{Instant, Nanos};
 
+use super::alarm::Alarm;
+use super::tried::Share;
 use crate::Goal;
 use crate::moderation::{Delays, Sample};
 
@@ -11,9 +13,6 @@ const BINS: usize = 256;
 const PACKET: u64 = 256;
 /// Once the window holds this many packets, it ignores further delays, because a bin's 32 bits would overflow.
 const MOST_PACKETS: u64 = 1 << 23;
-/// Number of interrupts with late packets that raise an alarm. One or two may be caused by a stall of the machine.
-const ALARM_INTERRUPTS: u32 = 3;
-
 /// The shortest span over which a rate is measured.
 const RATE_SPAN: Nanos = Nanos::from_millis(1);
 
@@ -104,19 +103,6 @@ impl<C> Rate<C> {
     }
 }
 
-/// Counts of the latest packets. They are kept separately, because late packets must raise an alarm before they stand
-/// out among all packets of a long window.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Recent {
-    packets: u64,
-    /// Number of packets that were later than the goal, but would have been in time with a shorter timer.
-    late: u64,
-    /// Number of interrupts that delivered late packets which a shorter timer could have avoided.
-    interrupts: u32,
-    /// Number of packets that would be late whatever the timer is.
-    unavoidable: u64,
-}
-
 /// The delays of packets under one profile, separated by whether moderation could have caused them.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
@@ -131,7 +117,13 @@ pub(super) struct Window {
     /// Number of packets in the histogram.
     packets: u64,
     /// The latest packets, which decide whether an alarm is raised.
-    recent: Recent,
+    alarm: Alarm,
+    /// Number of packets in the histogram that were later than the goal.
+    late: u64,
+    /// Number of readings with late packets.
+    late_readings: u32,
+    /// Late packets of a reading that had some, in the windows before.
+    usual_burst: u64,
     /// The longest delay in the histogram.
     longest: Nanos,
     /// Number of packets that would be late whatever the timer is.
@@ -149,7 +141,10 @@ impl Window {
             goal: goal.latency,
             allowed_ppm: u64::from(goal.quantile.above_ppm()),
             packets: 0,
-            recent: Recent::default(),
+            alarm: Alarm::default(),
+            late: 0,
+            late_readings: 0,
+            usual_burst: 0,
             longest: Nanos::ZERO,
             unavoidable: 0,
             with_unavoidable: 0,
@@ -158,9 +153,12 @@ impl Window {
 
     /// Empties the window.
     pub fn clear(&mut self) {
+        self.usual_burst = (self.usual_burst + self.burst()) / 2;
         self.edges = [0; BINS + 1];
         self.packets = 0;
-        self.recent = Recent::default();
+        self.alarm = Alarm::default();
+        self.late = 0;
+        self.late_readings = 0;
         self.longest = Nanos::ZERO;
         self.unavoidable = 0;
         self.with_unavoidable = 0;
@@ -176,24 +174,35 @@ impl Window {
         (1..enough).contains(&self.observed())
     }
 
+    /// Late packets of a reading that has some.
+    fn burst(&self) -> u64 {
+        (self.late + self.unavoidable) / u64::from(self.late_readings.max(1))
+    }
+
+    /// Whether more packets are needed because late ones come in bursts: the allowed ones must be those of several. A
+    /// burst is taken for at least as long as what one poll receives (`together`).
+    pub fn is_short_of_bursts(&self, enough: u64, together: u64) -> bool {
+        let burst = self.burst().max(self.usual_burst).max(together).max(1);
+        self.allowed() * 1_000_000 < enough * self.allowed_ppm * burst
+    }
+
     /// Adds the delays of packets that one interrupt delivered. The timer delayed them by at most `timer`.
     #[inline]
     pub fn add(&mut self, delays: Delays, timer: Nanos) {
-        let late = self.observe(delays, timer);
-        self.late_again(u32::from(late));
+        self.observe(delays, timer);
+        self.end_reading(1);
     }
 
-    /// Records that late packets arrived in `interrupts` more interrupts.
-    pub fn late_again(&mut self, interrupts: u32) {
-        self.recent.interrupts += interrupts;
+    /// Ends a reading: the packets since the previous one count as coming from `interrupts` interrupts.
+    pub fn end_reading(&mut self, interrupts: u32) {
+        self.late_readings += u32::from(self.alarm.end_reading(interrupts, self.allowed_ppm));
     }
 
-    /// Adds delays of packets from any number of interrupts. Returns whether some were late although a shorter timer
-    /// could have helped.
+    /// Adds delays of packets from any number of interrupts to the reading that has not ended yet.
     #[inline]
-    pub fn observe(&mut self, delays: Delays, timer: Nanos) -> bool {
+    pub fn observe(&mut self, delays: Delays, timer: Nanos) {
         if delays.packets == 0 || self.observed() + u64::from(delays.packets) > MOST_PACKETS {
-            return false;
+            return;
         }
         let packets = u64::from(delays.packets);
         let spread = delays.longest.saturating_sub(delays.shortest);
@@ -208,13 +217,12 @@ impl Window {
         if over > timer {
             self.unavoidable += late;
             self.with_unavoidable += packets;
-            self.recent.packets += packets;
-            self.recent.unavoidable += late;
-            return false;
+            self.alarm.add_unavoidable(packets, late);
+            return;
         }
         self.packets += packets;
-        self.recent.packets += packets;
-        self.recent.late += late;
+        self.alarm.add(packets, late, delays.longest);
+        self.late += late;
         self.longest = self.longest.max(delays.longest);
         self.weigh(delays.longest, delays.longest, 1);
         if packets > 1 {
@@ -224,7 +232,6 @@ impl Window {
                 packets - 1,
             );
         }
-        late > 0
     }
 
     /// Spreads the weight of `packets` evenly over the delays from `from` to `to`.
@@ -246,10 +253,34 @@ impl Window {
     /// Packets that are late whatever the timer is use up that share. However, the timer may always make a quarter as
     /// many packets late. Otherwise delays that moderation does not cause would force the policy to give up moderation.
     pub fn quantile(&self) -> Option<Nanos> {
+        self.exceeded_by(self.planned())
+    }
+
+    /// Whether a shorter timer is needed: too many packets are late that it would make punctual.
+    pub fn is_late(&self) -> bool {
+        self.exceeded_by(self.allowed()).is_some_and(|delay| delay > self.goal)
+    }
+
+    /// All packets whose delay is known, and the late ones.
+    pub fn share(&self) -> Share {
+        Share { packets: self.observed(), late: self.late + self.unavoidable }
+    }
+
+    /// Whether more packets are late than the goal allows.
+    pub fn is_missed(&self) -> bool {
+        self.late + self.unavoidable > self.allowed()
+    }
+
+    fn allowed(&self) -> u64 {
+        self.observed() * self.allowed_ppm / 1_000_000
+    }
+
+    /// The delay that at most `share` of the packets exceed.
+    fn exceeded_by(&self, share: u64) -> Option<Nanos> {
         if self.packets == 0 {
             return None;
         }
-        let allowed = self.planned().saturating_sub(self.unavoidable).max(self.unavoidable / 4) * PACKET;
+        let allowed = share.saturating_sub(self.unavoidable).max(self.unavoidable / 4) * PACKET;
         let mut weights = [0u64; BINS];
         let mut running = 0u32;
         for (weight, edge) in weights.iter_mut().zip(self.edges) {
@@ -276,7 +307,7 @@ impl Window {
 
     /// Whether more packets are late than the goal allows, whatever the timer is.
     pub fn is_missed_anyway(&self) -> bool {
-        self.unavoidable > self.observed() * self.allowed_ppm / 1_000_000
+        self.unavoidable > self.allowed()
     }
 
     /// Number of packets of this window that may be late: the allowed share minus a reserve, because the next second
@@ -286,34 +317,14 @@ impl Window {
     /// in bursts, so their number varies more: with bursts of sixteen, four times as much. The reserve is four standard
     /// deviations, limited to a quarter of the allowed number, but never less than one deviation.
     fn planned(&self) -> u64 {
-        let allowed = self.observed() * self.allowed_ppm / 1_000_000;
+        let allowed = self.allowed();
         let deviation = allowed.isqrt();
         allowed - deviation.max((4 * deviation).min(allowed / 4))
     }
 
-    /// By how much the delay at the quantile exceeds the goal, if packets are certainly too late; otherwise `None`.
-    /// They are certainly too late if several interrupts delivered late packets, and if there are more of these than
-    /// each of the following: twice the allowed number, the number allowed in a window of `enough` packets, and the
-    /// number that would be late whatever the timer is.
+    /// By how much the latest packets exceed the goal, if they are certainly too late ([`Alarm::raised`]).
     pub fn alarm(&self, enough: u64) -> Option<Nanos> {
-        let Recent { packets, late, interrupts, unavoidable } = self.recent;
-        if interrupts < ALARM_INTERRUPTS {
-            return None;
-        }
-        let allowed = |packets: u64| packets * self.allowed_ppm / 1_000_000;
-        let bound = (2 * allowed(packets)).max(allowed(enough)).max(unavoidable);
-        (late > bound).then(|| self.quantile().unwrap_or(Nanos::ZERO).saturating_sub(self.goal))
-    }
-
-    /// Forgets half of the latest packets if there are more than eight times `enough`. The alarm is judged by these
-    /// packets.
-    pub fn forget(&mut self, enough: u64) {
-        if self.recent.packets > 8 * enough {
-            self.recent.packets /= 2;
-            self.recent.late /= 2;
-            self.recent.interrupts /= 2;
-            self.recent.unavoidable /= 2;
-        }
+        self.alarm.raised(enough, self.allowed_ppm).map(|longest| longest.saturating_sub(self.goal))
     }
 }
 
@@ -377,19 +388,40 @@ mod tests {
         // 50 us too late, but only 20 of them can be the timer's.
         window.add(delays(10, 1, 100), Nanos::from_micros(20));
         assert_eq!(window.quantile(), Some(Nanos::from_micros(20)));
-        assert_eq!((window.observed(), window.recent.late, window.unavoidable), (1_010, 0, 5));
+        assert_eq!((window.observed(), window.late, window.unavoidable), (1_010, 0, 5));
     }
 
     #[test]
     fn an_alarm_takes_several_interrupts_and_more_than_the_allowance() {
         let mut window = window("p99=50us");
-        let late = delays(100, 1, 60);
+        let late = delays(100, 40, 60);
         for _ in 0..2 {
             window.add(late, Nanos::from_micros(20));
             assert_eq!(window.alarm(800), None);
         }
         window.add(late, Nanos::from_micros(20));
         assert_eq!(window.alarm(800), Some(Nanos::from_micros(10)));
+    }
+
+    /// Regression test: a few stalls of the machine, each of which made some packets late, were taken for a change.
+    #[test]
+    fn a_few_stalls_are_no_alarm_and_lateness_that_lasts_is() {
+        let punctual = delays(100, 1, 40);
+        let late = delays(100, 1, 60);
+        let mut stalls = window("p99=50us");
+        for _ in 0..20 {
+            stalls.add(late, Nanos::from_micros(20));
+            (0..9).for_each(|_| stalls.add(punctual, Nanos::from_micros(20)));
+            assert_eq!(stalls.alarm(800), None);
+        }
+        let mut lasting = window("p99=50us");
+        (0..1_000).for_each(|_| lasting.add(punctual, Nanos::from_micros(20)));
+        let alarm = (1..).find(|_| {
+            lasting.add(late, Nanos::from_micros(20));
+            lasting.alarm(800).is_some()
+        });
+        assert!(alarm.is_some_and(|readings| readings <= 10), "{alarm:?}");
+        assert_eq!(lasting.alarm(800), Some(Nanos::from_micros(10)));
     }
 
     #[test]

@@ -1,0 +1,122 @@
+//! What share of the packets was late with the timers that were tried last.
+
+use units::{Instant, Nanos};
+
+use super::LONGEST_PATIENCE;
+
+/// Number of timers that are remembered.
+const TIMERS: usize = 8;
+/// A timer that differs from a remembered one by at most `1 / ALIKE` is taken for the same.
+const ALIKE: u64 = 16;
+/// Above this many packets, the earlier half of what is known of a timer counts half.
+const MOST_PACKETS: u64 = 1 << 20;
+
+/// The timers that were tried last. No timer is one of them: zero.
+#[derive(Debug)]
+pub(super) struct Tried<C> {
+    timers: [Option<Known<C>>; TIMERS],
+}
+
+#[derive(Debug)]
+struct Known<C> {
+    timer: Nanos,
+    packets: u64,
+    late: u64,
+    at: Instant<C>,
+}
+
+/// The result of a timer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Share {
+    pub packets: u64,
+    /// Number of late packets, for whatever reason.
+    pub late: u64,
+}
+
+impl<C> Tried<C> {
+    pub fn new() -> Self {
+        Self { timers: [const { None }; TIMERS] }
+    }
+
+    /// Adds what was seen of `timer` up to `now`.
+    pub fn add(&mut self, now: Instant<C>, timer: Nanos, seen: Share) {
+        if let Some(known) = self.timers.iter_mut().flatten().find(|known| known.is_like(timer)) {
+            let is_old = now.since(known.at).is_none_or(|age| age >= LONGEST_PATIENCE);
+            let part = if is_old {
+                u64::MAX
+            } else if known.packets > MOST_PACKETS {
+                2
+            } else {
+                1
+            };
+            known.packets = known.packets / part + seen.packets;
+            known.late = known.late / part + seen.late;
+            known.at = now;
+            return;
+        }
+        let oldest = |place: &Option<Known<C>>| place.as_ref().map(|known| known.at.as_nanos());
+        let place = (0..TIMERS).min_by_key(|n| oldest(&self.timers[*n])).unwrap_or(0);
+        self.timers[place] = Some(Known { timer, packets: seen.packets, late: seen.late, at: now });
+    }
+
+    /// What is known of `timer`.
+    pub fn of(&self, now: Instant<C>, timer: Nanos) -> Option<Share> {
+        let known = self.timers.iter().flatten().find(|known| known.is_like(timer))?;
+        let is_recent = now.since(known.at).is_some_and(|age| age < LONGEST_PATIENCE);
+        is_recent.then_some(Share { packets: known.packets, late: known.late })
+    }
+
+    /// The timers that are known from at least `enough` packets, not long ago, with their shares.
+    fn known(&self, now: Instant<C>, enough: u64) -> impl Iterator<Item = (Nanos, Share)> + '_ {
+        let is_known = move |known: &&Known<C>| {
+            known.packets >= enough && now.since(known.at).is_some_and(|age| age < LONGEST_PATIENCE)
+        };
+        let all = self.timers.iter().flatten().filter(is_known);
+        all.map(|known| (known.timer, Share { packets: known.packets, late: known.late }))
+    }
+
+    /// The longest timer below `below` of whose packets at most `ppm` were late.
+    pub fn good(&self, now: Instant<C>, enough: u64, ppm: u64, below: Nanos) -> Option<Nanos> {
+        let good = self.known(now, enough).filter(|(timer, share)| *timer < below && share.ppm() <= ppm);
+        good.map(|(timer, _)| timer).max()
+    }
+
+    /// The shortest timer above `above` of whose packets more than `ppm` were late.
+    pub fn bad(&self, now: Instant<C>, enough: u64, ppm: u64, above: Nanos) -> Option<Nanos> {
+        let bad = self.known(now, enough).filter(|(timer, share)| *timer > above && share.ppm() > ppm);
+        bad.map(|(timer, _)| timer).min()
+    }
+}
+
+impl<C> Known<C> {
+    fn is_like(&self, timer: Nanos) -> bool {
+        let (shorter, longer) = (self.timer.min(timer), self.timer.max(timer));
+        longer.saturating_sub(shorter) <= longer / ALIKE
+    }
+}
+
+impl Share {
+    /// The late packets, in millionths of all.
+    pub fn ppm(self) -> u64 {
+        (self.late * 1_000_000).checked_div(self.packets).unwrap_or(0)
+    }
+
+    pub fn and(self, other: Option<Self>) -> Self {
+        let Some(other) = other else { return self };
+        Self { packets: self.packets + other.packets, late: self.late + other.late }
+    }
+}
+
+// Implemented by hand, because a derive would also require `Clone` of the clock's marker type.
+impl<C> Clone for Known<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for Known<C> {}
+impl<C> Clone for Tried<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for Tried<C> {}
