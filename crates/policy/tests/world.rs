@@ -478,11 +478,14 @@ fn rare_bursts_do_not_keep_the_core_awake() {
 }
 
 /// A packet comes when the policy expects hardly any: the gaps are a little longer than the silences that it tells apart.
+/// Some timers end later than the goal's latency.
 #[test]
 fn regular_gaps_keep_the_goal() {
-    for gap in [34_000, 67_000, 131_500, 263_000] {
+    for gap in [34_000, 67_000, 90_000, 131_500, 263_000] {
         let arrivals: Vec<u64> = (1..=15_000).map(|number| number * gap).collect();
-        for (goal, timer) in [("p99=15us", 8_000), ("p99=20us", 8_000), ("p99=30us", 20_000), ("p99.9=40us", 20_000)] {
+        let later = [("p99=15us", 20_000), ("p99=20us", 30_000)];
+        let sooner = [("p99=15us", 8_000), ("p99=20us", 8_000), ("p99=30us", 20_000), ("p99.9=40us", 20_000)];
+        for (goal, timer) in sooner.into_iter().chain(later) {
             let ours = run_on(Machine { timer, interrupt: 8_000, ..MACHINE }, &mut adaptive(goal), &arrivals);
             let allowed = f64::from(goal.parse::<Goal>().unwrap().quantile.above_ppm()) / 1e6;
             println!("each {gap} ns, {goal}, timers {timer} ns late: {ours}; late {:.4}", ours.late(goal));

@@ -37,9 +37,9 @@
 //! that ends a block is expected to take as long as the packets that ended earlier blocks. So the policy can judge a
 //! candidate before trying it. If the model expects too many or too few late packets, observations of the candidate
 //! correct it ([`plan`]). A late packet corrects it at once, also in a short sleep in which the model expects hardly any
-//! packet, as with regular gaps that are a little longer than an octave ([`gaps`]) of silence. But if the model expects
-//! most of these few packets to be late, it takes them for expected. So if wake-ups are later than the goal's latency,
-//! more packets can be late than the goal allows.
+//! packet, as with regular gaps that are a little longer than an octave ([`gaps`]) of silence. What is compared is the
+//! number of late packets per sleep, not their share: if more packets come than expected, those are unexpected as well.
+//! (Without timestamps, shares are compared, because the number of packets is less certain.)
 //!
 //! **The current silence** begins when the last frame became visible, not when it arrived
 //! ([`traffic`]). At 7 Mpps, about 20 frames are being written into memory at any time. A policy
