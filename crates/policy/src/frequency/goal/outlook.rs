@@ -26,6 +26,9 @@ const LEAST: u64 = SAME / 4;
 const REMEMBERED: u16 = 64;
 /// The cost of a core that polls all the time: a share of 1, in units of 2^-16.
 const POLLS: u64 = 1 << 16;
+/// A higher P-state is requested for its cost only if it was the cheapest in this many windows in a row. The known cost of
+/// the current P-state fluctuates from window to window, and a needless trial of a higher one is expensive.
+const HIGHER: u8 = 4;
 /// Number of other frequencies that are estimated after each window, in addition to the current frequency.
 const LOOKS: usize = 4;
 
@@ -71,6 +74,8 @@ pub(super) struct Outlook<C> {
     remembered: u16,
     /// Number of consecutive failures: frequencies that cost more than expected.
     failures: u8,
+    /// Number of consecutive windows in which a higher P-state was the cheapest.
+    higher: u8,
 }
 
 impl<C> Outlook<C> {
@@ -91,6 +96,7 @@ impl<C> Outlook<C> {
             wrong: SAME,
             remembered: 0,
             failures: 0,
+            higher: 0,
         }
     }
 
@@ -225,7 +231,7 @@ impl<C> Outlook<C> {
 
     /// Must be called when another frequency is requested.
     pub(super) fn change(&mut self) {
-        self.settled = 0;
+        (self.settled, self.higher) = (0, 0);
         self.since = None;
         self.hoped = 0;
     }
@@ -242,13 +248,16 @@ impl<C> Outlook<C> {
 
     /// The cheapest P-state among `least` and all higher ones. The current P-state is kept if the best one saves too
     /// little: less than a 32nd for a lower P-state, or less than an eighth for a higher one. A higher P-state must
-    /// save more, because polling there costs more if waits turn out to be worse than expected.
-    pub(super) fn cheapest(&self, platform: &Platform, least: usize, state: usize) -> usize {
+    /// save more, because polling there costs more if waits turn out to be worse than expected, and it must do so in
+    /// [`HIGHER`] windows in a row.
+    pub(super) fn cheapest(&mut self, platform: &Platform, least: usize, state: usize) -> usize {
         let known = (least..platform.pstates.as_slice().len()).filter(|at| self.costs[*at] > 0);
         let Some(best) = known.min_by_key(|at| self.costs[*at]) else { return least.max(state) };
         let more = self.costs[best] / if best > state { 8 } else { 32 };
         let stays = state >= least && self.costs[state] > 0 && self.costs[state] <= self.costs[best] + more;
-        if stays { state } else { best }
+        let is_higher = !stays && state >= least && best > state;
+        self.higher = if is_higher { self.higher + 1 } else { 0 };
+        if stays || (is_higher && self.higher < HIGHER) { state } else { best }
     }
 
     /// How much longer work and wake-ups take at P-state `to` than at P-state `from`.
@@ -325,6 +334,24 @@ mod tests {
         // Not for ever, and not if the traffic changes.
         (12..12 + u64::from(REMEMBERED)).for_each(|window| outlook.look(at(window), &platform, &waiting, 5));
         assert_eq!((outlook.failed, outlook.wrong), (None, SAME));
+    }
+
+    /// The known cost of the present P-state rises for a moment.
+    #[test]
+    fn a_higher_frequency_is_tried_only_if_it_stays_the_cheapest() {
+        let (platform, mut outlook) = (platform(), Outlook::<Simulated>::new());
+        let mut cheapest = |here: u64, higher: u64, lower: u64| {
+            outlook.costs = [1_000; PStates::MOST];
+            (outlook.costs[3], outlook.costs[7], outlook.costs[12]) = (lower, here, higher);
+            outlook.cheapest(&platform, 0, 7)
+        };
+        for _ in 0..3 {
+            (1..HIGHER).for_each(|_| assert_eq!(cheapest(800, 500, 900), 7));
+            assert_eq!(cheapest(520, 500, 900), 7, "nearly as cheap");
+        }
+        assert_eq!(cheapest(800, 900, 500), 3, "a lower one at once");
+        (1..HIGHER).for_each(|_| assert_eq!(cheapest(800, 500, 900), 7));
+        assert_eq!(cheapest(800, 500, 900), 12);
     }
 
     #[test]
@@ -406,6 +433,7 @@ mod tests {
         (outlook.costs[3], outlook.costs[7]) = (1_000_000, 900_000);
         assert_eq!(outlook.cheapest(&platform, 0, 3), 3);
         outlook.costs[7] = 880_000;
+        (1..HIGHER).for_each(|_| assert_eq!(outlook.cheapest(&platform, 0, 3), 3));
         assert_eq!(outlook.cheapest(&platform, 0, 3), 7);
         (outlook.costs[3], outlook.costs[7]) = (990_000, 1_000_000);
         assert_eq!(outlook.cheapest(&platform, 0, 7), 7);
