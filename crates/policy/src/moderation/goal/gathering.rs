@@ -52,7 +52,7 @@ impl<C> GoalModeration<C> {
             Some(_) if self.window.is_missed() && self.share(now).ppm() > self.allowed_ppm() => {
                 return self.avoid(now, seen);
             }
-            Some(_) if self.share(now).ppm() > self.allowed_ppm() * 3 / 4 && !self.window.is_missed() => self.timer,
+            Some(_) if self.share(now).is_near(self.allowed_ppm()) && !self.window.is_missed() => self.timer,
             // Step by step, because late packets become more than the delays of a shorter timer let expect.
             Some(delay) => {
                 self.timer + self.goal.latency.saturating_sub(delay).min(self.timer.max(self.goal.latency / 4) / 2)

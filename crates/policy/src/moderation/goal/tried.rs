@@ -96,6 +96,13 @@ impl<C> Known<C> {
 }
 
 impl Share {
+    /// Whether the share is so near to `allowed_ppm` that chance could carry it above. The number of late packets varies
+    /// by one standard deviation (Poisson), but by no more than a quarter.
+    pub fn is_near(self, allowed_ppm: u64) -> bool {
+        let allowed = (u128::from(self.packets) * u128::from(allowed_ppm) / 1_000_000) as u64;
+        self.late > allowed - allowed.isqrt().min(allowed / 4)
+    }
+
     /// The late packets, in millionths of all.
     pub fn ppm(self) -> u64 {
         (self.late * 1_000_000).checked_div(self.packets).unwrap_or(0)
