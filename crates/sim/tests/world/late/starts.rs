@@ -121,7 +121,8 @@ fn the_first_second_makes_hardly_more_late_than_allowed() {
 }
 
 /// Where interrupts are too late for the goal: who knows that makes no more late by them than the goal allows, anywhere, and over all
-/// no more than a fiftieth more than who has to learn it: both come near what the goal allows.
+/// no more than a twentieth more than who has to learn it: both come near what the goal allows, and a count of 560 has a
+/// standard deviation of 24.
 #[test]
 fn who_knows_what_wake_ups_cost_makes_no_more_late_than_who_has_to_learn_it() {
     let late = |machine: &str, name: &str| {
@@ -146,7 +147,7 @@ fn who_knows_what_wake_ups_cost_makes_no_more_late_than_who_has_to_learn_it() {
             all = (all.0 + knows, all.1 + cold);
         }
     }
-    assert!(all.0 * 50 <= all.1 * 51, "{} of those who know, {} cold", all.0, all.1);
+    assert!(all.0 * 20 <= all.1 * 21, "{} of those who know, {} cold", all.0, all.1);
 }
 
 /// The worst of the table.
