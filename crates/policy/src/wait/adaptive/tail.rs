@@ -9,10 +9,16 @@ use super::slower::SAME;
 const PER_OCTAVE_LOG2: usize = 5;
 /// Number of buckets per octave. A bucket is at most this part of its values wide: 3 %.
 const PER_OCTAVE: usize = 1 << PER_OCTAVE_LOG2;
-/// Number of buckets: [`PER_OCTAVE`] from 1 us to 2 ms, and as many of 32 ns below that.
-const BUCKETS: usize = 12 * PER_OCTAVE;
+/// Number of buckets up to 131 us: [`PER_OCTAVE`] from 1 us on, and as many of 32 ns below that.
+const FINE: usize = 8 * PER_OCTAVE;
+/// Number of buckets per octave above that, up to 2 ms.
+const COARSE_PER_OCTAVE: usize = 8;
+/// Number of buckets.
+const BUCKETS: usize = FINE + 4 * COARSE_PER_OCTAVE;
 /// All counts are halved after this many samples, so that older waits gradually lose weight.
 pub(super) const MEMORY: u32 = 1024;
+/// Upper limit of the number of samples after which counts are halved.
+pub(super) const MOST_MEMORY: u32 = u16::MAX as u32;
 /// A sample counts as a stall of the machine only if it exceeds the median by more than this factor.
 const STALL_FACTOR: u64 = 8;
 /// A stall is also at least this long, and rare. Exits from C-states are shorter and frequent: they take a few hundred
@@ -87,7 +93,8 @@ impl Atoms {
 /// A distribution of lateness in which old samples fade.
 #[derive(Clone, Debug)]
 pub(super) struct Tail {
-    counts: [u32; BUCKETS],
+    /// Less than [`MOST_MEMORY`] in all, so that each fits.
+    counts: [u16; BUCKETS],
     total: u32,
     /// All samples lie in the buckets from `first` to `last`, so searches can skip the others.
     first: usize,
@@ -111,7 +118,7 @@ impl Tail {
             return true;
         }
         let bucket = bucket(sample.as_nanos());
-        self.counts[bucket] += 1;
+        self.counts[bucket] = self.counts[bucket].saturating_add(1);
         self.total += 1;
         self.first = self.first.min(bucket);
         self.last = self.last.max(bucket);
@@ -128,7 +135,7 @@ impl Tail {
         let counts = sample < STALL_LEAST && self.total + 2 < memory;
         if counts {
             let bucket = bucket(sample.as_nanos());
-            self.counts[bucket] += 2;
+            self.counts[bucket] = self.counts[bucket].saturating_add(2);
             self.total += 2;
             self.first = self.first.min(bucket);
             self.last = self.last.max(bucket);
@@ -151,7 +158,7 @@ impl Tail {
         self.stalls /= 2;
         for count in &mut self.counts {
             *count /= 2;
-            self.total += *count;
+            self.total += u32::from(*count);
         }
     }
 
@@ -160,7 +167,7 @@ impl Tail {
         let mut tail = Self::new();
         for (sample, n) in lateness.samples() {
             let bucket = bucket(sample.as_nanos());
-            tail.counts[bucket] += u32::from(n);
+            tail.counts[bucket] += u16::from(n);
             tail.total += u32::from(n);
             tail.first = tail.first.min(bucket);
             tail.last = tail.last.max(bucket);
@@ -188,7 +195,7 @@ impl Tail {
             let all = u64::from(self.total);
             let upto =
                 if index == BUCKETS - 1 { all } else { below(upper_edge(index).as_nanos() * SAME / slower.max(1)) };
-            self.counts[index] = (upto - seen) as u32;
+            self.counts[index] = (upto - seen) as u16;
             if upto > seen {
                 self.first = self.first.min(index);
                 self.last = self.last.max(index);
@@ -250,8 +257,12 @@ fn bucket(nanos: u64) -> usize {
         return (nanos >> (10 - PER_OCTAVE_LOG2)) as usize;
     }
     let octave = nanos.ilog2() as usize;
+    if octave >= 17 {
+        let part = (nanos >> (octave - 3)) as usize % COARSE_PER_OCTAVE;
+        return (FINE + COARSE_PER_OCTAVE * (octave - 17) + part).min(BUCKETS - 1);
+    }
     let part = (nanos >> (octave - PER_OCTAVE_LOG2)) as usize % PER_OCTAVE;
-    (PER_OCTAVE * (octave - 9) + part).min(BUCKETS - 1)
+    PER_OCTAVE * (octave - 9) + part
 }
 
 /// The smallest value in the bucket, in nanoseconds.
@@ -264,6 +275,10 @@ fn upper_edge(index: usize) -> Nanos {
     let next = index + 1;
     if next < PER_OCTAVE {
         return Nanos::from_nanos((next << (10 - PER_OCTAVE_LOG2)) as u64);
+    }
+    if next >= FINE {
+        let (octave, part) = ((next - FINE) / COARSE_PER_OCTAVE, (next - FINE) % COARSE_PER_OCTAVE);
+        return Nanos::from_nanos(((COARSE_PER_OCTAVE + part) as u64) << (octave + 14));
     }
     let octave = next / PER_OCTAVE + 9 - PER_OCTAVE_LOG2;
     Nanos::from_nanos(((PER_OCTAVE + next % PER_OCTAVE) as u64) << octave)

@@ -7,7 +7,7 @@ use super::super::gaps::Gaps;
 use super::super::math::product_over;
 use super::super::prices::{CLASSES, Kind, Prices, class};
 use super::super::slower::{SAME, Slower};
-use super::super::tail::{MEMORY as SAMPLES, Tail};
+use super::super::tail::{MEMORY as SAMPLES, MOST_MEMORY, Tail};
 use super::lateness::{ENOUGH, Lateness, Waits};
 use super::record::{ONE, Record};
 
@@ -82,7 +82,7 @@ impl Model {
             longest,
             ring,
             share: share.max(1),
-            samples: (4_000_000 / share.max(1)).clamp(u64::from(SAMPLES), 1 << 16) as u32,
+            samples: (4_000_000 / share.max(1)).clamp(u64::from(SAMPLES), u64::from(MOST_MEMORY)) as u32,
             service: 0,
             work: 0,
             interrupts,
