@@ -167,7 +167,7 @@ impl Tail {
         let mut tail = Self::new();
         for (sample, n) in lateness.samples() {
             let bucket = bucket(sample.as_nanos());
-            tail.counts[bucket] += u16::from(n);
+            tail.counts[bucket] += n;
             tail.total += u32::from(n);
             tail.first = tail.first.min(bucket);
             tail.last = tail.last.max(bucket);
