@@ -256,7 +256,7 @@ impl<C> Outlook<C> {
         let more = self.costs[best] / if best > state { 8 } else { 32 };
         let stays = state >= least && self.costs[state] > 0 && self.costs[state] <= self.costs[best] + more;
         let is_higher = !stays && state >= least && best > state;
-        self.higher = if is_higher { self.higher + 1 } else { 0 };
+        self.higher = if is_higher { self.higher.saturating_add(1) } else { 0 };
         if stays || (is_higher && self.higher < HIGHER) { state } else { best }
     }
 

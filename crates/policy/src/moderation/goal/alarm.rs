@@ -12,7 +12,7 @@ const ALARM_SQUARES: u128 = 6;
 /// alarm before they stand out among all packets of a long window.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Alarm {
-    /// The reading that has not ended yet.
+    /// The current reading.
     reading: Reading,
     streak: Streak,
     excess: Excess,

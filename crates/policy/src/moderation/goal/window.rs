@@ -198,7 +198,7 @@ impl Window {
         self.late_readings += u32::from(self.alarm.end_reading(interrupts, self.allowed_ppm));
     }
 
-    /// Adds delays of packets from any number of interrupts to the reading that has not ended yet.
+    /// Adds delays of packets from any number of interrupts to the current reading.
     #[inline]
     pub fn observe(&mut self, delays: Delays, timer: Nanos) {
         if delays.packets == 0 || self.observed() + u64::from(delays.packets) > MOST_PACKETS {

@@ -67,7 +67,8 @@ impl<C> Adaptive<C> {
         self.account(poll.ended, received, late, unavoidable);
     }
 
-    /// Enters the packets of a poll in all accounts. `ended` says whether a wait has just ended. With polling, `unavoidable` of the late ones would be late as well.
+    /// Enters the packets of a poll in all accounts. `ended` says whether a wait has just ended. With polling,
+    /// `unavoidable` of the late ones would be late as well.
     #[inline]
     fn account(&mut self, ended: bool, received: u64, late: u64, unavoidable: u64) {
         self.forgiveness.add(received);
