@@ -35,6 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         huge_pages: false,
         lock_memory: false,
         longest_hold_off: None,
+        idle_limits: Vec::new(),
         telemetry_root: std::env::temp_dir().join(format!("apus-example-{}", std::process::id())),
         record: None,
         wrappers: Wrappers::default(),

@@ -24,11 +24,12 @@ use crate::cpu::LinuxCpu;
 use crate::device::Device;
 use crate::device::afxdp::SocketConfig;
 use crate::hold_off::{self, HoldOff};
-use crate::mode::{CostsText, ModeText};
+use crate::idle_limit::IdleLimit;
+use crate::mode::ModeText;
 use crate::os::{self, Scheduling, Signals};
 use crate::pool::{Pool, PoolConfig};
 use crate::port::{OpenPort, Opening, PortConfig, PortReport, Share, WrapperReport, Wrappers};
-use crate::record::{MOST_QUEUES, Recording};
+use crate::record::{Known, MOST_QUEUES, Recording};
 use crate::telemetry::{Identity, Reader, Snapshot, Telemetry, Usage};
 use crate::worker::{Finish, Stop, Worker};
 
@@ -66,6 +67,9 @@ pub struct InstanceConfig {
     /// The longest hold-off that the mode `adaptive` may choose for its queues ([`Instance::hold_offs`]), so that no
     /// ring of a driver overflows meanwhile. `None` if it chooses none. All ports must be AF_XDP ports.
     pub longest_hold_off: Option<Nanos>,
+    /// With the mode `adaptive`: the limits of the exit latency that the workers choose, one entry per worker, which must
+    /// be pinned to the limit's CPU. Empty if they choose none. Whoever opened the files restores them.
+    pub idle_limits: Vec<IdleLimit>,
     /// The directory in which telemetry files are created.
     pub telemetry_root: PathBuf,
     /// Maximum number of decisions of the wait policy to record per worker. `None` records nothing.
@@ -137,6 +141,10 @@ impl Instance {
             return Err(Error::Invalid { what: "an instance without workers".into(), why: "give it a CPU".into() });
         }
         let count = config.workers.len();
+        if !(config.idle_limits.is_empty() || config.idle_limits.len() == count) {
+            let what = format!("{} limits of the exit latency for {count} workers", config.idle_limits.len());
+            return Err(Error::Invalid { what, why: "give one for each worker, or none".into() });
+        }
         let (mut ports, mut infos, mut reports) = (Vec::new(), Vec::new(), Vec::new());
         for (number, port) in config.ports.iter().enumerate() {
             let opening = Opening { number, workers: count, sockets: &config.sockets, peak_rate: config.peak_rate };
@@ -189,13 +197,13 @@ impl Instance {
             let (app, stop, record, costs) = (app.clone(), stop.clone(), config.record, config.costs);
             let hold_off = config.longest_hold_off.map(|longest| (HoldOff::default(), longest));
             hold_offs.extend(hold_off.iter().map(|(hold_off, _)| hold_off.clone()));
-            let mode = (mode, costs, hold_off);
+            let choices = Choices { mode, costs, hold_off, idle_limit: config.idle_limits.get(workers.len()).cloned() };
             let start = move || match app {
-                AnyApp::Drop(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
-                AnyApp::MacSwap(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
-                AnyApp::L2Fwd(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
-                AnyApp::UdpEcho(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
-                AnyApp::L3Fwd(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
+                AnyApp::Drop(app) => work(app, devices, pool, telemetry, choices, scheduling, stop, record),
+                AnyApp::MacSwap(app) => work(app, devices, pool, telemetry, choices, scheduling, stop, record),
+                AnyApp::L2Fwd(app) => work(app, devices, pool, telemetry, choices, scheduling, stop, record),
+                AnyApp::UdpEcho(app) => work(app, devices, pool, telemetry, choices, scheduling, stop, record),
+                AnyApp::L3Fwd(app) => work(app, devices, pool, telemetry, choices, scheduling, stop, record),
             };
             let count = exhausted.clone();
             let counted = move || {
@@ -327,6 +335,16 @@ fn open_devices(
     Ok((devices, pool))
 }
 
+/// How a worker waits, and what its policy chooses besides.
+struct Choices {
+    mode: Mode,
+    costs: Option<WakeCosts>,
+    /// The hold-off of the queues, and the longest one. `None` if the policy does not choose it.
+    hold_off: Option<(HoldOff, Nanos)>,
+    /// The limit of the CPU's exit latency. `None` if the policy does not choose it.
+    idle_limit: Option<IdleLimit>,
+}
+
 /// The body of a worker's thread.
 #[allow(clippy::too_many_arguments)] // the parts of one worker, each used once
 fn work<A: App>(
@@ -334,7 +352,7 @@ fn work<A: App>(
     devices: Vec<Box<dyn Device>>,
     pool: Pool,
     telemetry: Telemetry,
-    (mode, costs, hold_off): (Mode, Option<WakeCosts>, Option<(HoldOff, Nanos)>),
+    Choices { mode, costs, hold_off, idle_limit }: Choices,
     scheduling: Scheduling,
     stop: Stop,
     record: Option<usize>,
@@ -345,14 +363,19 @@ fn work<A: App>(
     if let Some(longest) = longest {
         policy.expect_held_frames(longest);
     }
+    if let Some(limit) = &idle_limit {
+        policy.know_idle_states(limit.states());
+    }
+    let states = idle_limit.as_ref().map(|limit| limit.states().to_vec());
+    let chosen = (hold_off, idle_limit);
     match record {
-        None => drive(app, devices, pool, telemetry, (policy, hold_off), scheduling, stop, |_| None),
+        None => drive(app, devices, pool, telemetry, (policy, chosen), scheduling, stop, |_| None),
         Some(limit) => {
             let policy = Recording::<Policy<Monotonic>>::new(policy, limit);
-            drive(app, devices, pool, telemetry, (policy, hold_off), scheduling, stop, |policy| {
+            drive(app, devices, pool, telemetry, (policy, chosen), scheduling, stop, |policy| {
                 let mut text = Vec::new();
-                let costs = costs.as_ref().map(CostsText::from);
-                policy.write(&ModeText::from(mode), costs.as_ref(), longest, &mut text).ok().map(|()| text)
+                let known = Known { costs: costs.as_ref(), longest_hold_off: longest, idle_states: states.as_deref() };
+                policy.write(&ModeText::from(mode), &known, &mut text).ok().map(|()| text)
             })
         }
     }
@@ -364,7 +387,7 @@ fn drive<A: App, P: WaitPolicy<Monotonic>>(
     devices: Vec<Box<dyn Device>>,
     pool: Pool,
     telemetry: Telemetry,
-    (policy, hold_off): (P, Option<HoldOff>),
+    (policy, (hold_off, idle_limit)): (P, (Option<HoldOff>, Option<IdleLimit>)),
     scheduling: Scheduling,
     stop: Stop,
     record: impl FnOnce(&P) -> Option<Vec<u8>>,
@@ -376,6 +399,9 @@ fn drive<A: App, P: WaitPolicy<Monotonic>>(
         let mut worker = Worker::new(devices, pool, app, policy, LinuxCpu, telemetry, stop)?;
         if let Some(hold_off) = hold_off {
             worker = worker.with_hold_off(hold_off);
+        }
+        if let Some(limit) = idle_limit {
+            worker = worker.with_idle_limit(limit);
         }
         // Drop privileges before the first frame is handled.
         os::give_up_privileges()?;
@@ -462,6 +488,7 @@ mod tests {
             telemetry_root: root.clone(),
             record: None,
             longest_hold_off: None,
+            idle_limits: Vec::new(),
             wrappers: Wrappers::default(),
         };
         (Instance::start(&config).unwrap(), [far, far_of_second], root)

@@ -14,6 +14,7 @@ pub mod cpu;
 pub mod device;
 pub mod error;
 pub mod hold_off;
+pub mod idle_limit;
 pub mod instance;
 pub mod meter;
 pub mod mode;

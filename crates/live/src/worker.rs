@@ -19,6 +19,7 @@ use crate::app::{App, Verdict};
 use crate::cpu::{Cpu, MAX_HANDLES, Woken};
 use crate::device::{Device, Health};
 use crate::hold_off::{self, HoldOff, Received};
+use crate::idle_limit::{Chooser, IdleLimit};
 use crate::meter::Meter;
 use crate::pool::{Frame, Pool};
 use crate::telemetry::{DropReason, State, Telemetry};
@@ -100,6 +101,8 @@ pub struct Worker<A, P, C> {
     published: (Option<(WaitKind, Reason)>, u32),
     /// The hold-off that the policy chooses, and when it chooses next. `None` if it chooses none.
     hold_off: Option<(HoldOff, Instant<Monotonic>)>,
+    /// The limit of the CPU's exit latency that the policy chooses. `None` if it chooses none.
+    idle_limit: Option<Chooser>,
 }
 
 /// The result of polling all queues.
@@ -185,6 +188,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             meter,
             published: (None, 0),
             hold_off: None,
+            idle_limit: None,
         })
     }
 
@@ -192,6 +196,14 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
     #[must_use]
     pub fn with_hold_off(mut self, hold_off: HoldOff) -> Self {
         self.hold_off = Some((hold_off, self.running_since));
+        self
+    }
+
+    /// Lets the policy choose how deep the worker's CPU may idle. The policy must know `idle_limit`'s states
+    /// ([`policy::wait::Policy::know_idle_states`]).
+    #[must_use]
+    pub fn with_idle_limit(mut self, idle_limit: IdleLimit) -> Self {
+        self.idle_limit = Some(Chooser::new(idle_limit));
         self
     }
 
@@ -242,6 +254,14 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             if let Some((hold_off, next)) = self.hold_off.as_mut().filter(|(_, next)| now >= *next) {
                 *next = now + hold_off::INTERVAL;
                 hold_off.choose(|in_force| self.policy.hold_off(now, in_force));
+            }
+            if let Some(limit) = &mut self.idle_limit
+                && self.policy.limit_idle_is_due(now)
+                && !limit.rests(now)
+            {
+                limit.choose(now, |in_force| self.policy.limit_idle(now, in_force));
+                // The time for the system calls does not count as a gap.
+                self.running_since = self.cpu.now();
             }
             let decision = self.policy.decide(&Observation { now, queues: &self.seen, ended });
             self.telemetry.decided(decision.reason);

@@ -222,6 +222,7 @@ impl Session {
             huge_pages: false,
             lock_memory: true,
             longest_hold_off: None,
+            idle_limits: Vec::new(),
             telemetry_root: config.telemetry_root.clone(),
             record: None,
             wrappers: Wrappers::default(),

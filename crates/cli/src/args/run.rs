@@ -130,6 +130,12 @@ pub struct Common {
     /// [adaptive only; default: keep the interface's setting].
     #[arg(long, conflicts_with_all = ["defer", "busy_poll"], help_heading = "Waiting")]
     pub hold_off: bool,
+    /// Let `adaptive` choose how deep the workers' CPUs may idle: a limit of the exit latency of their idle states
+    /// (`pm_qos_resume_latency_us`), never beyond the present one. A CPU that leaves its idle state sooner can sleep
+    /// under a tighter goal, but draws more power while it sleeps. Apus restores the original limit at the end. Needs
+    /// `--cpu`, two idle states besides polling, and root [adaptive only; default: keep the CPU's setting].
+    #[arg(long, help_heading = "Waiting")]
+    pub limit_idle: bool,
 
     /// CPUs to use, such as 1,2. One worker is pinned to each CPU [default: one worker, not pinned].
     #[arg(long, value_name = "CPU,…", value_delimiter = ',', help_heading = "Workers")]

@@ -42,20 +42,21 @@ pub fn defer(interface: &str, queues: &[u32], wanted: NapiDeferral, command: &st
 pub fn end(deferred: Deferred) -> Option<String> {
     // If the capabilities were not set aside, there is nothing to resume. If one is missing, the release reports it.
     let _ = privilege::resume();
-    restored(deferred.release())
+    restored(DEFERRAL, deferred.release())
 }
 
-/// The warning about a deferral that was not, or only partly, rolled back.
-pub fn restored(released: Result<Option<RolledBack>, Error>) -> Option<String> {
+/// The setting in the warnings of [`restored`].
+pub const DEFERRAL: &str = "the interrupt deferral";
+
+/// The warning about a setting `what` that was not, or only partly, rolled back.
+pub fn restored(what: &str, released: Result<Option<RolledBack>, Error>) -> Option<String> {
     match released {
         Ok(None) => None,
         Ok(Some(back)) if back.closed => None,
         Ok(Some(back)) => Some(format!(
-            "the interrupt deferral is only partly rolled back; look at apus tune status, then run apus tune rollback {}",
+            "{what} is only partly rolled back; look at apus tune status, then run apus tune rollback {}",
             back.id
         )),
-        Err(error) => {
-            Some(format!("the interrupt deferral is not rolled back ({error}); try again with apus tune rollback"))
-        }
+        Err(error) => Some(format!("{what} is not rolled back ({error}); try again with apus tune rollback")),
     }
 }

@@ -33,6 +33,8 @@ pub struct Document {
     pub warm_up_ns: u64,
     /// Whether `adaptive` chose how long the NIC delays interrupts.
     pub hold_off: bool,
+    /// Whether `adaptive` chose how deep the core may idle.
+    pub idle_limit: bool,
     /// How the cases were drawn; `null` if the whole grid was used.
     pub sample: Option<Sample>,
     /// Number of planned cases. Fewer are listed if the run was interrupted.
@@ -196,6 +198,7 @@ impl Document {
             seeds: plan.seeds,
             warm_up_ns: plan.warm_up.as_nanos(),
             hold_off: plan.holds_off,
+            idle_limit: plan.limits_idle,
             sample: plan.sample.map(|(cases, seed)| Sample { cases: cases as u64, seed }),
             planned: planned as u64,
             summary: Summary::of(cases),

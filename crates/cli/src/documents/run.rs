@@ -100,6 +100,8 @@ pub struct Config {
     pub sleep_max_ns: Option<u64>,
     /// Whether `adaptive` chooses how long NAPI delays frames (`--hold-off`).
     pub hold_off: bool,
+    /// Whether `adaptive` chooses how deep the workers' CPUs may idle (`--limit-idle`).
+    pub limit_idle: bool,
     /// Where each worker runs.
     pub workers: Vec<Place>,
     /// Whether the process's memory is locked into RAM.
@@ -300,6 +302,8 @@ pub struct Worker {
     pub counts: Option<WorkerCounts>,
     /// How often the worker's policy changed the hold-off of its queues; `null` without `--hold-off`.
     pub hold_off_changes: Option<u64>,
+    /// How often the worker changed the limit of its CPU's exit latency; `null` without `--limit-idle`.
+    pub idle_limit_changes: Option<u64>,
 }
 
 /// The counters of a worker.

@@ -314,6 +314,8 @@ pub struct Core {
     pub frequency_requests: u64,
     /// Number of frequency changes that took effect.
     pub frequency_changes: u64,
+    /// Number of times that the wait policy changed how deep the core may idle (`worker.limits_idle`).
+    pub idle_limit_changes: u64,
     /// Share of time in which the core was neither idle nor running another task, in ppm.
     pub busy_ppm: u64,
     /// Mean power over the window, in uW.
@@ -496,6 +498,7 @@ impl Core {
             wakeups: core.wakeups,
             frequency_requests: core.frequency_requests,
             frequency_changes: core.frequency_changes,
+            idle_limit_changes: core.idle_limit_changes,
             busy_ppm: core.busy_ppm(duration),
             power_uw: core.power(duration).as_microwatts(),
             residency: core

@@ -86,6 +86,27 @@ fn a_dpdk_port_needs_the_program_with_dpdk() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// A guest without cpuidle, or with a single state, has nothing to choose from.
+#[test]
+fn a_cpu_without_idle_states_cannot_choose_among_them() {
+    let output = bare(&["run", "drop", "memory:64,frames=1", "--cpu", "4000000", "--limit-idle"]);
+    assert!(output.status.code() == Some(3) && text(&output.stderr).contains("not online"), "{output:?}");
+    let states = std::fs::read_dir("/sys/devices/system/cpu/cpu0/cpuidle").map_or(0, Iterator::count);
+    // The rest is for machines without a choice; the VM lab has states to choose from.
+    if states > 2 {
+        return;
+    }
+    let output = bare(&["run", "drop", "memory:64,frames=1", "--cpu", "0", "--limit-idle", "--json"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    if rustix::process::geteuid().is_root() || states == 0 {
+        assert!(said.contains("cannot choose how deep CPU 0 may idle") && said.contains("omit --limit-idle"), "{said}");
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&document["ended"], &document["config"]["limit_idle"]), (&"failed".into(), &true.into()));
+        assert_eq!(document["workers"], serde_json::json!([]));
+    }
+}
+
 #[test]
 fn wrong_use_is_2_and_names_the_remedy() {
     for (words, remedy) in [
@@ -95,6 +116,8 @@ fn wrong_use_is_2_and_names_the_remedy() {
         ("run drop memory:64 --hold-off", "omit it"),
         ("run macswap eth0 memory:64 --hold-off", "run the other ports in another instance"),
         ("run macswap eth0 --hold-off --defer 2,200us", "cannot be used with"),
+        ("run macswap eth0 --cpu 1 --mode poll --limit-idle", "use --mode adaptive"),
+        ("run macswap eth0 --limit-idle", "add --cpu N"),
         ("run macswap eth0 --platform x.json --mode poll", "use --mode adaptive"),
         ("run macswap memory:64 --platform /nonexistent/x.json", "a file that apus probe wrote"),
         ("run macswap memory:64 --platform /etc/passwd", "a file that apus probe wrote"),

@@ -33,6 +33,8 @@ pub struct State {
     pub name: Option<String>,
     /// The exit latency that the kernel assumes. `None` if the driver gives none.
     pub latency: Option<Nanos>,
+    /// The shortest stay for which the state saves energy, as the kernel assumes. `None` if the driver gives none.
+    pub residency: Option<Nanos>,
     /// How often the kernel has requested the state since boot. `None` if the kernel does not report it.
     pub usage: Option<u64>,
     /// How long the kernel has requested the state since boot. The hardware may have spent less time in it. `None` if
@@ -52,6 +54,7 @@ pub fn states(access: &Access, cpu: u32) -> Result<Vec<State>, Error> {
             number,
             name: access.line(&file("name"))?,
             latency: access.number(&file("latency"))?.map(Nanos::from_micros),
+            residency: access.number(&file("residency"))?.map(Nanos::from_micros),
             usage: access.number(&file("usage"))?,
             time: access.number(&file("time"))?.map(Nanos::from_micros),
             disabled: access.number(&file("disable"))?.map(|n| n != 0),
@@ -114,12 +117,14 @@ mod tests {
             ("sys/devices/system/cpu/cpu3/cpuidle/state0/name", "POLL\n"),
             ("sys/devices/system/cpu/cpu3/cpuidle/state10/name", "C6\n"),
             ("sys/devices/system/cpu/cpu3/cpuidle/state10/latency", "170\n"),
+            ("sys/devices/system/cpu/cpu3/cpuidle/state10/residency", "600\n"),
             ("sys/devices/system/cpu/cpu3/cpuidle/state10/disable", "0\n"),
         ]);
         let access = folder.access();
         let states = states(&access, 3).unwrap();
         assert_eq!(states.iter().map(|s| s.number).collect::<Vec<_>>(), [0, 10]);
         assert_eq!((states[0].latency, states[1].latency), (None, Some(Nanos::from_micros(170))));
+        assert_eq!((states[0].residency, states[1].residency), (None, Some(Nanos::from_micros(600))));
         let knob = Knob(IdleState::new(3, 10));
         assert!(knob.set(&access, &IdleState::disabled(true)).unwrap().verdict.is_good());
         assert_eq!(folder.read("sys/devices/system/cpu/cpu3/cpuidle/state10/disable"), "1\n");

@@ -255,6 +255,9 @@ impl<P: Deref<Target: Setting>> Setting for P {
     fn label(&self) -> String {
         (**self).label()
     }
+    fn line_file(&self) -> Option<String> {
+        (**self).line_file()
+    }
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
         (**self).read(access)
     }

@@ -28,6 +28,7 @@ pub fn config(name: &str, ports: Vec<PortConfig>, app: AppConfig, mode: Mode) ->
         huge_pages: false,
         lock_memory: false,
         longest_hold_off: None,
+        idle_limits: Vec::new(),
         telemetry_root: Path::new(env!("CARGO_TARGET_TMPDIR")).join("dpdk"),
         record: None,
         wrappers: Wrappers::default(),

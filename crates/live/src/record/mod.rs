@@ -11,8 +11,10 @@ mod account;
 
 use std::io::{self, BufRead, Write};
 
-use policy::wait::{Action, Arrivals, Belief, Decision, Ended, Observation, Queue, Reason, Sent, WaitPolicy};
-use serde::{Deserialize, Serialize};
+use policy::wait::{
+    Action, Arrivals, Belief, Decision, Ended, IdleState, Observation, Queue, Reason, Sent, WaitPolicy, WakeCosts,
+};
+use serde::{Deserialize, Deserializer, Serialize};
 use units::{Instant, Monotonic, Nanos};
 
 pub use account::{Account, Came, NoAccount};
@@ -32,6 +34,19 @@ pub struct Recording<P> {
     left_out: u64,
     /// The hold-off in force when the policy was last asked for another one, until its next decision.
     asked: Option<Nanos>,
+    /// The same of the limit of the exit latency.
+    limited: Option<Nanos>,
+}
+
+/// What a recorded policy knew at the start, besides its mode.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// The costs from which it started. `None` if it learned them.
+    pub costs: Option<&'a WakeCosts>,
+    /// The longest hold-off that it could choose. `None` if it chose none.
+    pub longest_hold_off: Option<Nanos>,
+    /// The idle states of its CPU. `None` if it did not choose how deep the CPU may idle.
+    pub idle_states: Option<&'a [IdleState]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,28 +58,23 @@ struct Entry {
     decision: Decision<Monotonic>,
     belief: Option<Belief>,
     asked: Option<Nanos>,
+    limited: Option<Nanos>,
 }
 
 impl<P> Recording<P> {
     /// Records the first `limit` decisions of the policy `inner`.
     pub fn new(inner: P, limit: usize) -> Self {
-        Self { inner, entries: Vec::with_capacity(limit), left_out: 0, asked: None }
+        Self { inner, entries: Vec::with_capacity(limit), left_out: 0, asked: None, limited: None }
     }
 
-    /// Writes the recording. [`replay`] creates its policy from `mode`, `costs` and `longest_hold_off`, which is `None`
-    /// unless the policy chose the hold-off of its queues.
-    pub fn write(
-        &self,
-        mode: &ModeText,
-        costs: Option<&CostsText>,
-        longest_hold_off: Option<Nanos>,
-        out: &mut impl Write,
-    ) -> io::Result<()> {
+    /// Writes the recording. [`replay`] creates its policy from `mode` and `known`.
+    pub fn write(&self, mode: &ModeText, known: &Known<'_>, out: &mut impl Write) -> io::Result<()> {
         let header = Header {
             schema: SCHEMA.into(),
             mode: mode.clone(),
-            costs: costs.cloned(),
-            longest_hold_off_ns: longest_hold_off.map(Nanos::as_nanos),
+            costs: known.costs.map(CostsText::from),
+            longest_hold_off_ns: known.longest_hold_off.map(Nanos::as_nanos),
+            idle_states: known.idle_states.map(|states| states.iter().map(IdleStateText::from).collect()),
             decisions: self.entries.len() as u64,
             left_out: self.left_out,
         };
@@ -81,7 +91,7 @@ impl<P> Recording<P> {
 impl<P: WaitPolicy<Monotonic>> WaitPolicy<Monotonic> for Recording<P> {
     fn decide(&mut self, seen: &Observation<'_, Monotonic>) -> Decision<Monotonic> {
         let decision = self.inner.decide(seen);
-        let asked = self.asked.take();
+        let (asked, limited) = (self.asked.take(), self.limited.take());
         if self.entries.len() == self.entries.capacity() || seen.queues.len() > MOST_QUEUES {
             self.left_out += 1;
             return decision;
@@ -91,7 +101,8 @@ impl<P: WaitPolicy<Monotonic>> WaitPolicy<Monotonic> for Recording<P> {
         queues[..seen.queues.len()].copy_from_slice(seen.queues);
         let count = seen.queues.len() as u8;
         let belief = self.inner.belief();
-        self.entries.push(Entry { now: seen.now, ended: seen.ended, queues, count, decision, belief, asked });
+        let (now, ended) = (seen.now, seen.ended);
+        self.entries.push(Entry { now, ended, queues, count, decision, belief, asked, limited });
         decision
     }
 
@@ -102,6 +113,16 @@ impl<P: WaitPolicy<Monotonic>> WaitPolicy<Monotonic> for Recording<P> {
     fn hold_off(&mut self, now: Instant<Monotonic>, in_force: Nanos) -> Nanos {
         self.asked = Some(in_force);
         self.inner.hold_off(now, in_force)
+    }
+
+    #[inline]
+    fn limit_idle_is_due(&self, now: Instant<Monotonic>) -> bool {
+        self.inner.limit_idle_is_due(now)
+    }
+
+    fn limit_idle(&mut self, now: Instant<Monotonic>, in_force: Nanos) -> Nanos {
+        self.limited = Some(in_force);
+        self.inner.limit_idle(now, in_force)
     }
 }
 
@@ -139,6 +160,14 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
     if let Some(longest) = header.longest_hold_off_ns {
         policy.expect_held_frames(Nanos::from_nanos(longest));
     }
+    if let Some(states) = &header.idle_states {
+        /// An idle state has its times in an unsigned int of microseconds (Linux, include/linux/cpuidle.h).
+        const LONGEST_NS: u64 = u32::MAX as u64 * 1_000;
+        if states.iter().any(|state| state.exit_ns.max(state.residency_ns) > LONGEST_NS) {
+            return Err(bad(1, "an idle state has a time above 4294967295 us; record again".into()));
+        }
+        policy.know_idle_states(&states.iter().map(IdleStateText::state).collect::<Vec<_>>());
+    }
     let (mut decisions, mut first_difference) = (0, None);
     let mut sum = account::Sum::default();
     let mut before = 0;
@@ -156,6 +185,9 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
         sum.see(&seen);
         if let Some(in_force) = line.hold_off_ns {
             policy.hold_off(seen.now, Nanos::from_nanos(in_force));
+        }
+        if let Some(in_force) = line.idle_limit_ns {
+            policy.limit_idle(seen.now, in_force.map_or(Nanos::MAX, Nanos::from_nanos));
         }
         let said = DecisionLine::from(policy.decide(&seen));
         decisions += 1;
@@ -192,8 +224,30 @@ struct Header {
     /// The longest hold-off that the policy could choose. Absent if it chose none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     longest_hold_off_ns: Option<u64>,
+    /// The idle states of the worker's CPU, the shallowest first. Absent if the policy did not choose among them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    idle_states: Option<Vec<IdleStateText>>,
     decisions: u64,
     left_out: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IdleStateText {
+    exit_ns: u64,
+    residency_ns: u64,
+}
+
+impl From<&IdleState> for IdleStateText {
+    fn from(state: &IdleState) -> Self {
+        Self { exit_ns: state.exit.as_nanos(), residency_ns: state.residency.as_nanos() }
+    }
+}
+
+impl IdleStateText {
+    fn state(&self) -> IdleState {
+        IdleState { exit: Nanos::from_nanos(self.exit_ns), residency: Nanos::from_nanos(self.residency_ns) }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -203,6 +257,10 @@ struct Line {
     /// The hold-off in force, if the policy was asked for another one just before this decision.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     hold_off_ns: Option<u64>,
+    /// The limit of the exit latency in force, if the policy was asked for another one just before this decision. `null`
+    /// if there was no limit.
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
+    idle_limit_ns: Option<Option<u64>>,
     queues: Vec<QueueLine>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     ended: Option<EndedLine>,
@@ -211,6 +269,11 @@ struct Line {
     /// not contain it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     belief: Option<BeliefText>,
+}
+
+/// Tells a key with the value `null` from a missing one.
+fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(value).map(Some)
 }
 
 impl Line {
@@ -336,6 +399,7 @@ impl From<&Entry> for Line {
         Self {
             now_ns: entry.now.as_nanos(),
             hold_off_ns: entry.asked.map(Nanos::as_nanos),
+            idle_limit_ns: entry.limited.map(|limit| (limit != Nanos::MAX).then(|| limit.as_nanos())),
             queues: entry.queues[..usize::from(entry.count)].iter().map(QueueLine::from).collect(),
             ended: entry.ended.map(|wait| EndedLine {
                 action: wait.action.into(),

@@ -8,7 +8,7 @@ use live::device::memory::{LinkConfig, MemoryDevice};
 use live::device::pcap::{PcapDevice, PcapPlay};
 use live::telemetry::{DropReason, Reader, State};
 use live::worker::Finish;
-use policy::wait::{Decision, Observation, Policy, WaitPolicy};
+use policy::wait::{Decision, Mode, Observation, WaitPolicy};
 use proptest::prelude::*;
 use units::{Instant, Monotonic, Nanos};
 
@@ -59,8 +59,8 @@ fn plans() -> impl Strategy<Value = FaultPlan> {
     })
 }
 
-fn policies() -> impl Strategy<Value = Policy<Monotonic>> {
-    use policy::wait::{AdaptiveConfig, Mode};
+fn modes() -> impl Strategy<Value = Mode> {
+    use policy::wait::AdaptiveConfig;
     prop_oneof![
         Just(Mode::Poll),
         Just(Mode::Interrupt),
@@ -69,7 +69,6 @@ fn policies() -> impl Strategy<Value = Policy<Monotonic>> {
         Just(Mode::ADAPTIVE),
         Just(Mode::Adaptive(AdaptiveConfig { interrupts: false, ..AdaptiveConfig::default() })),
     ]
-    .prop_map(|mode| mode.policy())
 }
 
 proptest! {
@@ -79,7 +78,7 @@ proptest! {
     #[test]
     fn received_is_sent_and_dropped(
         plans in [plans(), plans()],
-        policy in policies(),
+        mode in modes(),
         tx_room in prop_oneof![Just(usize::MAX), 0usize..70],
         gaps_us in proptest::collection::vec((0u64..400, 1usize..90), 1..60),
     ) {
@@ -105,7 +104,7 @@ proptest! {
         // Long enough for outages of three looks at the health to end, and for what was held to go on.
         script.at(at + Nanos::from_millis(500), Event::Stop);
         let ended = script.run_watched(L2Fwd::transparent(), |books| Audited {
-            inner: policy, books: std::rc::Rc::new(books), decisions: 0,
+            inner: mode.policy(), books: std::rc::Rc::new(books), decisions: 0,
         });
         prop_assert_eq!(ended.finish.unwrap(), Finish::Stopped);
         let counts = &ended.snapshot.counts;

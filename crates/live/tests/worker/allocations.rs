@@ -6,13 +6,13 @@ use live::app::macswap::MacSwap;
 use live::app::routes::Table;
 use live::app::udp_echo::UdpEcho;
 use live::app::{AnyApp, PortInfo};
-use live::mode::CostsText;
-use live::record::Recording;
+use live::idle_limit::IdleLimit;
+use live::record::{Known, Recording};
 use policy::wait::{
-    AdaptiveConfig, Belief, Decision, Lateness, Mode, Observation, Policy, TimedCost, WaitPolicy, WakeCosts,
+    AdaptiveConfig, Belief, Decision, IdleState, Lateness, Mode, Observation, Policy, TimedCost, WaitPolicy, WakeCosts,
 };
 use policy::{Goal, LossBound};
-use units::{Monotonic, Nanos, PacketRate, Quantile};
+use units::{Instant, Monotonic, Nanos, PacketRate, Quantile};
 
 use super::scripted::{Event, Script, udp};
 
@@ -102,6 +102,14 @@ impl WaitPolicy<Monotonic> for Recorded {
     fn belief(&self) -> Option<Belief> {
         self.0.borrow().belief()
     }
+
+    fn limit_idle_is_due(&self, now: Instant<Monotonic>) -> bool {
+        self.0.borrow().limit_idle_is_due(now)
+    }
+
+    fn limit_idle(&mut self, now: Instant<Monotonic>, in_force: Nanos) -> Nanos {
+        self.0.borrow_mut().limit_idle(now, in_force)
+    }
 }
 
 #[test]
@@ -119,14 +127,51 @@ fn what_a_policy_started_from_is_recorded_with_it() {
     let policy = Recorded(std::rc::Rc::new(std::cell::RefCell::new(Recording::new(policy, 1_000_000))));
     let ended = script().run(MacSwap, policy);
     assert_eq!(ended.allocator_calls, 0);
-    let replayed = |costs: Option<&CostsText>| {
+    let replayed = |costs: Option<&WakeCosts>| {
         let mut file = Vec::new();
-        ended.policy.0.borrow().write(&mode.into(), costs, None, &mut file).unwrap();
+        ended.policy.0.borrow().write(&mode.into(), &Known { costs, ..Known::default() }, &mut file).unwrap();
         live::record::replay(&file[..], "recorded").unwrap()
     };
-    assert_eq!(replayed(Some(&CostsText::from(&costs))).first_difference, None);
+    assert_eq!(replayed(Some(&costs)).first_difference, None);
     // Without them the policy decides otherwise: they had an effect.
     assert!(replayed(None).first_difference.is_some());
+}
+
+#[test]
+fn the_limit_of_the_exit_latency_is_set_without_it_and_recorded() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pm_qos_resume_latency_us");
+    std::fs::write(&path, "100\n").unwrap();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let us = Nanos::from_micros;
+    let state = |exit: u64| IdleState { exit: us(exit), residency: us(3 * exit) };
+    let limit = IdleLimit::new(file, &[0, 2, 20, 90, 400].map(state)).unwrap();
+    let mode: Mode = "adaptive p99=40us".parse().unwrap();
+    let mut policy = mode.policy();
+    policy.know_idle_states(limit.states());
+    let policy = Recorded(std::rc::Rc::new(std::cell::RefCell::new(Recording::new(policy, 1_000_000))));
+    let mut script = script();
+    script.idle_limit = Some(limit.clone());
+    let ended = script.run(MacSwap, policy);
+    assert_eq!((ended.allocator_calls, limit.ended()), (0, None));
+    // The policy begins with states whose exit latency is far below its goal.
+    assert!(limit.changes() > 0, "{limit:?}");
+    let now = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(now.lines().next(), Some(limit.last().as_str()));
+    let mut file = Vec::new();
+    let known = Known { idle_states: Some(limit.states()), ..Known::default() };
+    ended.policy.0.borrow().write(&mode.into(), &known, &mut file).unwrap();
+    assert_eq!(live::record::replay(&file[..], "recorded").unwrap().first_difference, None);
+    let text = String::from_utf8(file).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let exits: Vec<_> = lines[0]["idle_states"].as_array().unwrap().iter().map(|state| &state["exit_ns"]).collect();
+    assert_eq!(exits, [0, 2_000, 20_000, 90_000]);
+    let told: Vec<_> = lines[1..].iter().filter_map(|line| line.get("idle_limit_ns")).collect();
+    assert!(told[0].is_null() && told.iter().any(|told| **told == 2_000), "{told:?}");
+    // States that cannot be are no panic.
+    for (exit, is_possible) in [(0, true), (200_000, true), (4_294_967_295_000, true), (u64::MAX, false)] {
+        let damaged = text.replacen("\"exit_ns\":20000", &format!("\"exit_ns\":{exit}"), 1);
+        assert_eq!(live::record::replay(damaged.as_bytes(), "damaged").is_ok(), is_possible, "{exit}");
+    }
 }
 
 #[test]
@@ -138,7 +183,7 @@ fn nor_does_it_when_its_policy_is_recorded() {
         let ended = script().run(MacSwap, policy);
         assert_eq!(ended.allocator_calls, 0);
         let mut file = Vec::new();
-        ended.policy.0.borrow().write(&mode.into(), None, None, &mut file).unwrap();
+        ended.policy.0.borrow().write(&mode.into(), &Known::default(), &mut file).unwrap();
         let replay = live::record::replay(&file[..], "recorded").unwrap();
         assert_eq!(replay.first_difference, None);
         assert_eq!(replay.left_out == 0, all);

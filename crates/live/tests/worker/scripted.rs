@@ -13,6 +13,7 @@ use live::app::App;
 use live::cpu::{Cpu, MAX_HANDLES, Woken};
 use live::device::memory::{LinkConfig, LinkState, MemoryDevice, MemoryHandle};
 use live::device::{Capabilities, Device, Health, Injected, Statistics};
+use live::idle_limit::IdleLimit;
 use live::pool::{Frame, Pool, PoolConfig};
 use live::telemetry::{Identity, Reader, Snapshot, Telemetry};
 use live::worker::{Finish, Stop, Worker};
@@ -169,6 +170,8 @@ pub struct Script {
     pub late: Nanos,
     /// What each sleep and each block costs in CPU time.
     pub costs: Nanos,
+    /// The limit of the exit latency that the policy chooses.
+    pub idle_limit: Option<IdleLimit>,
     events: Vec<(Instant<Monotonic>, Event)>,
 }
 
@@ -194,7 +197,8 @@ impl Script {
                 (Box::new(device) as Box<dyn Device>, wire)
             })
             .unzip();
-        Self { time: Time::default(), wires, devices, late: Nanos::ZERO, costs: Nanos::ZERO, events: Vec::new() }
+        let (late, costs, idle_limit) = (Nanos::ZERO, Nanos::ZERO, None);
+        Self { time: Time::default(), wires, devices, late, costs, idle_limit, events: Vec::new() }
     }
 
     /// `event` happens at this time.
@@ -225,7 +229,7 @@ impl Script {
         app: impl App,
         policy: impl FnOnce(Reader) -> P,
     ) -> Ended<P> {
-        let Self { time, wires, devices, late, costs, mut events } = self;
+        let Self { time, wires, devices, late, costs, idle_limit, mut events } = self;
         events.sort_by_key(|(at, _)| *at);
         let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("worker");
         let telemetry = Telemetry::create(&root, &identity(devices.len())).unwrap();
@@ -245,6 +249,9 @@ impl Script {
         };
         let pool = Pool::new(PoolConfig { frames: 2048, ..PoolConfig::default() }).unwrap();
         let mut worker = Worker::new(devices, pool, app, policy, cpu, telemetry, stop).unwrap();
+        if let Some(limit) = idle_limit {
+            worker = worker.with_idle_limit(limit);
+        }
         // Those that the worker needed to learn what a reading costs are not the loop's.
         waits.readings.set(0);
         let before = super::sys::calls();

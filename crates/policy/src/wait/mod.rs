@@ -25,8 +25,8 @@ mod mode;
 mod poll;
 
 pub use adaptive::{
-    AIM_EIGHTHS, Adaptive, AdaptiveConfig, Belief, DEFAULT_GOAL, LENGTHS, Lateness, Paid, Prospect, Slower, TimedCost,
-    WakeCosts,
+    AIM_EIGHTHS, Adaptive, AdaptiveConfig, Belief, DEFAULT_GOAL, IdleState, LENGTHS, Lateness, Paid, Prospect, Slower,
+    TimedCost, WakeCosts,
 };
 pub use backoff::Backoff;
 pub use hybrid300::Hybrid300;
@@ -252,6 +252,18 @@ pub trait WaitPolicy<C> {
     fn hold_off(&mut self, _now: Instant<C>, in_force: Nanos) -> Nanos {
         in_force
     }
+
+    /// Whether [`Self::limit_idle`] should be called now.
+    #[inline]
+    fn limit_idle_is_due(&self, _now: Instant<C>) -> bool {
+        false
+    }
+
+    /// How deep the policy lets the core idle, see [`Adaptive::limit_idle`]. `in_force` is the present limit. Policies
+    /// that do not choose it leave it as it is.
+    fn limit_idle(&mut self, _now: Instant<C>, in_force: Nanos) -> Nanos {
+        in_force
+    }
 }
 
 /// Any one of this module's policies, without dynamic dispatch.
@@ -276,6 +288,13 @@ impl<C> Policy<C> {
     pub fn know(&mut self, costs: &WakeCosts) {
         if let Self::Adaptive(policy) = self {
             policy.know(costs);
+        }
+    }
+
+    /// See [`Adaptive::know_idle_states`]. The other policies ignore this call.
+    pub fn know_idle_states(&mut self, states: &[IdleState]) {
+        if let Self::Adaptive(policy) = self {
+            policy.know_idle_states(states);
         }
     }
 
@@ -310,6 +329,18 @@ impl<C> WaitPolicy<C> for Policy<C> {
     fn hold_off(&mut self, now: Instant<C>, in_force: Nanos) -> Nanos {
         match self {
             Self::Adaptive(policy) => policy.hold_off(now, in_force),
+            Self::Poll(_) | Self::Interrupt(_) | Self::Backoff(_) | Self::Hybrid300(_) => in_force,
+        }
+    }
+
+    #[inline]
+    fn limit_idle_is_due(&self, now: Instant<C>) -> bool {
+        matches!(self, Self::Adaptive(policy) if policy.limit_idle_is_due(now))
+    }
+
+    fn limit_idle(&mut self, now: Instant<C>, in_force: Nanos) -> Nanos {
+        match self {
+            Self::Adaptive(policy) => policy.limit_idle(now, in_force),
             Self::Poll(_) | Self::Interrupt(_) | Self::Backoff(_) | Self::Hybrid300(_) => in_force,
         }
     }

@@ -88,7 +88,15 @@ mod tests {
     }
     fn state(number: u32, micros: u64) -> State {
         let latency = Some(Nanos::from_micros(micros));
-        State { number, name: Some(format!("C{number}")), latency, usage: None, time: None, disabled: Some(false) }
+        State {
+            number,
+            name: Some(format!("C{number}")),
+            latency,
+            residency: None,
+            usage: None,
+            time: None,
+            disabled: Some(false),
+        }
     }
 
     #[test]

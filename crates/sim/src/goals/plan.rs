@@ -98,6 +98,8 @@ pub struct Plan {
     pub duration: (Nanos, Nanos),
     /// Whether Apus chooses how long the NIC delays interrupts. If not, it has no interrupt moderation.
     pub holds_off: bool,
+    /// Whether Apus chooses how deep the core may idle. If not, it idles as deep as it may with every rival.
+    pub limits_idle: bool,
     /// Whether the first second of Apus is also evaluated separately.
     pub first_second: bool,
     /// Number of cases to draw at random, and the seed for that. `None` runs all cases.
@@ -167,6 +169,7 @@ impl Grid {
             warm_up: WARM_UP,
             duration: (Nanos::from_secs(1), Nanos::from_secs(1)),
             holds_off: false,
+            limits_idle: true,
             first_second: false,
             sample: None,
             files: Files::new(),
@@ -292,6 +295,7 @@ impl Plan {
                                 rivals: rivals.clone(),
                                 seeds: (self.seed, self.seeds),
                                 holds_off: self.holds_off,
+                                limits_idle: self.limits_idle,
                                 first_second: self.first_second,
                             });
                         }

@@ -56,6 +56,8 @@ pub struct Setting {
     pub seeds: (u64, u64),
     /// Whether Apus chooses how long the NIC delays interrupts. If not, it has no interrupt moderation.
     pub holds_off: bool,
+    /// Whether Apus chooses how deep the core may idle.
+    pub limits_idle: bool,
     /// Whether the first second of Apus is also simulated separately.
     pub first_second: bool,
 }
@@ -100,7 +102,7 @@ impl Setting {
              \"{duration}\"\n\n{}\n[queues]\nrx_descriptors = 4096\ntx_descriptors = 4096\nflush = \"0us\"\n\n[idle]\ndeepest = \
              \"{deepest}\"\n\n{}",
             self.arriving.tables,
-            way.sections(goal, self.holds_off)
+            way.sections(goal, self.holds_off, self.limits_idle)
         )
     }
 

@@ -273,6 +273,7 @@ fn short(goals: &[Goal], rivals: &[&str]) -> Plan {
         warm_up: Nanos::from_millis(20),
         duration: (Nanos::from_millis(60), Nanos::from_millis(60)),
         holds_off: false,
+        limits_idle: true,
         first_second: false,
         ..Grid::Quick.plan()
     }

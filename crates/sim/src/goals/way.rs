@@ -50,8 +50,13 @@ impl Way {
     }
 
     /// The scenario sections for this combination. Only Apus is told the goal and the peak. Apus also chooses how long
-    /// the NIC delays interrupts if it `holds_off`.
-    pub(super) fn sections(self, goal: Option<(Goal, Option<PacketRate>)>, holds_off: bool) -> String {
+    /// the NIC delays interrupts if it `holds_off`, and how deep the core may idle if it `limits_idle`.
+    pub(super) fn sections(
+        self,
+        goal: Option<(Goal, Option<PacketRate>)>,
+        holds_off: bool,
+        limits_idle: bool,
+    ) -> String {
         let goal = goal.map_or_else(String::new, |(goal, peak)| {
             let peak = peak.map_or_else(String::new, |peak| format!("peak = \"{}pps\"\n", peak.as_pps()));
             format!("[goal]\nlatency = \"{goal}\"\nloss = \"0%\"\n{peak}\n")
@@ -61,6 +66,7 @@ impl Way {
             Mode::Backoff { max } => format!("sleep_max = \"{max}\"\n"),
             _ => String::new(),
         };
+        let idle = if limits_idle && self == Self::OURS { "limits_idle = true\n" } else { "" };
         let frequency = match self.speed {
             Speed::Base => "policy = \"fixed\"".to_owned(),
             Speed::At(frequency) => format!("policy = \"fixed\"\nat = \"{}\"", megahertz(frequency)),
@@ -73,7 +79,7 @@ impl Way {
             delay => format!("policy = \"static\"\ndelay = \"{delay}\""),
         };
         format!(
-            "[moderation]\n{moderation}\n\n{goal}[worker]\ndriver = \"user\"\nwait = \"{wait}\"\n{most}\n[frequency]\n{frequency}\n"
+            "[moderation]\n{moderation}\n\n{goal}[worker]\ndriver = \"user\"\nwait = \"{wait}\"\n{most}{idle}\n[frequency]\n{frequency}\n"
         )
     }
 }

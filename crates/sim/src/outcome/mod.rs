@@ -110,6 +110,8 @@ pub struct CoreOutcome {
     pub frequency_changes: u64,
     /// Number of frequency requests.
     pub frequency_requests: u64,
+    /// Number of times that the wait policy changed how deep the core may idle.
+    pub idle_limit_changes: u64,
     /// How the core spent its time and energy.
     pub book: Book,
     /// What cpuidle would count for each idle state, from the beginning of the run, including the warm-up.

@@ -28,6 +28,7 @@
 //! driver = "user"                   # user: a loop that polls; kernel: interrupts and NAPI
 //! cores = 1
 //! wait = "adaptive"                 # poll, interrupt, backoff, hybrid300, adaptive, metronome
+//! limits_idle = true                # adaptive chooses how deep the core may idle
 //!
 //! [moderation]
 //! policy = "static"                 # nic (as its driver sets it), off, static, dim, goal

@@ -92,6 +92,7 @@ const WRONG: &[(&str, &str, usize, &[&str])] = &[
     ("wait = \"adaptive\"", "wait = \"adaptve\"", 21, &["did you mean `adaptive`?"]),
     ("wait = \"adaptive\"", "wait = \"backoff\"\nsleep_max = \"20ms\"", 22, &["at most 10ms"]),
     ("wait = \"adaptive\"", "wait = \"poll\"\nknows = true", 22, &["worker.knows", "only adaptive"]),
+    ("wait = \"adaptive\"", "wait = \"backoff\"\nlimits_idle = true", 22, &["worker.limits_idle", "only adaptive"]),
     (
         "cores = 2\nwait = \"adaptive\"",
         "cores = 1\nwait = \"metronome\"",

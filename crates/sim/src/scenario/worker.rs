@@ -116,6 +116,8 @@ pub enum Worker {
         interrupts: bool,
         /// Whether the policy knows this machine's wake-up costs from the start, as with `--platform`.
         knows: bool,
+        /// Whether the policy chooses how deep the cores may idle (`pm_qos_resume_latency_us`).
+        limits_idle: bool,
         /// Costs of the loop: from the scenario, or else from the machine.
         work: WorkModel,
         /// Whether the worker forwards the frames.
@@ -185,14 +187,19 @@ pub(super) fn read(root: &mut Section, host: &Host, queues: u32) -> Result<Worke
             let forward = section.flag("forward")?.is_none_or(|spot| spot.value);
             let interrupts = section.flag("interrupts")?.is_none_or(|spot| spot.value);
             let knows = section.flag("knows")?;
+            let limits_idle = section.flag("limits_idle")?;
             let wait = wait(&mut section)?;
             let reckons = matches!(wait, Wait::Mode(Mode::Adaptive(_)));
             if let Some(spot) = knows.as_ref().filter(|spot| spot.value && !reckons) {
                 let what = format!("`worker.knows` with wait = \"{}\"", wait.name());
                 return Err(spot.wrong(what, "only adaptive uses the cost of wake-ups: omit it"));
             }
-            let knows = knows.is_some_and(|spot| spot.value);
-            Worker::User { cores, alike, wait, interrupts, knows, work, forward, stamps }
+            if let Some(spot) = limits_idle.as_ref().filter(|spot| spot.value && !reckons) {
+                let what = format!("`worker.limits_idle` with wait = \"{}\"", wait.name());
+                return Err(spot.wrong(what, "only adaptive limits idle states: omit it, or set idle.latency_limit"));
+            }
+            let [knows, limits_idle] = [knows, limits_idle].map(|flag| flag.is_some_and(|spot| spot.value));
+            Worker::User { cores, alike, wait, interrupts, knows, limits_idle, work, forward, stamps }
         }
         Driver::Kernel => {
             let poll = cycles("poll", KERNEL_POLL)?;

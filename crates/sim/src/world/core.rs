@@ -103,6 +103,8 @@ pub struct Parts {
 pub struct Core {
     parts: Parts,
     menu: Menu,
+    /// The longest exit latency of the idle states that the core may choose, in addition to the host's limit.
+    idle_limit: Nanos,
     rest: Option<Rest>,
     /// The current frequency.
     frequency: Hertz,
@@ -127,6 +129,7 @@ impl Core {
         let frequency = parts.pstate.frequency();
         let mut core = Self {
             menu: Menu::new(parts.tick),
+            idle_limit: Nanos::MAX,
             rest: None,
             frequency,
             cycle: cycle(frequency),
@@ -370,7 +373,7 @@ impl Core {
         loop {
             let next_tick = self.menu.next_tick(from);
             let predicted = self.menu.predict(due.since(from).unwrap_or(Nanos::ZERO), next_tick);
-            let index = self.parts.cstate.enter(from, predicted.idle, self.parts.latency_limit);
+            let index = self.parts.cstate.enter(from, predicted.idle, self.parts.latency_limit.min(self.idle_limit));
             let activity = Activity::Idle(index);
             self.parts.ledger.set(from, activity, frequency(from));
             let ticks = predicted.ticks && from + next_tick + TICK_TAKES < told;
@@ -454,6 +457,11 @@ impl Core {
     pub fn dispatch(&mut self, now: At) -> (At, Cycles) {
         let dispatch = self.parts.scheduler.wake(now, self.frequency, &mut self.parts.random);
         (now + dispatch.delay, dispatch.refill)
+    }
+
+    /// Limits the exit latency of the idle states, in addition to the limit that the host sets.
+    pub fn limit_idle(&mut self, most: Nanos) {
+        self.idle_limit = most;
     }
 
     /// Cost of an interrupt that arrives while the core is awake.

@@ -36,7 +36,7 @@ use policy::frequency::{
 use policy::moderation::{
     self, Direction, GoalModeration, GoalModerationConfig, Limits, NetDim, PeriodMode, Profile, Static,
 };
-use policy::wait::{Adaptive, AdaptiveConfig, Mode, Policy, Poll};
+use policy::wait::{Adaptive, AdaptiveConfig, IdleState, Mode, Policy, Poll};
 use policy::{Goal, LossBound};
 use units::{Hertz, Nanos, Simulated};
 
@@ -399,7 +399,7 @@ fn worker(
     let (cores, all) = (scenario.worker.cores() as usize, scenario.queues as usize);
     let queues = (number..all).step_by(cores);
     Ok(match scenario.worker {
-        Work::User { wait, interrupts, work, forward, stamps, .. } => {
+        Work::User { wait, interrupts, limits_idle, work, forward, stamps, .. } => {
             let (queues, scheme) = match wait {
                 Wait::Metronome(model) => {
                     let queue = number % all;
@@ -409,6 +409,9 @@ fn worker(
                 wait => {
                     let mut policy = wait_policy(scenario, wait, goal, interrupts);
                     known.iter().for_each(|costs| policy.know(costs));
+                    if limits_idle {
+                        policy.know_idle_states(&idle_states(host));
+                    }
                     (queues.collect(), Scheme::Policy(policy))
                 }
             };
@@ -417,7 +420,18 @@ fn worker(
                 ModerationPlan::HoldOff { every } => Some(HoldOff { every, costs: KernelModel::PROGRAM }),
                 _ => None,
             };
-            let config = user::Config { queues, scheme, frequency, work, stamps, forward, scaling, alone, holds_off };
+            let config = user::Config {
+                queues,
+                scheme,
+                frequency,
+                work,
+                stamps,
+                forward,
+                scaling,
+                alone,
+                holds_off,
+                limits_idle,
+            };
             Worker::User(Box::new(User::new(config, core)))
         }
         Work::Kernel { model, stamps, .. } => {
@@ -434,6 +448,13 @@ fn worker(
             Worker::Kernel(Box::new(Kernel::new(config, core)))
         }
     })
+}
+
+/// The idle states that the core may use, as cpuidle describes them.
+fn idle_states(host: &crate::scenario::Host) -> Vec<IdleState> {
+    let cstates = &host.processor.cstates;
+    let states = cstates.states[..=cstates.deepest].iter().filter(|state| state.stated_exit <= host.latency_limit);
+    states.map(|state| IdleState { exit: state.stated_exit, residency: state.residency }).collect()
 }
 
 /// The limit on a worker's absence: while the worker is away, a receive ring must hold all arriving frames. They arrive

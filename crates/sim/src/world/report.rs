@@ -19,6 +19,7 @@ pub fn of_user(user: User, end: At) -> CoreOutcome {
         reasons: counts.reasons,
         waits: std::array::from_fn(|kind| (counts.waits[kind], counts.waited[kind])),
         frequency_reasons: counts.frequency_reasons,
+        idle_limit_changes: counts.idle_limit_changes,
         ..of_core(user.core, end)
     }
 }
@@ -51,6 +52,7 @@ fn of_core(mut core: Core, end: At) -> CoreOutcome {
         wakeups,
         frequency_changes,
         frequency_requests,
+        idle_limit_changes: 0,
         book,
         idle: named(&idle),
     }

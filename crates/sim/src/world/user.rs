@@ -38,6 +38,9 @@ pub const BURST: usize = 64;
 pub const STRIDE: Nanos = Nanos::from_nanos(500);
 /// Maximum interval between two checks of a real-time throttle while polls are skipped.
 const THROTTLE_LOOK: Nanos = Nanos::from_micros(100);
+/// Cost of a change: a system call that writes `pm_qos_resume_latency_us`, with locks and notifiers. An estimate, on the
+/// high side.
+const LIMITS_IDLE: Cycles = Cycles::new(10_000);
 
 /// How a worker waits.
 #[derive(Debug)]
@@ -67,6 +70,8 @@ pub struct Config {
     pub alone: bool,
     /// `None` if the wait policy does not choose how long the NIC delays interrupts.
     pub holds_off: Option<HoldOff>,
+    /// Whether the wait policy chooses how deep the core may idle.
+    pub limits_idle: bool,
 }
 
 /// How the wait policy may change the hold-off: how long the NIC delays interrupts.
@@ -87,6 +92,7 @@ pub struct Counts {
     pub waits: [u64; WaitKind::ALL.len()],
     pub waited: [Nanos; WaitKind::ALL.len()],
     pub frequency_reasons: [u64; frequency::Reason::ALL.len()],
+    pub idle_limit_changes: u64,
 }
 
 /// How empty polls are skipped.
@@ -150,6 +156,8 @@ pub struct User {
     ran_from: At,
     /// When the wait policy may next change the hold-off.
     holds_off_at: At,
+    /// How deep the wait policy lets the core idle.
+    idle_limit: Nanos,
     /// The hold-offs of the worker's queues, which all have the same.
     profiles: Profiles,
 }
@@ -183,6 +191,7 @@ impl User {
             asleep: Nanos::ZERO,
             ran_from: At::ORIGIN,
             holds_off_at,
+            idle_limit: Nanos::MAX,
             profiles: Profiles::new(Profile::IMMEDIATE),
         }
     }
@@ -353,6 +362,7 @@ impl User {
     /// Returns when to act next.
     fn decide(&mut self, polled_at: At, now: At, port: &mut Port, tally: &mut Tally) -> At {
         let now = if now < self.holds_off_at { now } else { self.hold_off(now, port, tally) };
+        let now = if self.config.limits_idle { self.limit_idle(now, tally) } else { now };
         let seen = Observation { now, queues: &self.seen, ended: self.ended.take() };
         let empty = seen.received() == 0;
         let counted = tally.within(now);
@@ -432,6 +442,22 @@ impl User {
         }
         self.profiles.change(at, profile, tally);
         at
+    }
+
+    /// Lets the wait policy choose how deep the core may idle. Returns when that is done.
+    fn limit_idle(&mut self, now: At, tally: &Tally) -> At {
+        let Scheme::Policy(policy) = &mut self.config.scheme else { return now };
+        if !policy.limit_idle_is_due(now) {
+            return now;
+        }
+        let wanted = policy.limit_idle(now, self.idle_limit);
+        if wanted == self.idle_limit {
+            return now;
+        }
+        self.counts.idle_limit_changes += u64::from(tally.within(now));
+        self.idle_limit = wanted;
+        self.core.limit_idle(wanted);
+        self.core.execute(now, LIMITS_IDLE, Activity::Working)
     }
 
     /// Notes that the loop has run up to `now`. Returns when it may continue.

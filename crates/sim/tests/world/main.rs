@@ -8,6 +8,8 @@ mod closed_forms;
 mod goals;
 /// A hold-off lets one wake-up serve several packets, where that saves something.
 mod hold_off;
+/// A limit of the idle states takes less power where the goal is tighter than the deepest of them.
+mod idle_limit;
 /// Where a result can be computed by hand, the world gives that result.
 mod known;
 /// No more packets are late than the goal allows: in the long run, at first, after a change.

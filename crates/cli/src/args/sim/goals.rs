@@ -64,6 +64,10 @@ pub struct Goals {
     /// each backoff rival, with that time as the delay. --rival replaces them, too.
     #[arg(long)]
     pub hold_off: bool,
+    /// Do not let `adaptive` choose how deep its core may idle. By default it does, by limiting the exit latency of the
+    /// idle states (`pm_qos_resume_latency_us` of a CPU on Linux). Rivals always idle as deep as --idle allows.
+    #[arg(long)]
+    pub no_idle_limit: bool,
     /// Simulated time before the measured window [default: 2s, or longer if l3fwd-power needs more time to reach the
     /// lowest frequency of a machine].
     #[arg(long, value_name = "TIME")]

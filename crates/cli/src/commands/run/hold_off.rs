@@ -158,7 +158,7 @@ impl HoldOffs {
         let steered = Arc::into_inner(steered)?.into_inner().unwrap_or_else(PoisonError::into_inner);
         // If a capability is missing, the release reports it.
         let _ = privilege::resume();
-        ports::restored(steered.release())
+        ports::restored(ports::DEFERRAL, steered.release())
     }
 }
 

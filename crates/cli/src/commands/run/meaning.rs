@@ -143,6 +143,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         huge_pages: common.huge_pages,
         lock_memory: (kernel || dpdk) && !common.no_lock_memory,
         longest_hold_off: None,
+        idle_limits: Vec::new(),
         telemetry_root: common.telemetry.clone(),
         record: common.record.as_ref().map(|_| common.record_limit),
         wrappers: Wrappers {
@@ -163,6 +164,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         workers: workers.iter().map(|place| Place { cpu: place.cpu, fifo: place.fifo }).collect(),
         lock_memory: instance.lock_memory,
         hold_off: common.hold_off,
+        limit_idle: common.limit_idle,
         ring_descriptors: rings.rx,
         frame_size_octets: frame_size,
         huge_pages: common.huge_pages,
@@ -274,6 +276,10 @@ fn mode(typed: &Common) -> Result<Mode, Failure> {
         let why = "only the mode adaptive chooses a hold-off".to_owned();
         return Err(Failure::wrong(format!("--hold-off with {name}"), why, "omit it, or use --mode adaptive"));
     }
+    if typed.limit_idle && !adaptive {
+        let why = "only the mode adaptive chooses how deep its CPU may idle".to_owned();
+        return Err(Failure::wrong(format!("--limit-idle with {name}"), why, "omit it, or use --mode adaptive"));
+    }
     if typed.peak_rate.is_some_and(|rate| rate.as_pps() == 0) {
         let why = "at a rate of 0 the ring never fills, so sleeps would have no limit".to_owned();
         return Err(Failure::wrong("--peak-rate 0pps", why, "give the highest rate, or omit it for line rate"));
@@ -300,6 +306,10 @@ fn workers(typed: &Common) -> Result<Vec<Scheduling>, Failure> {
     if seen.len() != typed.cpu.len() {
         let why = "a CPU is given twice, and two busy-looping workers on one CPU starve each other";
         return Err(Failure::wrong("--cpu", why, "give each CPU once"));
+    }
+    if typed.limit_idle && typed.cpu.is_empty() {
+        let why = "it limits how deep the CPU of a worker may idle, and the worker is not pinned to a CPU";
+        return Err(Failure::wrong("--limit-idle", why, "add --cpu N, or omit it"));
     }
     let place = |cpu| Scheduling { cpu, fifo: typed.fifo };
     Ok(match typed.cpu.as_slice() {

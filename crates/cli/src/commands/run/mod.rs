@@ -2,6 +2,7 @@
 
 mod dpdk;
 mod hold_off;
+mod idle_limit;
 mod meaning;
 mod platform;
 mod say;
@@ -26,6 +27,7 @@ use crate::failure::describe;
 use crate::terminal::{self, print_json};
 use crate::{Failure, Status};
 use hold_off::HoldOffs;
+use idle_limit::IdleLimits;
 use meaning::Meaning;
 
 /// Runs `apus run` until it is asked to stop, and prints its counters.
@@ -44,9 +46,10 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         meaning.instance.longest_hold_off = Some(longest);
         meaning.warnings.extend(warnings);
     }
-    let left_behind = if meaning.interfaces.is_empty() { Vec::new() } else { ports::take_back_left_behind(COMMAND)? };
+    let changes_settings = !meaning.interfaces.is_empty() || meaning.config.limit_idle;
+    let left_behind = if changes_settings { ports::take_back_left_behind(COMMAND)? } else { Vec::new() };
     left_behind.iter().for_each(|line| tell(line));
-    let (instance, deferred, mut hold_offs) = match start(&meaning) {
+    let Started { instance, deferred, mut hold_offs, mut idle_limits } = match start(&mut meaning) {
         Ok(started) => started,
         Err(error) => {
             if meaning.json {
@@ -67,6 +70,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         let most = if longest == Nanos::MAX { String::new() } else { format!(", at most {longest}") };
         tell(&format!("adaptive chooses a hold-off{most}; the queues' own NAPI deferral is restored at the end"));
     }
+    idle_limits.iter().flat_map(IdleLimits::lines).for_each(|line| tell(&line));
     meaning.warnings.extend(say::unserved_warnings(&ports, &meaning.without_queues));
     meaning.warnings.extend(say::generic_warnings(&ports));
     meaning.warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
@@ -78,6 +82,10 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
                 tell(&format!("warning: {warning}"));
                 lost.push(warning);
             }
+        }
+        for warning in idle_limits.as_mut().map(IdleLimits::poll).unwrap_or_default() {
+            tell(&format!("warning: {warning}"));
+            lost.push(warning);
         }
         let snapshots = instance.snapshots();
         for warning in links.look(say::link_warnings(&ports, &snapshots), Instant::now()) {
@@ -93,13 +101,18 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     let (frames, work) = say::work(&outcome);
     let energy = meter.stop(Some(frames), work);
     let changes = hold_offs.as_ref().map(HoldOffs::changes);
+    let idle_changes = idle_limits.as_ref().map(IdleLimits::changes);
     let mut left: Vec<String> = deferred.into_iter().flatten().filter_map(ports::end).collect();
     left.extend(hold_offs.and_then(HoldOffs::end));
+    left.extend(idle_limits.into_iter().flat_map(IdleLimits::end));
     left.iter().for_each(|warning| tell(&format!("warning: {warning}")));
     let unkept = outputs.keep(&outcome);
     let mut document = say::document(&meaning, (&ports, &deferred_queues), mode, &outcome, energy);
     for (worker, changes) in document.workers.iter_mut().zip(changes.into_iter().flatten()) {
         worker.hold_off_changes = Some(changes);
+    }
+    for (worker, changes) in document.workers.iter_mut().zip(idle_changes.into_iter().flatten()) {
+        worker.idle_limit_changes = Some(changes);
     }
     document.warnings.extend(lost);
     document.warnings.extend(left);
@@ -123,9 +136,25 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
 /// The command as recorded in the journal of changes.
 const COMMAND: &str = "apus run";
 
-/// Starts the instance, and applies the interrupt deferral of its ports. Returns one entry per port, `None` if the port
-/// has no deferral, and the hold-offs if the workers choose them.
-fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>, Option<HoldOffs>)> {
+/// A running instance, and the settings that are restored at its end.
+struct Started {
+    instance: Instance,
+    /// The interrupt deferral of each port. `None` if the port has none.
+    deferred: Vec<Option<Deferred>>,
+    /// The hold-offs. `None` unless the workers choose them.
+    hold_offs: Option<HoldOffs>,
+    /// The limits of the exit latency. `None` unless the workers choose them.
+    idle_limits: Option<IdleLimits>,
+}
+
+/// Starts the instance, and applies the interrupt deferral of its ports.
+fn start(meaning: &mut Meaning) -> anyhow::Result<Started> {
+    // The workers write the limits, and drop the privileges to open them.
+    let idle_limits = match meaning.config.limit_idle {
+        true => Some(IdleLimits::begin(&meaning.instance.workers)?),
+        false => None,
+    };
+    meaning.instance.idle_limits = idle_limits.as_ref().map(IdleLimits::limits).unwrap_or_default();
     let instance = Instance::start(&meaning.instance)?;
     // A veth without GRO has NAPI instances only since the XDP program is attached. A killed run left their settings.
     if !meaning.interfaces.is_empty() {
@@ -153,10 +182,10 @@ fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>, 
         deferred.push(one);
     }
     if meaning.instance.longest_hold_off.is_none() {
-        return Ok((instance, deferred, None));
+        return Ok(Started { instance, deferred, hold_offs: None, idle_limits });
     }
     match HoldOffs::begin(&instance) {
-        Ok(hold_offs) => Ok((instance, deferred, Some(hold_offs))),
+        Ok(hold_offs) => Ok(Started { instance, deferred, hold_offs: Some(hold_offs), idle_limits }),
         Err(error) => {
             instance.finish();
             Err(error)

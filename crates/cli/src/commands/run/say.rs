@@ -259,7 +259,7 @@ fn worker(number: usize, end: &live::instance::WorkerEnd) -> Worker {
         Err(error) => (WorkerEnded::Failed, Some(text(error))),
     };
     let counts = end.counts.as_ref().map(|snapshot| WorkerCounts::new(snapshot, end.usage));
-    Worker { worker: number, ended: ended.into(), error, counts, hold_off_changes: None }
+    Worker { worker: number, ended: ended.into(), error, counts, hold_off_changes: None, idle_limit_changes: None }
 }
 
 fn text(error: &Error) -> String {
@@ -328,6 +328,9 @@ pub fn summary(document: &Document, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  because   {}", reasons.join(", "))?;
         if let Some(changes) = worker.hold_off_changes {
             writeln!(out, "  hold-off  changed {changes} times")?;
+        }
+        if let Some(changes) = worker.idle_limit_changes {
+            writeln!(out, "  idling    limit of the exit latency changed {changes} times")?;
         }
         if total.gaps > 0 {
             let time = Nanos::from_nanos(total.gap_time_ns);

@@ -72,12 +72,13 @@ pub fn one(case: &Case) -> String {
     for (number, core) in case.cores.iter().enumerate() {
         let _ = writeln!(
             text,
-            "core {number}   busy {:.1} %, woken {}, polls {} ({} empty), frequency changes {}",
+            "core {number}   busy {:.1} %, woken {}, polls {} ({} empty), frequency changes {}, changes of the idle limit {}",
             core.busy_ppm as f64 / 10_000.0,
             core.wakeups,
             core.polls,
             core.empty_polls,
-            core.frequency_changes
+            core.frequency_changes,
+            core.idle_limit_changes
         );
         for entry in &core.residency {
             let share = entry.time_ns as f64 * 100.0 / case.duration_ns as f64;

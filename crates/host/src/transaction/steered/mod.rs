@@ -10,6 +10,12 @@
 //!   release, drop, or after a kill the next apus: what is still ours gets its original value
 //! ```
 //!
+//! A setting in a file may also be *lent* to a thread of this process, which then writes it itself, without the journal:
+//!
+//! ```text
+//!   lend: slot: moving, so any value counts as ours ─► the thread writes ─► end of the loan: its last value is ours
+//! ```
+//!
 //! The kernel may carry out a write later: [`Steered::steer`] waits for it, [`Steered::steer_within`] only for a time.
 //!
 //! A move needs no fsync: the value that Apus set last is in a file that survives the process
@@ -20,7 +26,10 @@ mod outcome;
 mod slot;
 mod target;
 
+use std::fs::File;
 use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
 
 use super::rollback::RolledBack;
 use super::{Error, Held};
@@ -293,6 +302,35 @@ impl Steered {
             Verdict::Unmoved { now, why } => Moved::Unmoved { now, why },
             Verdict::Gone => Moved::Away,
         }))
+    }
+
+    /// Lends the setting with index `place` to a thread of this process, which changes it too often, or too urgently, to
+    /// change it through the journal. Returns the setting's file, open for reading and writing.
+    ///
+    /// Until [`Self::end_loan`], every value of the setting counts as set by Apus, also after a kill, and the setting
+    /// must not be moved. The thread itself has to notice somebody else's changes.
+    pub fn lend(&mut self, place: usize) -> Result<File, KnobError> {
+        let access = self.access.clone();
+        let setting = match self.find(&access, place)? {
+            Ok((setting, ..)) => setting,
+            Err(_) => return Err(Knob(&self.slot(place)?.setting).absent()),
+        };
+        setting.admit()?;
+        let none = || KnobError::invalid(setting.label(), "only a setting with a file of its own can be lent");
+        let path = setting.line_file().ok_or_else(none)?;
+        let failed = |e| KnobError::of(format!("write {}", access.show(&path)), &e);
+        let file = access.open(&path, OFlags::RDWR, Mode::empty()).map_err(failed)?;
+        let number = self.slot(place)?.number;
+        self.moves.begin(&self.vault, place, number)?;
+        Ok(file)
+    }
+
+    /// Ends a loan: `last` is the value that the thread wrote last, or the original value if it wrote none. If the
+    /// setting has another value, somebody else has set it, and Apus gives up the setting.
+    pub fn end_loan(&mut self, place: usize, last: &Value) -> Result<Look, KnobError> {
+        self.slot(place)?.is_moved = true;
+        self.keep(place, last.clone())?;
+        self.look(place)
     }
 
     /// Records that `ours` is the value that belongs to Apus.

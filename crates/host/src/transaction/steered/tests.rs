@@ -158,6 +158,48 @@ fn the_journal_knows_what_is_ours_after_a_kill() {
 }
 
 #[test]
+fn what_is_lent_is_written_by_another_and_restored() {
+    use std::os::unix::fs::FileExt as _;
+    let folder = folder();
+    let states = || -> Vec<State> {
+        let all = transactions(&folder.access()).unwrap();
+        all[0].entries.iter().map(|entry| entry.state.clone()).collect()
+    };
+    // After a kill during the loan, any value counts as set by Apus.
+    let mut it = two(&folder);
+    let file = it.lend(0).unwrap();
+    file.write_all_at(b"7\n", 0).unwrap();
+    assert_eq!(states(), [State::InDoubt, State::Ours(Value::text("2"))]);
+    assert_eq!(it.look(0).unwrap(), Look::Ours);
+    drop(it);
+    assert_eq!(folder.read("sys/a"), "1\n");
+    // The last value is the one that was lent out, and nobody else set the setting.
+    for last in ["8", "1"] {
+        let mut it = two(&folder);
+        it.lend(0).unwrap().write_all_at(format!("{last}\n").as_bytes(), 0).unwrap();
+        assert_eq!(it.end_loan(0, &Value::text(last)).unwrap(), Look::Ours);
+        assert!(it.release().unwrap().unwrap().closed);
+        assert_eq!(folder.read("sys/a"), "1\n");
+    }
+    // Somebody else set it.
+    let mut it = two(&folder);
+    it.lend(0).unwrap().write_all_at(b"7\n", 0).unwrap();
+    assert_eq!(it.end_loan(0, &Value::text("8")).unwrap(), Look::LetGo { now: Value::text("7") });
+    drop(it);
+    assert_eq!(folder.read("sys/a"), "7\n");
+    assert!(transactions(&folder.access()).unwrap().is_empty());
+}
+
+#[test]
+fn what_is_not_one_file_is_not_lent() {
+    let folder = folder();
+    let mut it = steered(&folder, &[limits(["max"]), File::new("/sys/b").into()]);
+    assert!(it.lend(0).unwrap_err().to_string().contains("a file of its own"));
+    std::fs::remove_file(folder.path("sys/b")).unwrap();
+    assert!(it.lend(1).unwrap_err().is_absent() && it.lend(2).is_err());
+}
+
+#[test]
 fn what_was_let_go_of_is_not_restored_after_a_kill() {
     let folder = folder();
     let mut it = two(&folder);

@@ -76,6 +76,8 @@ pub(super) struct Outlook<C> {
     failures: u8,
     /// Number of consecutive windows in which a higher P-state was the cheapest.
     higher: u8,
+    /// How often the wait policy had changed how deep the core may idle. Another limit makes other costs.
+    idle_limits: u32,
 }
 
 impl<C> Outlook<C> {
@@ -97,12 +99,19 @@ impl<C> Outlook<C> {
             remembered: 0,
             failures: 0,
             higher: 0,
+            idle_limits: 0,
         }
     }
 
     /// Learns how late a wait ended at the P-state with index `state`.
     #[inline]
     pub(super) fn learn(&mut self, seen: &Observation<'_, C>, state: usize) {
+        if let Some(limits) =
+            seen.waiting.map(Adaptive::idle_limit_changes).filter(|limits| *limits != self.idle_limits)
+        {
+            let Self { wrong, remembered, failures, .. } = *self;
+            *self = Self { idle_limits: limits, wrong, remembered, failures, ..Self::new() };
+        }
         let Some(wait) = seen.poll.ended.as_ref().filter(|wait| wait.action.kind() != WaitKind::Pause) else { return };
         let (kind, late) = match wait.overshoot() {
             Some(late) => (0, late),

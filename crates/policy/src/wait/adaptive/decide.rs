@@ -15,6 +15,9 @@ use super::{Adaptive, Chosen, Compared, gaps};
 const IDLE_AFTER: Nanos = Nanos::from_millis(50);
 /// If the mean gap between frames reaches this length, in nanoseconds, the core counts as idle.
 const SPARSE: u64 = 45_000_000;
+/// Only after a silence of this length, in nanoseconds, the limit of the idle states is lifted. An estimate: many times
+/// what two changes of the limit take.
+const RESTS_AFTER: u64 = 1_000_000;
 /// If nothing was learned from waits for this long, known costs are trusted less.
 const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
 
@@ -26,8 +29,13 @@ impl<C> Adaptive<C> {
             return self.poll_on(now, Reason::Budget);
         }
         let silence = self.traffic.silence(polled);
-        let idle = silence.is_none_or(|silence| silence >= IDLE_AFTER) || self.plan.mean_gap() >= SPARSE;
-        if self.plan.interrupts() && idle {
+        self.idle = silence.is_none_or(|silence| silence >= IDLE_AFTER) || self.plan.mean_gap() >= SPARSE;
+        if self.plan.interrupts() && self.idle {
+            if self.depths.is_limited() {
+                // The limit is lifted before the next decision.
+                self.compared = Compared::Nothing;
+                return self.poll_on(now, Reason::Idle);
+            }
             self.choose(BLOCK, 0, silence.map_or(0, Nanos::as_nanos));
             self.compared = Compared::Idle;
             return Decision { action: Action::BlockUntil(None), reason: Reason::Idle };
@@ -38,10 +46,36 @@ impl<C> Adaptive<C> {
         let mut best = self.plan.best(gaps::octave(silence), multiplier, now.as_nanos());
         if let Some(forecast) = self.forecast(now, multiplier) {
             best.or(forecast);
+            self.foretold += u64::from(best.slot != POLL);
+        }
+        if self.rests(silence, best, multiplier, now) {
+            return self.poll_on(now, Reason::Budget);
         }
         self.compared = Compared::Waits(best, multiplier);
         self.chosen.held = Nanos::from_nanos(self.plan.hold());
         self.carry_out(best, now, polled, traffic)
+    }
+
+    /// Whether the core should rest: block without the limit of its idle states, for no frame has arrived for some time.
+    /// The limit is lifted before the next decision.
+    #[inline]
+    fn rests(&mut self, silence: u64, best: Choice, multiplier: u64, now: Instant<C>) -> bool {
+        self.reconsiders = None;
+        if self.resting || !self.depths.is_limited() || best.slot != BLOCK {
+            return false;
+        }
+        let Some(rest) = self.plan.rest(gaps::octave(silence.max(RESTS_AFTER)), multiplier) else { return false };
+        let mut better = best;
+        better.or(rest);
+        if better.costs == best.costs && better.lasts == best.lasts {
+            return false;
+        }
+        if silence < RESTS_AFTER {
+            self.reconsiders = Some(now + Nanos::from_nanos(RESTS_AFTER - silence));
+            return false;
+        }
+        self.resting = true;
+        true
     }
 
     /// From time to time, trusts less in known costs, and in the known lateness of candidates that were not chosen.
@@ -82,7 +116,7 @@ impl<C> Adaptive<C> {
             }
             BLOCK => {
                 self.choose(BLOCK, best.late, best.wait);
-                Decision { action: Action::BlockUntil(None), reason: Reason::Interrupt }
+                Decision { action: Action::BlockUntil(self.reconsiders), reason: Reason::Interrupt }
             }
             slot @ UNTIL.. => {
                 self.choose(slot, best.late, best.wait);
@@ -117,8 +151,9 @@ impl<C> Adaptive<C> {
 
     /// Notes the wait that was chosen.
     #[inline]
-    fn choose(&mut self, slot: usize, expected: u64, planned: u64) {
-        self.chosen = Chosen { slot, expected, number: 0, planned, held: Nanos::from_nanos(self.plan.hold()) };
+    pub(super) fn choose(&mut self, slot: usize, expected: u64, planned: u64) {
+        let (held, depth) = (Nanos::from_nanos(self.plan.hold()), self.plan.depth());
+        self.chosen = Chosen { slot, expected, number: 0, planned, held, depth };
     }
 
     #[inline]

@@ -67,6 +67,15 @@ impl<C> Adaptive<C> {
         self.account(poll.ended, received, late, unavoidable);
     }
 
+    /// The same if the limit of the idle states has changed since the last wait began.
+    #[cold]
+    pub(super) fn learn_of_before(&mut self, seen: &Observation<'_, C>) {
+        let present = self.plan.depth();
+        self.plan.set_depth(self.chosen.depth);
+        self.learn(seen);
+        self.plan.set_depth(present);
+    }
+
     /// Enters the packets of a poll in all accounts. `ended` says whether a wait has just ended. With polling,
     /// `unavoidable` of the late ones would be late as well.
     #[inline]

@@ -60,6 +60,9 @@
 //! **Hold-off.** A device may delay its interrupt after the first waiting frame, so that one wake-up serves several
 //! frames. [`Adaptive::hold_off`] chooses this delay a few times a second ([`hold_off`]).
 //!
+//! **Idle states.** How deep the core idles may be limited, so that it wakes up faster. [`Adaptive::limit_idle`] chooses
+//! the limit from time to time, and lifts it while no frames come ([`idle_limit`]).
+//!
 //! **Bounds.** No timed sleep is longer than the goal's latency or the time until the ring overflows. Any longer wait
 //! ends when the first frame arrives. A packet that was late although the core was awake is not learned or charged.
 //!
@@ -94,21 +97,23 @@
 //!
 //! | files | contents |
 //! | --- | --- |
-//! | [`math`], [`slower`], [`choice`], [`costs`] | arithmetic, factors of frequencies, the candidates, measured costs |
+//! | [`math`], [`slower`], [`choice`], [`costs`], [`depth`] | arithmetic, factors of frequencies, the candidates, measured costs, limits of idle states |
 //! | [`stalls`], [`forgiveness`], [`owed`], [`paid`] | accounts: of stalls, late packets and costs |
 //! | [`tail`], [`prices`], [`gaps`], [`period`], [`phases`] | what is learned: distributions, costs, arrivals |
 //! | [`late`], [`polling`], [`outcome`], [`service`], [`traffic`] | what a poll shows: late packets, waits, work, arrivals |
 //! | [`plan`] | what each candidate is expected to lead to, and the cheapest one |
-//! | [`hold_off`] | trials of hold-offs |
+//! | [`hold_off`], [`idle_limit`] | trials of hold-offs, choice of the limit of idle states |
 //! | this file, [`learn`], [`decide`] | the policy: its state, an observation in, a decision out |
 
 mod belief;
 mod choice;
 mod costs;
 mod decide;
+mod depth;
 mod forgiveness;
 mod gaps;
 mod hold_off;
+mod idle_limit;
 mod late;
 mod learn;
 mod math;
@@ -133,8 +138,11 @@ use crate::{Goal, LossBound};
 pub use belief::Belief;
 use choice::{BLOCK, Choice, POLL};
 pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
+use depth::Depth;
+pub use depth::IdleState;
 use forgiveness::Forgiveness;
 use hold_off::{Totals, Trials};
+use idle_limit::Depths;
 use late::{Deadline, Unseen, picked_up};
 pub use owed::AIM_EIGHTHS;
 use owed::Owed;
@@ -210,6 +218,8 @@ pub struct Adaptive<C> {
     packets: u64,
     /// Number of waits for a forecast burst since the start.
     forecasts: u64,
+    /// Number of waits before which a burst was forecast, whether they ended at the burst or not.
+    foretold: u64,
 
     // The last wait.
     chosen: Chosen,
@@ -224,6 +234,13 @@ pub struct Adaptive<C> {
 
     // What is done from time to time.
     trials: Trials<C>,
+    depths: Depths<C>,
+    /// Whether the core is idle: no frames come, or hardly any.
+    idle: bool,
+    /// Whether the core rests without the limit of its idle states until the next frame arrives.
+    resting: bool,
+    /// When a block ends so that this can be decided. `None` if the limit would stay.
+    reconsiders: Option<Instant<C>>,
     /// When the policy last learned from a wait, or last reduced its trust in the known costs.
     learned: Option<Instant<C>>,
     /// When a candidate that was not chosen recently last became more attractive ([`Plan::doubt`]).
@@ -245,6 +262,8 @@ struct Chosen {
     planned: u64,
     /// The hold-off during that wait.
     held: Nanos,
+    /// How deep the core could idle during that wait.
+    depth: Depth,
 }
 
 /// What a decision was based on.
@@ -286,12 +305,17 @@ impl<C> Adaptive<C> {
             unseen: Unseen::default(),
             packets: 0,
             forecasts: 0,
-            chosen: Chosen { slot: BLOCK, expected: 0, number: 0, planned: 0, held: Nanos::ZERO },
+            foretold: 0,
+            chosen: Chosen { slot: BLOCK, expected: 0, number: 0, planned: 0, held: Nanos::ZERO, depth: Depth::NONE },
             charged: false,
             stalled: None,
             ended_held: Nanos::ZERO,
             compared: Compared::Nothing,
             trials: Trials::new(),
+            depths: Depths::new(),
+            idle: true,
+            resting: false,
+            reconsiders: None,
             learned: None,
             doubted: Instant::ORIGIN,
         }
@@ -350,6 +374,46 @@ impl<C> Adaptive<C> {
         if wanted == known.as_nanos() { in_force } else { Nanos::from_nanos(wanted) }
     }
 
+    /// Sets the idle states of the worker's CPU, in cpuidle's order: the shallowest first. With them, the policy can
+    /// [choose](Self::limit_idle) how deep the core idles.
+    pub fn know_idle_states(&mut self, states: &[IdleState]) {
+        self.depths.know(states, self.deadline.target.as_nanos());
+    }
+
+    /// Chooses how deep the core may idle: the longest exit latency of the idle states that the operating system may
+    /// choose (on Linux, `pm_qos_resume_latency_us` of the CPU). [`Nanos::MAX`] means no limit. `in_force` is the
+    /// present one. Call this before a decision if it [is due](Self::limit_idle_is_due), and set the result at once: the
+    /// policy assumes it for the next wait.
+    ///
+    /// While no frames arrive, there is no limit. Where costs are CPU time only, a limit is chosen only if it halves
+    /// them: what it adds to the power of an idle core is not known then.
+    pub fn limit_idle(&mut self, now: Instant<C>, in_force: Nanos) -> Nanos {
+        let before = self.depths.changes();
+        let idle = self.is_idle();
+        let wanted = self.depths.choose(now, (idle, in_force), &mut self.plan, &self.owed, (self.paid, self.foretold));
+        if before != self.depths.changes() {
+            self.trials.frequency_changed();
+        }
+        wanted
+    }
+
+    /// Whether [`Self::limit_idle`] should be called now.
+    #[inline]
+    pub fn limit_idle_is_due(&self, now: Instant<C>) -> bool {
+        self.depths.is_due(now, self.is_idle())
+    }
+
+    /// Whether the core should idle as deep as it can.
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.idle || self.resting
+    }
+
+    /// Number of changes of [how deep the core may idle](Self::limit_idle).
+    pub fn idle_limit_changes(&self) -> u32 {
+        self.depths.changes()
+    }
+
     /// Totals since the start: what waits saved, and how many packets were late.
     pub fn paid(&self) -> Paid {
         self.paid
@@ -376,6 +440,7 @@ impl<C> Adaptive<C> {
     /// Tells the policy that another frequency was requested. From now on, work and wake-ups take longer by `slower`.
     pub fn change(&mut self, slower: Slower) {
         self.trials.frequency_changed();
+        self.depths.frequency_changed();
         self.service.scale(slower.work);
         self.plan.change(slower);
     }
@@ -397,7 +462,11 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
         let received = seen.received();
         self.learn_awake(seen, received);
         if received > 0 || seen.ended.is_some() {
-            self.learn(seen);
+            if self.chosen.depth.number() == self.plan.depth().number() {
+                self.learn(seen);
+            } else {
+                self.learn_of_before(seen);
+            }
         }
         if received == 0 {
             self.service.rests();
@@ -405,6 +474,7 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
             return self.decide_drained(seen.now, seen.now, false);
         }
         let drained = seen.queues.iter().all(|queue| queue.received == queue.fill);
+        self.resting = false;
         match picked_up(seen) {
             Some(polled) if drained => self.decide_drained(seen.now, polled, true),
             _ => {

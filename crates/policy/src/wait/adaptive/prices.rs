@@ -1,5 +1,6 @@
 //! What recent waits cost, by kind and length.
 
+use super::depth::{DEPTHS, Depth};
 use super::slower::SAME;
 
 /// Number of length classes: one below 16 us, then one per octave; the last begins at 1 ms.
@@ -27,6 +28,14 @@ pub(super) enum Kind {
     Device,
 }
 
+/// With which limit of the idle states costs were learned, compared with the one for which they are expected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum From {
+    Same,
+    Shallower,
+    Deeper,
+}
+
 /// Mean length and cost of the waits of a class, in sixteenths of a nanosecond.
 #[derive(Clone, Copy, Default, Debug)]
 struct Mean {
@@ -38,21 +47,31 @@ struct Mean {
     idle: u64,
 }
 
-/// The costs of waits. Each cost is the time for which a polling core costs the same.
+/// The costs of waits, for each limit of the idle states. Each cost is the time for which a polling core costs the same.
 #[derive(Clone, Debug)]
 pub(super) struct Prices {
-    means: [[Mean; CLASSES]; 2],
+    means: [[[Mean; CLASSES]; 2]; DEPTHS],
+    /// The limit to which costs are added, and of which costs are read.
+    pub(super) depth: Depth,
+    /// Whether the cost of idle states was ever measured. Otherwise, costs are CPU time.
+    weighs_idle: bool,
 }
 
 impl Prices {
     pub(super) const fn new() -> Self {
         const NONE: Mean = Mean { samples: 0, length: 0, spent: 0, idle: 0 };
-        Self { means: [[NONE; CLASSES]; 2] }
+        Self { means: [[[NONE; CLASSES]; 2]; DEPTHS], depth: Depth::NONE, weighs_idle: false }
+    }
+
+    /// Whether costs include those of idle states. If not, they are CPU time.
+    pub(super) fn weighs_idle(&self) -> bool {
+        self.weighs_idle
     }
 
     /// Learns that a wait of `length` cost `spent`, of which the idle state caused `idle`. All are in nanoseconds.
     pub(super) fn add(&mut self, kind: Kind, length: u64, spent: u64, idle: u64) {
-        let mean = &mut self.means[kind as usize][class(length)];
+        self.weighs_idle |= idle > 0;
+        let mean = &mut self.means[self.depth.number()][kind as usize][class(length)];
         mean.samples += 1;
         let samples = mean.samples;
         // The divisor is nearly always a constant, so that no division is needed.
@@ -73,16 +92,22 @@ impl Prices {
     /// with the idle state's part proportional to the length. If nothing is known, the cost is 0, so that the wait is
     /// tried.
     ///
+    /// Where nothing is known with a limit of the idle states, the cost is that of timed waits without a limit for which
+    /// the deepest allowed state is chosen. If there were none, it is the cost with a shallower limit, but with an idle
+    /// state that draws half (a guess), or what the idle state costs with a deeper limit, without the wake-up.
+    ///
     /// The core's own part of the cost is multiplied by `slower` / 256.
     pub(super) fn of(&self, kind: Kind, length: u64, slower: u64) -> u64 {
-        let means = &self.means[kind as usize];
+        let (means, from) = self.known(kind);
         let want = length.min(LONGEST) * FRACTION;
         let known = || means.iter().filter(|mean| mean.samples > 0);
         let below = known().rfind(|mean| mean.length <= want);
         let above = known().find(|mean| mean.length > want);
-        let spent = |mean: &Mean| match slower {
-            SAME => mean.spent,
-            _ => mean.idle + (mean.spent - mean.idle.min(mean.spent)) * slower / SAME,
+        let idle = |mean: &Mean| mean.idle.min(mean.spent);
+        let spent = |mean: &Mean| match from {
+            From::Same => idle(mean) + (mean.spent - idle(mean)) * slower / SAME,
+            From::Shallower => idle(mean) / 2 + (mean.spent - idle(mean)) * slower / SAME,
+            From::Deeper => idle(mean),
         };
         match (below, above) {
             (Some(below), Some(above)) => {
@@ -95,7 +120,7 @@ impl Prices {
             }
             (Some(nearest), None) | (None, Some(nearest)) => {
                 // The cost of the idle state is proportional to the time spent in it.
-                let idle = nearest.idle.min(nearest.spent);
+                let idle = if from == From::Shallower { idle(nearest) / 2 } else { idle(nearest) };
                 let scaled = u128::from(idle) * u128::from(want) / u128::from(nearest.length.max(1));
                 (spent(nearest) - idle + u64::try_from(scaled).unwrap_or(u64::MAX).min(LONGEST)) / FRACTION
             }
@@ -103,9 +128,27 @@ impl Prices {
         }
     }
 
+    /// The costs from which those with the present limit follow.
+    fn known(&self, kind: Kind) -> (&[Mean], From) {
+        let of = |depth: usize| &self.means[depth][kind as usize];
+        let is_known = |means: &[Mean]| means.iter().any(|mean| mean.samples > 0);
+        let own = of(self.depth.number());
+        if is_known(own) {
+            return (own, From::Same);
+        }
+        let without = &self.means[0][Kind::Timer as usize][self.depth.classes()];
+        if is_known(without) {
+            return (without, From::Same);
+        }
+        let shallower = self.depth.shallower().rev().map(|(limit, _)| (of(limit + 1), From::Shallower));
+        let deeper = self.depth.deeper().map(|(number, _)| (of(number), From::Deeper));
+        let known = shallower.chain(deeper).find(|(means, _)| is_known(&means[..]));
+        known.map_or((own, From::Same), |(means, from)| (&means[..], from))
+    }
+
     /// Rescales the part of the costs that the core's own work causes by `slower` / 256.
     pub(super) fn scale(&mut self, kind: Kind, slower: u64) {
-        for mean in &mut self.means[kind as usize] {
+        for mean in self.means.iter_mut().flat_map(|means| &mut means[kind as usize]) {
             mean.spent = mean.idle + (mean.spent - mean.idle.min(mean.spent)) * slower / SAME;
         }
     }
@@ -113,7 +156,7 @@ impl Prices {
     /// Lowers the known costs by an eighth and reduces their weight, so that waits that once were too expensive are
     /// eventually tried again.
     pub(super) fn age(&mut self) {
-        for mean in self.means.iter_mut().flatten() {
+        for mean in self.means.as_flattened_mut().iter_mut().flatten() {
             mean.spent -= mean.spent / 8;
             mean.idle -= mean.idle / 8;
             mean.samples = mean.samples.min(STALE);

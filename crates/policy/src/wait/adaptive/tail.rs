@@ -55,6 +55,19 @@ pub(super) struct Atoms {
 impl Atoms {
     pub(super) const NONE: Self = Self { at: [0; PARTS], mean: 0, beyond: 0, unseen: 0 };
 
+    /// Adds `more` nanoseconds to all times.
+    pub(super) fn later(&self, more: u64) -> Self {
+        let later = |at: u64| at.saturating_add(more);
+        let (at, mean, beyond) = (self.at.map(later), later(self.mean), later(self.beyond));
+        Self { at, mean, beyond, ..*self }
+    }
+
+    /// Subtracts `less` nanoseconds from all times.
+    pub(super) fn earlier(&self, less: u64) -> Self {
+        let [mean, beyond] = [self.mean, self.beyond].map(|at| at.saturating_sub(less));
+        Self { at: self.at.map(|at| at.saturating_sub(less)), mean, beyond, ..*self }
+    }
+
     /// Value (in nanoseconds) and share (in millionths) of each part that was seen.
     #[inline]
     pub(super) fn seen(&self) -> impl Iterator<Item = (u64, u64)> {

@@ -54,6 +54,7 @@ pub fn plan(typed: &Typed) -> Result<Planned, Failure> {
     }
     let idle: Vec<Idle> = typed.idle.iter().map(|s| Idle { deepest: s.clone(), up_to_ppm: 1_000_000 }).collect();
     put(&mut plan.idle, &idle);
+    plan.limits_idle = !typed.no_idle_limit;
     plan.holds_off = typed.hold_off;
     if typed.hold_off {
         plan.rivals.extend(delayed(&plan.rivals));

@@ -36,6 +36,7 @@ pub fn report(document: &Document, results: serde_json::Value) -> Report {
             Fact::new("Seeds", format!("{}, from {}", document.seeds, document.seed)),
             Fact::new("Warm-up", Nanos::from_nanos(document.warm_up_ns).to_string()),
             Fact::new("Hold-off", if document.hold_off { "chosen by adaptive" } else { "none" }),
+            Fact::new("Limit of idle states", if document.idle_limit { "chosen by adaptive" } else { "none" }),
         ],
         notes: vec!["All numbers are simulated; nothing was measured for this report.".into()],
         sections,

@@ -112,8 +112,9 @@ impl Places {
         let window = if least == most { least.to_string() } else { format!("{least} to {most}") };
         let common = if self.common.is_empty() { String::new() } else { format!("{}; ", self.common) };
         let holds_off = if document.hold_off { ", with hold-off" } else { "" };
+        let idles = if document.idle_limit { "" } else { ", without limits of idle states" };
         let warm_up = Nanos::from_nanos(document.warm_up_ns);
-        format!("simulated: {common}{seeds}, {window} after {warm_up} of warm-up{holds_off}")
+        format!("simulated: {common}{seeds}, {window} after {warm_up} of warm-up{holds_off}{idles}")
     }
 
     fn cells(&self, place: [String; 6]) -> Vec<String> {

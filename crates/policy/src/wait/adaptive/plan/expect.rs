@@ -11,10 +11,9 @@
 use super::super::choice::{BLOCK, Choice, SLEEPS};
 use super::super::gaps::begins;
 use super::super::math::product_over;
-use super::super::prices::{Kind, class};
+use super::super::prices::Kind;
 use super::super::slower::{SAME, Slower};
 use super::super::tail::{Atoms, PARTS};
-use super::lateness::{ENOUGH, nearest};
 use super::model::Model;
 use super::record::{ONE, Record};
 
@@ -104,7 +103,7 @@ impl Model {
             }
         }
         let costs = self.prices.of(Kind::Timer, lasts, slower.timer);
-        Cell { cut, ..self.cell((slot, &self.seen[slot]), &Away { wait, lasts, costs, packets, late }, slower) }
+        Cell { cut, ..self.cell((slot, self.seen(slot)), &Away { wait, lasts, costs, packets, late }, slower) }
     }
 
     /// The candidate for a block when the next frame is expected after `wait` nanoseconds.
@@ -129,8 +128,7 @@ impl Model {
                 late += (ONE + self.gaps.follow(over)) * share / ONE;
             }
         };
-        if let Some(nearest) = nearest(&self.after, class(wait), ENOUGH) {
-            let after = self.after[nearest].atoms().scaled(self.slower_after(nearest, slower));
+        if let Some(after) = self.after(wait, slower) {
             if hold > 0 {
                 after.seen().for_each(|(at, share)| add(at, share));
             } else {
@@ -198,6 +196,7 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lateness::ENOUGH;
     use super::super::model::tests::{US, blocked, model};
     use super::*;
     use units::Nanos;

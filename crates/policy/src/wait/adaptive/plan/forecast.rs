@@ -105,7 +105,7 @@ fn waits(model: &Model, ahead: u64) -> Forecast {
     });
     let weights = core::array::from_fn(|part| {
         let slot = until(part);
-        model.weight(model.corrected((slot, &model.seen[slot]), ONE, lates[part], Slower::NOT))
+        model.weight(model.corrected((slot, model.seen(slot)), ONE, lates[part], Slower::NOT))
     });
     let block = if model.interrupts { model.block(ahead, Slower::NOT) } else { Cell::NONE };
     Forecast { margins, costs, weights, lates, block }

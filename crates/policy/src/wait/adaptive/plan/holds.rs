@@ -1,6 +1,7 @@
 //! The hold-offs that are compared: how long the device may delay its interrupt after the first waiting frame.
 
 use super::super::choice::BLOCK;
+use super::super::depth::DEPTHS;
 use super::super::prices::Kind;
 use super::super::slower::Slower;
 use super::super::tail::PARTS;
@@ -23,7 +24,8 @@ pub(super) type Hold = (usize, u64);
 pub(super) struct Holds {
     /// The place of the present hold-off. What is observed with it is in the model.
     present: usize,
-    others: [Record; HOLDS],
+    /// What was observed with the other ones, for each limit of the idle states.
+    others: [[Record; HOLDS]; DEPTHS],
     /// If a hold-off delays the frames themselves, the longest one at which the ring that holds them does not overflow,
     /// in nanoseconds.
     pub(super) longest: u64,
@@ -31,7 +33,7 @@ pub(super) struct Holds {
 
 impl Holds {
     pub(super) const fn new() -> Self {
-        Self { present: 0, others: [Record::NONE; HOLDS], longest: u64::MAX }
+        Self { present: 0, others: [[Record::NONE; HOLDS]; DEPTHS], longest: u64::MAX }
     }
 
     pub(super) fn present(&self) -> usize {
@@ -40,12 +42,12 @@ impl Holds {
 
     /// What was observed lost weight, because the frequency changed.
     pub(super) fn change_frequency(&mut self) {
-        self.others.iter_mut().for_each(Record::change_frequency);
+        self.others.as_flattened_mut().iter_mut().for_each(Record::change_frequency);
     }
 
     /// Halves one of the records: that of another hold-off at each turn.
     pub(super) fn fade(&mut self, turn: usize) {
-        self.others[turn % HOLDS].halve();
+        self.others.iter_mut().for_each(|others| others[turn % HOLDS].halve());
     }
 
     /// The hold-offs that are compared, in nanoseconds: none, a quarter and a half of the goal's latency, and those
@@ -77,7 +79,8 @@ impl Holds {
     /// goal's latency.
     pub(super) fn better(&self, model: &Model, safe: bool, worthwhile: u64) -> Option<Hold> {
         let lengths = self.lengths(model, safe);
-        let seen = |place: usize| if place == self.present { model.seen_of_blocks() } else { &self.others[place] };
+        let others = &self.others[model.depth().number()];
+        let seen = |place: usize| if place == self.present { model.seen_of_blocks() } else { &others[place] };
         let prospects: [Prospect; HOLDS] =
             model.prospects(Slower::NOT, &FINE, core::array::from_fn(|place| (lengths[place], seen(place))));
         let [Prospect { costs: stay, .. }] =
@@ -90,8 +93,10 @@ impl Holds {
 
     /// Changes to the records of another hold-off, which is at `place`.
     pub(super) fn take(&mut self, place: usize, model: &mut Model) {
-        self.others[self.present] = model.seen[BLOCK];
-        model.seen[BLOCK] = self.others[place];
+        for (others, seen) in self.others.iter_mut().zip(model.seen_with_each_limit(BLOCK)) {
+            others[self.present] = *seen;
+            *seen = others[place];
+        }
         self.present = place;
     }
 }

@@ -2,6 +2,7 @@
 
 use units::Nanos;
 
+use super::super::depth::{Depth, LIMITS};
 use super::super::prices::{CLASSES, Kind, class};
 use super::super::tail::{Atoms, PARTS, Tail};
 
@@ -78,11 +79,19 @@ pub(super) fn nearest(classes: &[Lateness; CLASSES], at: usize, enough: u32) -> 
 #[derive(Clone, Debug)]
 pub(super) struct Waits {
     kinds: [[Lateness; CLASSES]; 2],
+    /// The same with each limit of the idle states. The length is not told apart, because it does not decide the state.
+    limited: [[Lateness; LIMITS]; 2],
+    /// The limit with which lateness is learned and expected.
+    pub(super) depth: Depth,
 }
 
 impl Waits {
     pub(super) const fn new() -> Self {
-        Self { kinds: [const { [Lateness::NONE; CLASSES] }; 2] }
+        Self {
+            kinds: [const { [Lateness::NONE; CLASSES] }; 2],
+            limited: [const { [Lateness::NONE; LIMITS] }; 2],
+            depth: Depth::NONE,
+        }
     }
 
     /// Sets the lateness of waits of a kind to a measured distribution. `length` is the length of the waits in
@@ -98,27 +107,73 @@ impl Waits {
     /// not learned.
     #[inline]
     pub(super) fn add(&mut self, kind: Kind, length: u64, late: Nanos, stalls_ppm: u32, memory: u32) -> bool {
-        self.kinds[kind as usize][class(length)].add(late, stalls_ppm, memory)
+        let lateness = match self.depth.limit() {
+            Some(limit) => &mut self.limited[kind as usize][limit],
+            None => &mut self.kinds[kind as usize][class(length)],
+        };
+        lateness.add(late, stalls_ppm, memory)
     }
 
     /// Rescales what was learned of a kind by the factor `slower`, in 256ths.
     pub(super) fn scale(&mut self, kind: Kind, slower: u64) {
-        self.kinds[kind as usize].iter_mut().for_each(|lateness| lateness.scale(slower));
+        let limited = &mut self.limited[kind as usize];
+        self.kinds[kind as usize].iter_mut().chain(limited).for_each(|lateness| lateness.scale(slower));
     }
 
-    /// The lateness of waits of this kind, by class of length.
+    /// The lateness of waits of this kind without a limit of the idle states, by class of length.
     pub(super) fn classes(&self, kind: Kind) -> &[Lateness; CLASSES] {
         &self.kinds[kind as usize]
     }
 
+    /// The lateness of waits of this kind with a limit of the idle states.
+    pub(super) fn with_limit(&self, kind: Kind, limit: usize) -> &Lateness {
+        &self.limited[kind as usize][limit]
+    }
+
     /// Number of samples of a kind.
     pub(super) fn samples(&self, kind: Kind) -> u32 {
-        self.classes(kind).iter().map(Lateness::samples).sum()
+        self.classes(kind).iter().chain(&self.limited[kind as usize]).map(Lateness::samples).sum()
     }
 
     /// Whether a class of any of these kinds has enough samples to be used.
     pub(super) fn knows(&self, kinds: &[Kind]) -> bool {
-        kinds.iter().any(|kind| self.classes(*kind).iter().any(|lateness| lateness.samples() >= ENOUGH))
+        let knows = |lateness: &Lateness| lateness.samples() >= ENOUGH;
+        kinds.iter().any(|kind| match self.depth.limit() {
+            Some(limit) => knows(&self.limited[*kind as usize][limit]),
+            None => self.classes(*kind).iter().any(knows),
+        })
+    }
+
+    /// How late waits of this kind end with a limit of the idle states. Until some were tried, they are as late as those
+    /// of the other kind; then as timed waits without a limit for which the deepest allowed state is chosen; and then as
+    /// waits with the next shallower or else the next deeper limit, plus or minus the difference of the exit latencies.
+    fn limited(&self, kind: Kind, limit: usize) -> Atoms {
+        let own = |kind: Kind| Some(&self.limited[kind as usize][limit]).filter(|own| own.samples() >= ENOUGH);
+        if let Some(own) = own(kind).or_else(|| own(kind.other())) {
+            return own.atoms;
+        }
+        let classes = &self.classes(Kind::Timer)[self.depth.classes()];
+        let without = classes.iter().rfind(|class| class.samples() >= ENOUGH).map(|class| class.atoms);
+        let neighbour = |kind: Kind| self.by_shallower(kind).or_else(|| self.by_deeper(kind));
+        without.or_else(|| neighbour(kind)).or_else(|| neighbour(kind.other())).unwrap_or(Atoms::NONE)
+    }
+
+    /// How late waits of this kind end, by the shallowest of the deeper limits with which some were tried.
+    fn by_deeper(&self, kind: Kind) -> Option<Atoms> {
+        let known = |(number, later): (usize, u64)| {
+            let lateness = &self.limited[kind as usize][number.checked_sub(1)?];
+            (lateness.samples() >= ENOUGH).then(|| lateness.atoms.earlier(later))
+        };
+        self.depth.deeper().find_map(known)
+    }
+
+    /// How late waits of this kind end, by the deepest of the shallower limits with which some were tried.
+    fn by_shallower(&self, kind: Kind) -> Option<Atoms> {
+        let known = |(limit, later): (usize, u64)| {
+            let lateness = &self.limited[kind as usize][limit];
+            (lateness.samples() >= ENOUGH).then(|| lateness.atoms.later(later))
+        };
+        self.depth.shallower().rev().find_map(known)
     }
 
     /// How late waits of this kind and length end, taken from the [nearest] class of lengths that was tried. If no
@@ -130,6 +185,15 @@ impl Waits {
     /// drivers/idle/intel_idle.c: `target_residency` and `exit_latency`). This is not true of Bay Trail, and need not
     /// be true in a virtual machine. One or two trials then correct the assumption.
     pub(super) fn of(&self, kind: Kind, length: u64) -> Atoms {
+        if let Some(limit) = self.depth.limit() {
+            return self.limited(kind, limit);
+        }
+        if self.depth != Depth::NONE
+            && !self.knows(&[Kind::Timer, Kind::Device])
+            && let Some(atoms) = self.by_shallower(kind).or_else(|| self.by_shallower(kind.other()))
+        {
+            return atoms;
+        }
         let at = class(length);
         let of = |kind: Kind, enough: u32| {
             let classes = self.classes(kind);
@@ -176,6 +240,19 @@ mod tests {
                 proptest::prop_assert_eq!(std::format!("{once:?}"), std::format!("{twice:?}"));
             }
         }
+    }
+
+    /// Without timestamps, waits for the device show no lateness.
+    #[test]
+    fn waits_for_the_device_are_as_late_as_timers_with_the_same_limit() {
+        let mut waits = Waits::new();
+        waits.depth = Depth::new(2, (1, 3), [133_000, 2_000, 10_000, 0]);
+        (0..ENOUGH).for_each(|_| assert!(!waits.add(Kind::Timer, 40 * US, Nanos::from_micros(14), 0, 1024)));
+        let late = |waits: &Waits| waits.of(Kind::Device, 100 * US).at[0] / US;
+        assert!((13..16).contains(&late(&waits)), "{}", late(&waits));
+        // With another limit, the difference of the exit latencies is added or subtracted.
+        waits.depth = Depth::new(1, (0, 1), [133_000, 2_000, 10_000, 0]);
+        assert!((5..8).contains(&late(&waits)), "{}", late(&waits));
     }
 
     #[test]

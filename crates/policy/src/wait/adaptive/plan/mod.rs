@@ -23,16 +23,25 @@ mod rows;
 use units::Nanos;
 
 use super::choice::{BLOCK, Choice, SAFE, UNTIL, until};
+use super::depth::Depth;
 use super::gaps::Gaps;
 use super::prices::Kind;
 use super::slower::{SAME, Slower};
 use super::tail::Tail;
 use doubts::Doubts;
+use expect::Cell;
 use forecast::Forecasts;
 use holds::Holds;
 use model::Model;
+pub(super) use outlook::Partial;
 pub use outlook::Prospect;
 use rows::Rows;
+
+/// A block without a limit is computed again after this many further waits.
+const RESTS_FOR: u32 = 64;
+/// What it costs to lift the limit of the idle states and to set it again, and to wake up for that, in nanoseconds of a
+/// polling core: two system calls and a timer. An estimate, on the high side.
+const LIFTS: u64 = 20_000;
 
 /// Everything learned, and the plan that follows from it.
 #[derive(Clone, Debug)]
@@ -42,6 +51,9 @@ pub(super) struct Plan {
     forecasts: Forecasts,
     doubts: Doubts,
     holds: Holds,
+    /// A block without a limit of the idle states: after a silence of which octave, how many waits had been learned when
+    /// it was computed, and what it is expected to lead to.
+    rest: Option<(usize, u32, Cell)>,
 }
 
 impl Plan {
@@ -54,6 +66,7 @@ impl Plan {
             forecasts: Forecasts::new(),
             doubts: Doubts::new(),
             holds: Holds::new(),
+            rest: None,
         }
     }
 
@@ -194,7 +207,7 @@ impl Plan {
         };
         // A wait for a forecast burst makes about as many packets late as a block.
         if self.doubts.end_turn(chosen, self.rows.packets(chosen.min(BLOCK))) {
-            self.model.seen[chosen].halve();
+            self.model.seen_mut(chosen).halve();
         }
         self.forget();
     }
@@ -212,10 +225,63 @@ impl Plan {
         self.forecasts.best(&self.model, ahead, polling, multiplier)
     }
 
+    /// The limit of the idle states.
+    pub(super) fn depth(&self) -> Depth {
+        self.model.depth()
+    }
+
+    /// Changes to another limit of the idle states: what was learned with that one counts from now on.
+    pub(super) fn set_depth(&mut self, depth: Depth) {
+        self.model.set_depth(depth);
+        self.forget();
+    }
+
+    /// Goes on computing what the cheapest waits that meet the goal are expected to cost with this limit of the idle
+    /// states. Returns it when it is known.
+    pub(super) fn prospect_with(&mut self, depth: Depth, so_far: &mut Partial) -> Option<Prospect> {
+        let present = self.model.depth();
+        self.model.set_depth(depth);
+        let prospect = so_far.go_on(&self.model);
+        self.model.set_depth(present);
+        prospect
+    }
+
+    /// The block without a limit of the idle states, after a silence of one octave, while there is a limit. `None` if it
+    /// is not known how late such blocks end.
+    pub(super) fn rest(&mut self, octave: usize, multiplier: u64) -> Option<Choice> {
+        let limit = self.model.depth();
+        let known = self.rest.filter(|rest| rest.0 == octave && self.model.learned.wrapping_sub(rest.1) < RESTS_FOR);
+        let cell = match known {
+            Some((_, _, cell)) => cell,
+            None => {
+                self.model.set_depth(limit.without());
+                let cell = self.model.candidate(octave, BLOCK, Slower::NOT);
+                self.model.set_depth(limit);
+                self.rest = Some((octave, self.model.learned, cell));
+                cell
+            }
+        };
+        (limit != limit.without() && cell.wait > 0).then(|| {
+            let block = cell.at_price(BLOCK, multiplier);
+            Choice { costs: block.costs + LIFTS, ..block }
+        })
+    }
+
+    /// Whether costs include those of idle states. If not, they are CPU time.
+    pub(super) fn weighs_idle(&self) -> bool {
+        self.model.prices.weighs_idle()
+    }
+
+    /// Number of waits learned.
+    pub(super) fn learned(&self) -> u32 {
+        self.model.learned
+    }
+
     /// Marks everything that was computed to be recomputed when it is next used.
     pub(super) fn forget(&mut self) {
         self.rows.forget();
         self.forecasts.forget();
+        self.rest = None;
     }
 
     /// Cost of the cheapest waits that meet the goal, see [`Model::outlook`].
@@ -265,7 +331,7 @@ impl Plan {
     pub(super) fn give_hold_up(&mut self) {
         if self.holds.present() == 0 {
             // What was observed with somebody else's hold-off says nothing of blocks without one.
-            self.model.seen[BLOCK] = record::Record::NONE;
+            self.model.seen_with_each_limit(BLOCK).for_each(|seen| *seen = record::Record::NONE);
         }
         self.take_hold((0, 0));
     }

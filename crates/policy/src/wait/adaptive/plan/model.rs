@@ -3,12 +3,13 @@
 use units::Nanos;
 
 use super::super::choice::{BLOCK, SLOTS, UNTIL};
+use super::super::depth::{DEPTHS, Depth, LIMITS};
 use super::super::gaps::Gaps;
 use super::super::math::product_over;
 use super::super::prices::{CLASSES, Kind, Prices, class};
 use super::super::slower::{SAME, Slower};
-use super::super::tail::{MEMORY as SAMPLES, MOST_MEMORY, Tail};
-use super::lateness::{ENOUGH, Lateness, Waits};
+use super::super::tail::{Atoms, MEMORY as SAMPLES, MOST_MEMORY, Tail};
+use super::lateness::{ENOUGH, Lateness, Waits, nearest};
 use super::record::{ONE, Record};
 
 /// Upper limit for the price of a candidate's late packets, in nanoseconds.
@@ -27,14 +28,18 @@ pub(super) struct Model {
     pub(super) lateness: Waits,
     /// Time from arrival to departure of the packets that ended waits for the device, by class of the wait's length.
     pub(super) after: [Lateness; CLASSES],
+    /// The same with each limit of the idle states, for all lengths together.
+    after_limited: [Lateness; LIMITS],
     /// The class of the last wait that the device ended.
     blocked: usize,
     /// The hold-off: how long the device delays the interrupt after the first waiting frame, in nanoseconds.
     pub(super) hold: u64,
     /// Whether a hold-off delays the frames themselves, so that no poll finds them earlier.
     pub(super) holds_frames: bool,
-    /// What was observed of each candidate.
-    pub(super) seen: [Record; SLOTS],
+    /// What was observed of each candidate, with each limit of the idle states.
+    seen: [[Record; SLOTS]; DEPTHS],
+    /// The limit of the idle states: all that is learned and expected is with it.
+    depth: Depth,
     /// The weight of the model's expectation, in sixteenths of N packets, where the policy aims at one late packet in
     /// N.
     pub(super) trust: u64,
@@ -71,10 +76,12 @@ impl Model {
             prices: Prices::new(),
             lateness: Waits::new(),
             after: [Lateness::NONE; CLASSES],
+            after_limited: [Lateness::NONE; LIMITS],
             blocked: 0,
             hold: 0,
             holds_frames: false,
-            seen: [Record::NONE; SLOTS],
+            seen: [[Record::NONE; SLOTS]; DEPTHS],
+            depth: Depth::NONE,
             trust: 16,
             learned: 0,
             target,
@@ -115,7 +122,10 @@ impl Model {
     pub(super) fn departed(&mut self, first: Nanos, last: Nanos, hold: Nanos) {
         let first = first.saturating_sub(hold);
         let last = if hold > Nanos::ZERO { first } else { last };
-        let after = &mut self.after[self.blocked];
+        let after = match self.depth.limit() {
+            Some(limit) => &mut self.after_limited[limit],
+            None => &mut self.after[self.blocked],
+        };
         if first == last {
             after.add_twice(first, 0, self.samples);
         } else {
@@ -134,7 +144,12 @@ impl Model {
     /// made at another frequency.
     pub(super) fn change(&mut self, slower: Slower) {
         for class in 0..CLASSES {
-            self.after[class].scale(self.slower_after(class, slower));
+            let back = &self.lateness.classes(Kind::Device)[class];
+            let slower = slower_after(back, &self.after[class], slower);
+            self.after[class].scale(slower);
+        }
+        for (limit, after) in self.after_limited.iter_mut().enumerate() {
+            after.scale(slower_after(self.lateness.with_limit(Kind::Device, limit), after, slower));
         }
         for (kind, slower) in [(Kind::Timer, slower.timer), (Kind::Device, slower.device)] {
             self.lateness.scale(kind, slower);
@@ -142,7 +157,7 @@ impl Model {
         }
         self.service = self.service * slower.work / SAME;
         self.work = self.work * slower.work / SAME;
-        self.seen.iter_mut().for_each(Record::change_frequency);
+        self.seen.as_flattened_mut().iter_mut().for_each(Record::change_frequency);
     }
 
     /// Learns that `late` of the `packets` after a wait were late. The model had expected `expected` late ones, in
@@ -150,7 +165,7 @@ impl Model {
     #[inline]
     pub(super) fn saw(&mut self, slot: usize, packets: u64, late: u64, expected: u64) {
         let memory = MEMORY * self.weighs();
-        self.seen[slot].add(packets, late, expected, memory);
+        self.seen[self.depth.number()][slot].add(packets, late, expected, memory);
     }
 
     /// The weight of the model's expectation, in packets.
@@ -171,12 +186,42 @@ impl Model {
         u64::try_from(weight).unwrap_or(MOST_WEIGHT).min(MOST_WEIGHT)
     }
 
-    /// How much longer packets take after a wait for the device, in 256ths: the factors of the wake-up
-    /// and of the work, weighted by the times that these take.
-    pub(super) fn slower_after(&self, class: usize, slower: Slower) -> u64 {
-        let (back, all) = (self.lateness.classes(Kind::Device)[class].atoms().mean, self.after[class].atoms().mean);
-        let back = back.min(all);
-        (back * slower.device + (all - back) * slower.work) / all.max(1)
+    /// The times from arrival to departure after waits of this length that the device ended, and how much longer they
+    /// are if work and wake-ups take longer by `slower`. `None` if too few are known.
+    pub(super) fn after(&self, wait: u64, slower: Slower) -> Option<Atoms> {
+        let (back, after) = match self.depth.limit() {
+            Some(limit) => (self.lateness.with_limit(Kind::Device, limit), &self.after_limited[limit]),
+            None => {
+                let nearest = nearest(&self.after, class(wait), ENOUGH)?;
+                (&self.lateness.classes(Kind::Device)[nearest], &self.after[nearest])
+            }
+        };
+        (after.samples() >= ENOUGH).then(|| after.atoms().scaled(slower_after(back, after, slower)))
+    }
+
+    /// What was observed of a candidate.
+    pub(super) fn seen(&self, slot: usize) -> &Record {
+        &self.seen[self.depth.number()][slot]
+    }
+
+    /// The same, to change it.
+    pub(super) fn seen_mut(&mut self, slot: usize) -> &mut Record {
+        &mut self.seen[self.depth.number()][slot]
+    }
+
+    /// The same with each limit of the idle states, to change them.
+    pub(super) fn seen_with_each_limit(&mut self, slot: usize) -> impl Iterator<Item = &mut Record> {
+        self.seen.iter_mut().map(move |seen| &mut seen[slot])
+    }
+
+    /// The limit of the idle states.
+    pub(super) fn depth(&self) -> Depth {
+        self.depth
+    }
+
+    /// From now on, all is learned and expected with this limit of the idle states.
+    pub(super) fn set_depth(&mut self, depth: Depth) {
+        (self.depth, self.lateness.depth, self.prices.depth) = (depth, depth, depth);
     }
 
     /// Whether a few blocks have shown how late they end.
@@ -191,8 +236,16 @@ impl Model {
 
     /// What was observed of blocks with the present hold-off.
     pub(super) fn seen_of_blocks(&self) -> &Record {
-        &self.seen[BLOCK]
+        self.seen(BLOCK)
     }
+}
+
+/// How much longer packets take after a wait for the device, in 256ths: the factors of the wake-up and of the work,
+/// weighted by the times that these take. `back` is the lateness of the wait, and `after` the time of the packets.
+fn slower_after(back: &Lateness, after: &Lateness, slower: Slower) -> u64 {
+    let (back, all) = (back.atoms().mean, after.atoms().mean);
+    let back = back.min(all);
+    (back * slower.device + (all - back) * slower.work) / all.max(1)
 }
 
 #[cfg(test)]
@@ -222,7 +275,8 @@ pub(super) mod tests {
         (0..100).for_each(|_| blocked(&mut model, 10 * US, 20 * US));
         let slower = Slower { work: 2 * SAME, timer: SAME, device: SAME };
         // The wake-up, about half of the 20 us, takes as long as before.
-        let after = model.slower_after(class(100 * US), slower);
+        let back = &model.lateness.classes(Kind::Device)[class(100 * US)];
+        let after = slower_after(back, &model.after[class(100 * US)], slower);
         assert!((SAME * 29 / 20..=SAME * 31 / 20).contains(&after), "{after}");
         let before = model.after[class(100 * US)].atoms().mean;
         model.change(slower);

@@ -33,6 +33,9 @@ const EVEN: Steps = {
 pub(super) const FINE: Steps =
     [0, 256, 362, 512, 724, 1_024, 1_448, 2_048, 2_896, 4_096, 5_793, 8_192, 11_585, 16_384, 23_170, 32_768, 46_341];
 
+/// Octaves with a smaller share of the time than this (in 2^-16) are ignored.
+const LITTLE: u64 = 1 << 10;
+
 /// What the cheapest waits are expected to cost, as shares of a polling core, in 2^-16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prospect {
@@ -57,45 +60,88 @@ impl Model {
         multipliers: &Steps,
         holds: [(u64, &Record); N],
     ) -> [Prospect; N] {
-        /// Octaves with a smaller share of the time than this (in 2^-16) are ignored.
-        const LITTLE: u64 = 1 << 10;
         let (mut duals, mut covered): ([Steps; N], _) = ([[0; STEPS]; N], 0);
         for (octave, share) in self.gaps.shares().into_iter().enumerate().filter(|(_, share)| *share >= LITTLE) {
             covered += share;
-            let sleeps = |hold: u64| -> [Cell; SLEEPS] {
-                let wait = |slot: usize| self.wait_for(slot, slower);
-                core::array::from_fn(|slot| self.sleep_held(slot, begins(octave), wait(slot), hold, slower))
-            };
-            let least = |cells: &[Cell], step: usize, most: u64| {
-                let rate = |cell: &Cell| {
-                    let weight = (u128::from(cell.weight) * u128::from(multipliers[step])) >> 16;
-                    let costs = (u128::from(cell.costs) + weight) << 16;
-                    u64::try_from(costs / u128::from(cell.lasts.max(1))).unwrap_or(1 << 16)
-                };
-                cells.iter().filter(|cell| cell.wait > 0).map(rate).fold(most, u64::min)
-            };
-            let slept = |hold: u64| -> Steps {
-                let sleeps = sleeps(hold);
-                core::array::from_fn(|step| least(&sleeps, step, 1 << 16))
-            };
-            // Unless the hold-off delays the frames themselves, sleeps are the same with all of them.
-            let of_all = slept(self.hold);
-            let next = self.gaps.residual(begins(octave));
-            for (dual, hold) in duals.iter_mut().zip(holds) {
-                let block = if self.interrupts { self.block_held(next, hold, slower) } else { Cell::NONE };
-                let sleeping = if self.holds_frames && hold.0 != self.hold { slept(hold.0) } else { of_all };
-                for step in 0..STEPS {
-                    dual[step] += share * least(&[block], step, sleeping[step]);
-                }
+            for (sum, dual) in duals.iter_mut().zip(self.duals(octave, slower, multipliers, holds)) {
+                sum.iter_mut().zip(dual).for_each(|(sum, dual)| *sum += share * dual);
             }
         }
-        if covered == 0 {
-            return [Prospect { costs: 1 << 16, free: 1 << 16 }; N];
-        }
-        duals.map(|dual| {
-            let value = |step: usize| (dual[step] / covered).saturating_sub(multipliers[step]);
-            Prospect { costs: (0..STEPS).map(value).max().unwrap_or(1 << 16), free: value(0) }
+        duals.map(|dual| Prospect::of(&dual, covered, multipliers))
+    }
+
+    /// The least cost after silences of one octave at each of the `multipliers`, as shares of a polling core in 2^-16, for
+    /// each of several hold-offs.
+    fn duals<const N: usize>(
+        &self,
+        octave: usize,
+        slower: Slower,
+        multipliers: &Steps,
+        holds: [(u64, &Record); N],
+    ) -> [Steps; N] {
+        let sleeps = |hold: u64| -> [Cell; SLEEPS] {
+            let wait = |slot: usize| self.wait_for(slot, slower);
+            core::array::from_fn(|slot| self.sleep_held(slot, begins(octave), wait(slot), hold, slower))
+        };
+        let least = |cells: &[Cell], step: usize, most: u64| {
+            let rate = |cell: &Cell| {
+                let weight = (u128::from(cell.weight) * u128::from(multipliers[step])) >> 16;
+                let costs = (u128::from(cell.costs) + weight) << 16;
+                u64::try_from(costs / u128::from(cell.lasts.max(1))).unwrap_or(1 << 16)
+            };
+            cells.iter().filter(|cell| cell.wait > 0).map(rate).fold(most, u64::min)
+        };
+        let slept = |hold: u64| -> Steps {
+            let sleeps = sleeps(hold);
+            core::array::from_fn(|step| least(&sleeps, step, 1 << 16))
+        };
+        // Unless the hold-off delays the frames themselves, sleeps are the same with all of them.
+        let of_all = slept(self.hold);
+        let next = self.gaps.residual(begins(octave));
+        holds.map(|hold| {
+            let block = if self.interrupts { self.block_held(next, hold, slower) } else { Cell::NONE };
+            let sleeping = if self.holds_frames && hold.0 != self.hold { slept(hold.0) } else { of_all };
+            core::array::from_fn(|step| least(&[block], step, sleeping[step]))
         })
+    }
+}
+
+impl Prospect {
+    /// What cannot be estimated is expected to cost as much as polling.
+    pub(super) const POLLS: Self = Self { costs: 1 << 16, free: 1 << 16 };
+
+    /// Follows from the sum of the octaves' least costs at each of the `multipliers`, weighted by their shares of the time,
+    /// and the sum of these shares.
+    fn of(dual: &Steps, covered: u64, multipliers: &Steps) -> Self {
+        if covered == 0 {
+            return Self::POLLS;
+        }
+        let value = |step: usize| (dual[step] / covered).saturating_sub(multipliers[step]);
+        Self { costs: (0..STEPS).map(value).max().unwrap_or(1 << 16), free: value(0) }
+    }
+}
+
+/// A [`Prospect`] that is computed in steps, because all of it takes tens of microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Partial {
+    octave: usize,
+    dual: Steps,
+    covered: u64,
+}
+
+impl Partial {
+    pub(in super::super) const NONE: Self = Self { octave: 0, dual: [0; STEPS], covered: 0 };
+
+    /// Adds the next octave. Returns the result if it was the last one.
+    pub(super) fn go_on(&mut self, model: &Model) -> Option<Prospect> {
+        let shares = model.gaps.shares();
+        let next = (self.octave..shares.len()).find(|octave| shares[*octave] >= LITTLE);
+        let Some(octave) = next else { return Some(Prospect::of(&self.dual, self.covered, &EVEN)) };
+        self.octave = octave + 1;
+        self.covered += shares[octave];
+        let [dual] = model.duals(octave, Slower::NOT, &EVEN, [(model.hold, model.seen_of_blocks())]);
+        self.dual.iter_mut().zip(dual).for_each(|(sum, dual)| *sum += shares[octave] * dual);
+        None
     }
 }
 
