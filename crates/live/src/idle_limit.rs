@@ -53,8 +53,7 @@ pub enum Ended {
     Stopped,
     /// Somebody else has set this limit. [`Nanos::MAX`] means none.
     Changed(Nanos),
-    /// The file could not be written or read. Contains the number of the system's error; 0 if the file has no limit in
-    /// it.
+    /// The file could not be written or read. Contains the number of the system's error, or 0 if it holds no limit.
     Failed(i32),
 }
 

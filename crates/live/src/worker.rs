@@ -199,8 +199,8 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         self
     }
 
-    /// Lets the policy choose how deep the worker's CPU may idle. The policy must know `idle_limit`'s states
-    /// ([`policy::wait::Policy::know_idle_states`]).
+    /// Lets the policy choose how deep the worker's CPU may idle. It must [know](policy::wait::Policy::know_idle_states)
+    /// the states of `idle_limit`.
     #[must_use]
     pub fn with_idle_limit(mut self, idle_limit: IdleLimit) -> Self {
         self.idle_limit = Some(Chooser::new(idle_limit));

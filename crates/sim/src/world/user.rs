@@ -38,8 +38,7 @@ pub const BURST: usize = 64;
 pub const STRIDE: Nanos = Nanos::from_nanos(500);
 /// Maximum interval between two checks of a real-time throttle while polls are skipped.
 const THROTTLE_LOOK: Nanos = Nanos::from_micros(100);
-/// Cost of a change: a system call that writes `pm_qos_resume_latency_us`, with locks and notifiers. An estimate, on the
-/// high side.
+/// Cost of a system call that writes `pm_qos_resume_latency_us`, with locks and notifiers. A high estimate.
 const LIMITS_IDLE: Cycles = Cycles::new(10_000);
 
 /// How a worker waits.

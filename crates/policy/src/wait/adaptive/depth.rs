@@ -24,8 +24,7 @@ pub struct IdleState {
 pub(super) struct Depth {
     /// 0 without a limit, else the number of the deepest allowed state among those that are limits, from 1 on.
     number: usize,
-    /// Timed waits of these [classes](super::prices::class), made without a limit, end in the deepest state that this limit
-    /// allows.
+    /// Timed waits of these [classes](super::prices::class), made without a limit, end in this limit's deepest state.
     classes: (usize, usize),
     /// The exit latency of the deepest state with each number, in nanoseconds. 0 if there is no such limit.
     exits: [u64; DEPTHS],
@@ -57,8 +56,7 @@ impl Depth {
         self.classes.0..self.classes.1
     }
 
-    /// The limits that are shallower, by their number among all limits, and how much shorter their exit latencies are, in
-    /// nanoseconds.
+    /// The shallower limits, by their number among all limits, and by how many nanoseconds they end earlier.
     pub(super) fn shallower(self) -> impl DoubleEndedIterator<Item = (usize, u64)> {
         let exits = self.exits;
         let end = self.limit().unwrap_or(LIMITS);
@@ -67,8 +65,7 @@ impl Depth {
         limits.map(move |limit| (limit, own - exits[limit + 1]))
     }
 
-    /// The limits that are deeper, by their [number](Self::number), and how much longer their exit latencies are, in
-    /// nanoseconds.
+    /// The deeper limits, by their [number](Self::number), and by how many nanoseconds they end later.
     pub(super) fn deeper(self) -> impl Iterator<Item = (usize, u64)> {
         let exits = self.exits;
         let own = exits[self.number];

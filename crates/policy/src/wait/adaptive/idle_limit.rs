@@ -109,8 +109,7 @@ pub(super) struct Depths<C> {
     /// Number of comparisons since the last change, and when the first of them was made, with the totals then.
     looks: u32,
     since: Option<(Instant<C>, Paid)>,
-    /// At the last comparison: number of waits that had been learned, and number of waits before which a burst was
-    /// forecast.
+    /// At the last comparison: number of waits that were learned, and number of waits with a forecast burst.
     waits: u32,
     foretold: u64,
     /// Number of waits that had been learned at the last change.
@@ -286,7 +285,7 @@ impl<C> Depths<C> {
         all.rfind(|depth| depth.longest() <= most).or(shallowest).copied().unwrap_or(none)
     }
 
-    /// No limit.
+    /// The core's depth without a limit.
     fn none(&self) -> Depth {
         self.depths[0].unwrap_or(Depth::NONE)
     }
