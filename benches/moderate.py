@@ -13,9 +13,10 @@ CPU 1, so that its CPU time is that of a thread: this kernel does not account th
     redis      redis-server, redis-benchmark GET over 20 connections
     memcached  memcached, memcslap GET over 8 connections (it reports no latencies)
 
-Each round runs, in an order that is reversed in every other round: no moderation, fixed timers, net_dim, and the goals. CPU
-is that of the server, its NAPI threads and apus together, after a run that lets the policy settle, in percent of one CPU and
-in microseconds a request. The client's latency has its own wake-up in it; sockperf's is half the round trip.
+Each round runs, in an order of its own: no moderation, fixed timers, net_dim, and the goals. CPU is that of the server, its
+NAPI threads and apus together, after a run that lets the policy settle, in percent of one CPU and in microseconds a request.
+Goals are compared with the other ways within each round, because the machine may change its speed between rounds; the medians
+of these ratios are printed. The client's latency has its own wake-up in it; sockperf's is half the round trip.
 
 With --two-queues, the ping-pong comes to queue 0 and an iperf3 stream over TCP, paced to RATE, to queue 1, at once. Each
 runs alone too. The stream's client is on CPU 1, its server and the NAPI thread of its queue on CPU 0. So each CPU serves
@@ -333,8 +334,7 @@ def two_queues(typed):
         threads = up(queues=2)
         with awake():
             for number in range(typed.rounds):
-                order = list(ways.items())
-                for way, (names, words) in order if number % 2 == 0 else reversed(order):
+                for way, (names, words) in turned(ways, number, typed.rounds):
                     result = both(typed.apus, threads, {name: kinds[name] for name in names}, words, typed.seconds)
                     runs.append({"round": number, "way": way, **result})
                     print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
@@ -355,6 +355,14 @@ def two_queues(typed):
               f"{middle(way, ('iperf3', 'gbit_s')) / alone:>8.3f} {middle(way, ('cpu_percent',)):>6.1f}")
     print(f"medians of {typed.rounds} rounds; of each queue, the timer at the end, and the packets that may have been later than "
           f"the goal: {EACH[0]} and {EACH[1]}, p99=100us of a way without goals")
+
+
+def turned(ways, number, rounds):
+    """The ways in a round's order: each round begins elsewhere, so that no way always runs long after another."""
+    order = list(ways.items())
+    begins = number * len(order) // rounds
+    order = order[begins:] + order[:begins]
+    return order if number % 2 == 0 else order[::-1]
 
 
 def find(run, path):
@@ -395,9 +403,8 @@ def main():
         threads = up()
         with awake():
             for number in range(typed.rounds):
-                order = list(ways.items())
                 for name, kind in kinds.items():
-                    for way, words in order if number % 2 == 0 else reversed(order):
+                    for way, words in turned(ways, number, typed.rounds):
                         result = one(typed.apus, threads, name, words, typed.seconds, kind)
                         runs.append({"round": number, "traffic": name, "way": way, **result})
                         print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
@@ -414,6 +421,18 @@ def median(chosen, key):
     return statistics.median(values) if values else float("nan")
 
 
+def over(mine, other):
+    return mine / other
+
+
+def paired(ours, others, key, compare):
+    """The median over the rounds of a comparison within each: from one round to the next, the machine may change its speed."""
+    others = {run["round"]: run.get(key) for run in others}
+    pairs = [(run.get(key), others.get(run["round"])) for run in ours]
+    values = [compare(mine, other) for mine, other in pairs if mine is not None and other is not None]
+    return statistics.median(values) if values else float("nan")
+
+
 def of(runs, name, way):
     return [run for run in runs if run["traffic"] == name and run["way"] == way]
 
@@ -426,20 +445,20 @@ def judge(runs, fixed):
         for goal in GOALS:
             ours = of(runs, name, f"p99={goal}us")
             holds = lambda chosen: median(chosen, "at_most_us") <= goal  # not if it is unknown
-            statics = [(median(of(runs, name, f"static:{us}us"), "cpu_us_per_request"), us) for us in fixed
+            statics = [(paired(ours, of(runs, name, f"static:{us}us"), "cpu_us_per_request", over), us) for us in fixed
                        if holds(of(runs, name, f"static:{us}us"))]
-            best, timer = min([*statics, (median(off, "cpu_us_per_request"), 0)])
-            mine = median(ours, "cpu_us_per_request")
-            later = median(ours, "p99_us") - median(off, "p99_us")
+            of_off = paired(ours, off, "cpu_us_per_request", over)
+            # The cheaper the other way, the larger the ratio.
+            ratio, timer = max([*statics, (of_off, 0)])
+            later = paired(ours, off, "p99_us", lambda mine, other: mine - other)
             held = sum((100 if run["late_percent"] is None else run["late_percent"]) <= LATE_PERCENT for run in ours)
-            ratio = mine / best
             # Whatever is unknown is lost. A goal that no fixed timer holds either is told apart.
             lost = not (held > len(ours) / 2 and ratio <= 1.1 and later <= goal)
             any_holds = bool(statics)
             lines.append((not lost, f"{('lost' if any_holds else 'none') if lost else 'ok':<5}{name:<10} p99={goal}us: held {held} of {len(ours)}, at most "
                           f"{median(ours, 'at_most_us'):.0f} us; the client's p99 {later:+.0f} us; timer "
                           f"{median(ours, 'timer_ns') / 1e3:.0f} us; CPU {ratio:.2f} x of the best fixed timer ({timer} us), "
-                          f"{mine / median(off, 'cpu_us_per_request'):.2f} x of off"))
+                          f"{of_off:.2f} x of off"))
     for _, line in sorted(lines, key=lambda line: line[0]):
         print(line)
     print()
