@@ -347,6 +347,9 @@ impl<C> Depths<C> {
         if best.0 == present || before != best.0.number() || self.wait > 0 || worth + here / WORTHWHILE >= here {
             return present;
         }
+        if !best.0.is_shallower(present) && owed.multiplier() > 256 {
+            return present;
+        }
         self.left[present.number()] = Some(Left { ratio, gap, ago: 0 });
         let returns = self.left[best.0.number()].is_some_and(|left| left.ago < SOON);
         self.patience = if returns { (2 * self.patience).clamp(1, MOST_PATIENCE) } else { self.patience / 2 };
