@@ -157,7 +157,8 @@ impl Model {
         }
         self.service = self.service * slower.work / SAME;
         self.work = self.work * slower.work / SAME;
-        self.seen.as_flattened_mut().iter_mut().for_each(Record::change_frequency);
+        // How wrong forecasts are does not depend on the frequency.
+        self.seen.iter_mut().flat_map(|seen| &mut seen[..UNTIL]).for_each(Record::change_frequency);
     }
 
     /// Learns that `late` of the `packets` after a wait were late. The model had expected `expected` late ones, in
