@@ -14,8 +14,11 @@ pub(super) const OCTAVES: usize = 20;
 const UNIT: u64 = 64;
 /// Weight of an imaginary gap that stands for gaps not seen yet, in the same unit as `UNIT`.
 const DOUBT: u64 = UNIT / 16;
-/// All counts are halved when their sum reaches this value, that is, after 2,048 gaps.
+/// All counts are halved when their sum reaches this value, that is, after 2,048 gaps, but not before [`PERIOD`].
 const MEMORY: u64 = 2048 * UNIT;
+/// Minimum time between two halvings, in nanoseconds. In dense bursts, 2,048 gaps take only a few milliseconds: the
+/// silences between the bursts would be forgotten before the next one.
+const PERIOD: u64 = 50_000_000;
 /// The hazards are recomputed after this many gaps.
 const RENEW: u32 = 64;
 /// The mean is recomputed after this many gaps, or at once after a gap that is much longer than the mean.
@@ -41,6 +44,8 @@ pub(super) struct Gaps {
     /// the mean rate.
     packets: u64,
     span: u64,
+    /// The time since the counts of gaps were last halved, in nanoseconds.
+    aged: u64,
     /// The mean gap in nanoseconds: `span` divided by `packets`, recomputed every [`MEAN_EACH`] gaps.
     mean: u64,
 }
@@ -70,6 +75,7 @@ impl Gaps {
             since_renewal: 0,
             packets: 0,
             span: 0,
+            aged: 0,
             mean: LONGEST,
         };
         gaps.renew();
@@ -89,6 +95,7 @@ impl Gaps {
         self.total += units;
         self.packets += count;
         self.span += nanos.min(LONGEST) * count;
+        self.aged += nanos.min(LONGEST) * count;
         self.since_renewal += 1;
         if self.since_renewal >= RENEW || self.total <= 32 * UNIT {
             self.renew();
@@ -105,8 +112,8 @@ impl Gaps {
             self.span /= 2;
             self.packets /= 2;
         }
-        if self.total >= MEMORY {
-            self.total = 0;
+        if self.total >= MEMORY && self.aged >= PERIOD {
+            (self.total, self.aged) = (0, 0);
             for (ended, within) in self.ended.iter_mut().zip(&mut self.within) {
                 *ended /= 2;
                 *within /= 2;
