@@ -85,13 +85,20 @@ impl Gaps {
     /// Adds `count` gaps of `nanos` each.
     #[inline]
     pub(super) fn add(&mut self, nanos: u64, count: u64) {
+        self.add_seen(nanos, nanos, count);
+    }
+
+    /// Adds `count` gaps of `nanos` each, which appeared to last until a silence of `seen` nanoseconds: a poll so long after
+    /// the last frame did not find the next one yet.
+    #[inline]
+    pub(super) fn add_seen(&mut self, nanos: u64, seen: u64, count: u64) {
         if count == 0 {
             return;
         }
-        let index = octave(nanos);
+        let index = octave(seen);
         let units = UNIT * count;
         self.ended[index] += units;
-        self.within[index] += (nanos - begins(index)).min(width(index)) * units;
+        self.within[index] += (seen - begins(index)).min(width(index)) * units;
         self.total += units;
         self.packets += count;
         self.span += nanos.min(LONGEST) * count;

@@ -14,6 +14,8 @@ const EXACT: Nanos = Nanos::from_micros(10);
 #[derive(Debug)]
 pub(super) struct Traffic<C> {
     last_arrival: Option<Instant<C>>,
+    /// The silence at the last poll that left nothing in the rings.
+    silence: Nanos,
     on_the_way: OnTheWay,
     period: Period<C>,
     /// When packets come within a sleep, if they have no timestamps.
@@ -32,16 +34,24 @@ pub(super) struct Burst {
 
 impl<C> Traffic<C> {
     pub(super) const fn new() -> Self {
-        Self { last_arrival: None, on_the_way: OnTheWay::new(), period: Period::new(), phases: Phases::new() }
+        Self {
+            last_arrival: None,
+            silence: Nanos::ZERO,
+            on_the_way: OnTheWay::new(),
+            period: Period::new(),
+            phases: Phases::new(),
+        }
     }
 
     /// The current silence at a poll at `polled`, counted from when the last frame became visible. Nothing is known
     /// about frames that arrived after the rings were read, or that were still being written into them. `None` if no
     /// frame has come yet.
     #[inline]
-    pub(super) fn silence(&self, polled: Instant<C>) -> Option<Nanos> {
+    pub(super) fn silence(&mut self, polled: Instant<C>) -> Option<Nanos> {
         let on_the_way = Nanos::from_nanos(self.on_the_way.least());
-        self.last_arrival.map(|last| polled.since(last + on_the_way).unwrap_or(Nanos::ZERO))
+        let silence = self.last_arrival.map(|last| polled.since(last + on_the_way).unwrap_or(Nanos::ZERO));
+        self.silence = silence.unwrap_or(Nanos::ZERO);
+        silence
     }
 
     /// The next burst that the period predicts. `None` if none is predicted, or if one is due now.
@@ -100,8 +110,10 @@ impl<C> Traffic<C> {
     #[inline]
     fn spread(&mut self, gaps: &mut Gaps, first: Instant<C>, last: Instant<C>, frames: u64) {
         if let Some(gap) = self.last_arrival.and_then(|before| first.since(before)) {
-            gaps.add(gap.as_nanos(), 1);
+            // The frame may have been longer on the way than the last one.
+            gaps.add_seen(gap.as_nanos(), gap.max(self.silence).as_nanos(), 1);
         }
+        self.silence = Nanos::ZERO;
         if frames > 1 {
             let spread = last.since(first).unwrap_or(Nanos::ZERO).as_nanos();
             gaps.add(spread / (frames - 1), frames - 1);
