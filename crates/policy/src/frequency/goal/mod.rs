@@ -353,8 +353,10 @@ impl<C> GoalFrequency<C> {
         if settled && wanted > self.requested && self.account.balance < 0 {
             return self.request(now, wanted, Reason::Load);
         }
-        // Among the sufficient frequencies, take the one at which waiting and working cost least.
-        let (lowest, wanted) = (wanted, self.cheapest(now, waiting, wanted));
+        // Among the sufficient frequencies, take the one at which waiting and working cost least. The present one still
+        // suffices: otherwise, a higher one was requested above.
+        let lowest = if settled { wanted.min(self.requested) } else { wanted };
+        let wanted = self.cheapest(now, waiting, lowest);
         if settled && wanted > self.requested && wanted > lowest {
             let before = self.state;
             let decision = self.request(now, wanted, Reason::Cheaper);
@@ -384,8 +386,11 @@ impl<C> GoalFrequency<C> {
         let Some(waiting) = waiting else { return lowest };
         let states = self.platform.pstates.as_slice();
         let least = states.partition_point(|f| *f < lowest);
-        self.outlook.look(now, &self.platform, waiting, self.state);
-        if !self.outlook.is_settled() {
+        let is_due = self.outlook.is_due(now, waiting);
+        if is_due {
+            self.outlook.look(now, &self.platform, waiting, self.state);
+        }
+        if !is_due || !self.outlook.is_settled() {
             return self.requested.max(lowest);
         }
         states[self.outlook.cheapest(&self.platform, least, self.state)]

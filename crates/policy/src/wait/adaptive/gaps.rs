@@ -156,6 +156,19 @@ impl Gaps {
         times.map(|time| ((time << 16) / all.max(1)) as u64)
     }
 
+    /// The mean length in nanoseconds of the gap in which a random moment lies. It is twice the mean gap for Poisson
+    /// arrivals, and close to the silences between bursts if these are long.
+    pub(super) fn around(&self) -> u64 {
+        let (mut squares, mut all) = (0u128, 0u128);
+        for index in (0..OCTAVES).rev() {
+            let Some(within) = self.within[index].checked_div(self.ended[index]) else { continue };
+            let (length, gaps) = (u128::from(begins(index) + within), u128::from(self.ended[index]));
+            squares += length * length * gaps;
+            all += length * gaps;
+        }
+        (squares / all.max(1)) as u64
+    }
+
     /// The hazard during the next `span` nanoseconds, after `silence` nanoseconds without a frame, in 2^-16.
     fn risk(&self, silence: u64, span: u64) -> u64 {
         let (mut index, mut from, mut left, mut risk) = (octave(silence), silence, span, 0u64);
