@@ -63,3 +63,12 @@ fn an_idle_core_is_not_limited() {
         assert!(with * 100 < without * 102, "{machine}: {with} and {without}");
     }
 }
+
+/// Bursts in slots of about 0.5 ms: each change of the limit makes a burst late, or more. While the policy owes late packets,
+/// it must not try deeper states, although polling, with which it pays, costs more than they should.
+#[test]
+fn a_policy_in_debt_tries_no_deeper_states() {
+    let slots = "kind = \"slots\"\nperiod = \"475.002us\"\nburst = 8\nspacing = \"60ns\"\njitter = \"10us\"";
+    let (_, late, packets, _) = over_seeds("xeon-platinum-8260l", slots, "p99.9=15us", true);
+    assert!(late * 1_000 <= packets, "{late} of {packets}");
+}

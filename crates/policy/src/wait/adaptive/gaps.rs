@@ -298,4 +298,34 @@ mod tests {
         assert!(gaps.residual(1_000_000) > 500_000);
         assert!(gaps.expected(10_000_000, 10_000) < 10_000);
     }
+
+    /// Bursts of 7,440 packets, each followed by a silence of 40 ms.
+    #[test]
+    fn dense_bursts_do_not_push_out_the_silences_between_them() {
+        let mut gaps = Gaps::new();
+        for _ in 0..10 {
+            (0..7_440).for_each(|_| gaps.add(1_344, 1));
+            gaps.add(40_000_000, 1);
+        }
+        (0..7_440).for_each(|_| gaps.add(1_344, 1));
+        let residual = gaps.residual(1_100_000);
+        assert!((30_000_000..50_000_000).contains(&residual), "{residual}");
+        let around = gaps.around();
+        assert!((25_000_000..40_000_000).contains(&around), "{around}");
+    }
+
+    #[test]
+    fn a_random_moment_lies_in_a_long_gap() {
+        let mut gaps = Gaps::new();
+        assert_eq!(gaps.around(), 0);
+        (0..100).for_each(|_| gaps.add(10_000, 1));
+        assert_eq!(gaps.around(), 10_000);
+        // Exponential gaps with a mean of 10 us: those around a random moment are twice as long.
+        let mut gaps = Gaps::new();
+        for step in 0..1_000 {
+            gaps.add((-10_000.0 * f64::ln((f64::from(step) + 0.5) / 1_000.0)) as u64, 1);
+        }
+        let around = gaps.around();
+        assert!((17_000..22_000).contains(&around), "{around}");
+    }
 }

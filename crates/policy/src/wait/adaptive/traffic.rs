@@ -197,6 +197,28 @@ mod tests {
         assert_eq!(gaps.mean(), 10_000 / 3);
     }
 
+    /// Packets each 1,344 ns, some of which are on the way for longer: a poll 1,800 ns after the last packet does not find
+    /// the next one yet. So such a silence says little.
+    #[test]
+    fn a_silence_that_a_late_frame_seems_to_outlast_is_no_end_of_a_burst() {
+        let at = |ns: u64| Instant::<Simulated>::from_nanos(ns);
+        let learned = |shows: bool| {
+            let (mut traffic, mut gaps) = (Traffic::new(), Gaps::new());
+            for k in 0..2_000 {
+                let came = at(10_000 + 1_344 * k);
+                let on_the_way = Nanos::from_nanos(if k % 50 == 49 { 1_500 } else { 1_000 });
+                if k % 50 == 49 && shows {
+                    let silence = traffic.silence(came + Nanos::from_nanos(1_456)).unwrap();
+                    assert_eq!(silence.as_nanos(), 1_800);
+                }
+                traffic.stamped(&mut gaps, &Arrivals::stamped(came, came, came + on_the_way), 1);
+            }
+            assert_eq!(gaps.mean(), 1_344);
+            gaps.residual(1_792)
+        };
+        assert!(learned(true) < 1_000 && learned(false) > 10_000, "{} and {}", learned(true), learned(false));
+    }
+
     #[test]
     fn frames_without_timestamps_are_spread_between_the_polls() {
         let (mut traffic, mut gaps) = (Traffic::new(), Gaps::new());

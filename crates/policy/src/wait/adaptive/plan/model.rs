@@ -285,4 +285,17 @@ pub(super) mod tests {
         assert!((before * 7 / 5..=before * 8 / 5).contains(&mean), "{before} {mean}");
         assert_eq!((model.service, model.work), (4 * US, 4 * US));
     }
+
+    #[test]
+    fn forecasts_are_as_wrong_at_any_frequency() {
+        let mut model = model();
+        let slot = UNTIL + 1;
+        model.saw(slot, 40, 20, 0);
+        model.saw(BLOCK, 40, 20, 0);
+        let wrong = |model: &Model, slot: usize| model.corrected((slot, model.seen(slot)), ONE, 0, Slower::NOT);
+        let before = wrong(&model, slot);
+        assert!(before > ONE / 10 && wrong(&model, BLOCK) > 0);
+        model.change(Slower { work: SAME * 5 / 4, timer: SAME * 5 / 4, device: SAME * 5 / 4 });
+        assert_eq!((wrong(&model, slot), wrong(&model, BLOCK)), (before, 0));
+    }
 }
