@@ -19,6 +19,8 @@
 //! the next timer). If there were none, it uses what it knows of the next shallower limit, or else of the next deeper one,
 //! and adds or subtracts the difference of the exit latencies.
 //!
+//! **Debt.** As long as late packets are owed ([`owed`](super::owed)), no deeper limit is tried.
+//!
 //! **Rest.** While the core is idle, there is no limit. The limit is also lifted in a silence of more than 1 ms, if the
 //! deeper state should save more than the late packets cost that end the silence (`Adaptive::rests`). The first wait
 //! after the silence has no limit yet.
@@ -347,7 +349,9 @@ impl<C> Depths<C> {
         if best.0 == present || before != best.0.number() || self.wait > 0 || worth + here / WORTHWHILE >= here {
             return present;
         }
-        if !best.0.is_shallower(present) && owed.multiplier() > 256 {
+        // A policy that owes late packets pays with polls, so that other limits seem cheap. A deeper one may make more of
+        // them late.
+        if !best.0.is_shallower(present) && owed.multiplier() > 0 {
             return present;
         }
         self.left[present.number()] = Some(Left { ratio, gap, ago: 0 });
