@@ -19,6 +19,8 @@ const MEMORY: u64 = 2048 * UNIT;
 /// Minimum time between two halvings, in nanoseconds. In dense bursts, 2,048 gaps take only a few milliseconds: the
 /// silences between the bursts would be forgotten before the next one.
 const PERIOD: u64 = 50_000_000;
+/// At this sum, counts are halved in any case: a clock that stands still shows millions of packets in no time.
+const MOST: u64 = 1 << 40;
 /// The hazards are recomputed after this many gaps.
 const RENEW: u32 = 64;
 /// The mean is recomputed after this many gaps, or at once after a gap that is much longer than the mean.
@@ -119,7 +121,7 @@ impl Gaps {
             self.span /= 2;
             self.packets /= 2;
         }
-        if self.total >= MEMORY && self.aged >= PERIOD {
+        if self.total >= MEMORY && self.aged >= PERIOD || self.total >= MOST {
             (self.total, self.aged) = (0, 0);
             for (ended, within) in self.ended.iter_mut().zip(&mut self.within) {
                 *ended /= 2;
@@ -312,6 +314,13 @@ mod tests {
         assert!((30_000_000..50_000_000).contains(&residual), "{residual}");
         let around = gaps.around();
         assert!((25_000_000..40_000_000).contains(&around), "{around}");
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_overflows_nothing() {
+        let mut gaps = Gaps::new();
+        (0..40_000).for_each(|_| gaps.add(0, 1 << 20));
+        assert!(gaps.total < 1 << 41, "{gaps:?}");
     }
 
     #[test]
