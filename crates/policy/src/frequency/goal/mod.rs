@@ -386,11 +386,8 @@ impl<C> GoalFrequency<C> {
         let Some(waiting) = waiting else { return lowest };
         let states = self.platform.pstates.as_slice();
         let least = states.partition_point(|f| *f < lowest);
-        let is_due = self.outlook.is_due(now, waiting);
-        if is_due {
-            self.outlook.look(now, &self.platform, waiting, self.state);
-        }
-        if !is_due || !self.outlook.is_settled() {
+        self.outlook.look(now, &self.platform, waiting, self.state);
+        if !self.outlook.is_settled() {
             return self.requested.max(lowest);
         }
         states[self.outlook.cheapest(&self.platform, least, self.state)]

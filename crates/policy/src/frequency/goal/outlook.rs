@@ -29,11 +29,6 @@ const POLLS: u64 = 1 << 16;
 /// A higher P-state is requested for its cost only if it was the cheapest in this many windows in a row. The known cost of
 /// the current P-state fluctuates from window to window, and a needless trial of a higher one is expensive.
 const HIGHER: u8 = 4;
-/// Costs are judged again after this many times the mean length of the gap in which a random moment lies: in less time, some
-/// silence between two bursts would be missing, or weigh too much.
-const GAPS: u64 = 4;
-/// Upper limit of this time.
-const LONGEST_PAUSE: Nanos = Nanos::from_millis(400);
 /// Number of other frequencies that are estimated after each window, in addition to the current frequency.
 const LOOKS: usize = 4;
 
@@ -54,8 +49,6 @@ pub(super) struct Outlook<C> {
     /// The mean gap between packets, in nanoseconds, for which the costs were determined. If the gap changes by more
     /// than a factor of 1.5, the costs must be determined anew.
     gap: u64,
-    /// When the costs were last judged.
-    looked: Option<Instant<C>>,
     /// The P-state to estimate next.
     next: usize,
     /// Number of windows since the last change of frequency.
@@ -95,7 +88,6 @@ impl<C> Outlook<C> {
             trusted: [0; PStates::MOST],
             judged: 0,
             gap: 0,
-            looked: None,
             next: 0,
             settled: 0,
             since: None,
@@ -141,17 +133,10 @@ impl<C> Outlook<C> {
         };
     }
 
-    /// Whether enough time has passed since the costs were last judged.
-    pub(super) fn is_due(&self, now: Instant<C>, waiting: &Adaptive<C>) -> bool {
-        let pause = (waiting.gap_around() * GAPS).min(LONGEST_PAUSE);
-        self.looked.is_none_or(|looked| now.since(looked).is_some_and(|since| since >= pause))
-    }
-
     /// Judges the cost of the current frequency and estimates a few others. Costs observed at a frequency stay valid
     /// for a while. So, while the traffic does not change, the policy finds the best frequency and tries each frequency
     /// at most once.
     pub(super) fn look(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
-        self.looked = Some(now);
         let count = platform.pstates.as_slice().len();
         let gap = waiting.mean_gap().as_nanos().max(1);
         if gap > self.gap * 3 / 2 || self.gap > gap * 3 / 2 {
@@ -256,7 +241,7 @@ impl<C> Outlook<C> {
     /// Must be called when another frequency is requested.
     pub(super) fn change(&mut self) {
         (self.settled, self.higher) = (0, 0);
-        (self.since, self.looked) = (None, None);
+        self.since = None;
         self.hoped = 0;
     }
 

@@ -158,19 +158,6 @@ impl Gaps {
         times.map(|time| ((time << 16) / all.max(1)) as u64)
     }
 
-    /// The mean length in nanoseconds of the gap in which a random moment lies. It is twice the mean gap for Poisson
-    /// arrivals, and close to the silences between bursts if these are long.
-    pub(super) fn around(&self) -> u64 {
-        let (mut squares, mut all) = (0u128, 0u128);
-        for index in (0..OCTAVES).rev() {
-            let Some(within) = self.within[index].checked_div(self.ended[index]) else { continue };
-            let (length, gaps) = (u128::from(begins(index) + within), u128::from(self.ended[index]));
-            squares += length * length * gaps;
-            all += length * gaps;
-        }
-        (squares / all.max(1)) as u64
-    }
-
     /// The hazard during the next `span` nanoseconds, after `silence` nanoseconds without a frame, in 2^-16.
     fn risk(&self, silence: u64, span: u64) -> u64 {
         let (mut index, mut from, mut left, mut risk) = (octave(silence), silence, span, 0u64);
@@ -312,8 +299,6 @@ mod tests {
         (0..7_440).for_each(|_| gaps.add(1_344, 1));
         let residual = gaps.residual(1_100_000);
         assert!((30_000_000..50_000_000).contains(&residual), "{residual}");
-        let around = gaps.around();
-        assert!((25_000_000..40_000_000).contains(&around), "{around}");
     }
 
     #[test]
@@ -321,20 +306,5 @@ mod tests {
         let mut gaps = Gaps::new();
         (0..40_000).for_each(|_| gaps.add(0, 1 << 20));
         assert!(gaps.total < 1 << 41, "{gaps:?}");
-    }
-
-    #[test]
-    fn a_random_moment_lies_in_a_long_gap() {
-        let mut gaps = Gaps::new();
-        assert_eq!(gaps.around(), 0);
-        (0..100).for_each(|_| gaps.add(10_000, 1));
-        assert_eq!(gaps.around(), 10_000);
-        // Exponential gaps with a mean of 10 us: those around a random moment are twice as long.
-        let mut gaps = Gaps::new();
-        for step in 0..1_000 {
-            gaps.add((-10_000.0 * f64::ln((f64::from(step) + 0.5) / 1_000.0)) as u64, 1);
-        }
-        let around = gaps.around();
-        assert!((17_000..22_000).contains(&around), "{around}");
     }
 }

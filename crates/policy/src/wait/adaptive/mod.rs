@@ -432,12 +432,6 @@ impl<C> Adaptive<C> {
         self.ended_held
     }
 
-    /// The mean length of the gap between packets in which a random moment lies. It is twice the mean gap for Poisson
-    /// arrivals, and close to the silences between bursts if these are long.
-    pub fn gap_around(&self) -> Nanos {
-        Nanos::from_nanos(self.plan.gap_around())
-    }
-
     /// The recent mean time between packets.
     pub fn mean_gap(&self) -> Nanos {
         Nanos::from_nanos(self.plan.mean_gap())

@@ -76,11 +76,6 @@ impl Plan {
         &mut self.model.gaps
     }
 
-    /// The mean length of the gap in which a random moment lies, in nanoseconds.
-    pub(super) fn gap_around(&self) -> u64 {
-        self.model.gaps.around()
-    }
-
     /// The recent mean gap between packets, in nanoseconds.
     #[inline]
     pub(super) fn mean_gap(&self) -> u64 {
