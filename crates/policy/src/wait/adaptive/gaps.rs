@@ -18,7 +18,7 @@ const DOUBT: u64 = UNIT / 16;
 const MEMORY: u64 = 2048 * UNIT;
 /// Minimum time between two halvings, in nanoseconds. In dense bursts, 2,048 gaps take only a few milliseconds: the
 /// silences between the bursts would be forgotten before the next one.
-const PERIOD: u64 = 50_000_000;
+const PERIOD: u64 = 20_000_000;
 /// At this sum, counts are halved in any case: a clock that stands still shows millions of packets in no time.
 const MOST: u64 = 1 << 40;
 /// The hazards are recomputed after this many gaps.
