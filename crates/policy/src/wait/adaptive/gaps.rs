@@ -14,11 +14,14 @@ pub(super) const OCTAVES: usize = 20;
 const UNIT: u64 = 64;
 /// Weight of an imaginary gap that stands for gaps not seen yet, in the same unit as `UNIT`.
 const DOUBT: u64 = UNIT / 16;
-/// All counts are halved when their sum reaches this value, that is, after 2,048 gaps, but not before [`PERIOD`].
+/// All counts are halved when their sum reaches this value, that is, after 2,048 gaps.
 const MEMORY: u64 = 2048 * UNIT;
-/// Minimum time between two halvings, in nanoseconds. In dense bursts, 2,048 gaps take only a few milliseconds: the
-/// silences between the bursts would be forgotten before the next one.
-const PERIOD: u64 = 20_000_000;
+/// A gap counts as a silence between two bursts if it is more than about this many times as long as the mean gap. With Poisson
+/// arrivals, there are none.
+const SILENCE: u64 = 64;
+/// If there are such silences, the counts are not halved more often than once in this time, in nanoseconds. In dense bursts,
+/// 2,048 gaps take only a few milliseconds: the silences would be forgotten before the next one.
+const PERIOD: u64 = 50_000_000;
 /// At this sum, counts are halved in any case: a clock that stands still shows millions of packets in no time.
 const MOST: u64 = 1 << 40;
 /// The hazards are recomputed after this many gaps.
@@ -87,20 +90,13 @@ impl Gaps {
     /// Adds `count` gaps of `nanos` each.
     #[inline]
     pub(super) fn add(&mut self, nanos: u64, count: u64) {
-        self.add_seen(nanos, nanos, count);
-    }
-
-    /// Adds `count` gaps of `nanos` each, which appeared to last until a silence of `seen` nanoseconds: a poll so long after
-    /// the last frame did not find the next one yet.
-    #[inline]
-    pub(super) fn add_seen(&mut self, nanos: u64, seen: u64, count: u64) {
         if count == 0 {
             return;
         }
-        let index = octave(seen);
+        let index = octave(nanos);
         let units = UNIT * count;
         self.ended[index] += units;
-        self.within[index] += (seen - begins(index)).min(width(index)) * units;
+        self.within[index] += (nanos - begins(index)).min(width(index)) * units;
         self.total += units;
         self.packets += count;
         self.span += nanos.min(LONGEST) * count;
@@ -121,7 +117,8 @@ impl Gaps {
             self.span /= 2;
             self.packets /= 2;
         }
-        if self.total >= MEMORY && self.aged >= PERIOD || self.total >= MOST {
+        let is_old = || self.aged >= PERIOD || self.total >= MOST || !self.has_silences();
+        if self.total >= MEMORY && is_old() {
             (self.total, self.aged) = (0, 0);
             for (ended, within) in self.ended.iter_mut().zip(&mut self.within) {
                 *ended /= 2;
@@ -138,6 +135,12 @@ impl Gaps {
             self.inside[index] = self.within[index].checked_div(self.ended[index]).unwrap_or(width(index) / 2);
             outlast = reach;
         }
+    }
+
+    /// Whether some of the counted gaps were silences between bursts.
+    fn has_silences(&self) -> bool {
+        let first = octave(self.mean.saturating_mul(SILENCE)) + 1;
+        self.ended.get(first..).is_some_and(|longer| longer.iter().any(|units| *units > 0))
     }
 
     /// The mean gap in nanoseconds. [`LONGEST`] if nothing has arrived yet.

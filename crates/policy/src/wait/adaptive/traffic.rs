@@ -14,8 +14,6 @@ const EXACT: Nanos = Nanos::from_micros(10);
 #[derive(Debug)]
 pub(super) struct Traffic<C> {
     last_arrival: Option<Instant<C>>,
-    /// The silence at the last poll that left nothing in the rings.
-    silence: Nanos,
     on_the_way: OnTheWay,
     period: Period<C>,
     /// When packets come within a sleep, if they have no timestamps.
@@ -34,24 +32,16 @@ pub(super) struct Burst {
 
 impl<C> Traffic<C> {
     pub(super) const fn new() -> Self {
-        Self {
-            last_arrival: None,
-            silence: Nanos::ZERO,
-            on_the_way: OnTheWay::new(),
-            period: Period::new(),
-            phases: Phases::new(),
-        }
+        Self { last_arrival: None, on_the_way: OnTheWay::new(), period: Period::new(), phases: Phases::new() }
     }
 
     /// The current silence at a poll at `polled`, counted from when the last frame became visible. Nothing is known
     /// about frames that arrived after the rings were read, or that were still being written into them. `None` if no
     /// frame has come yet.
     #[inline]
-    pub(super) fn silence(&mut self, polled: Instant<C>) -> Option<Nanos> {
+    pub(super) fn silence(&self, polled: Instant<C>) -> Option<Nanos> {
         let on_the_way = Nanos::from_nanos(self.on_the_way.least());
-        let silence = self.last_arrival.map(|last| polled.since(last + on_the_way).unwrap_or(Nanos::ZERO));
-        self.silence = silence.unwrap_or(Nanos::ZERO);
-        silence
+        self.last_arrival.map(|last| polled.since(last + on_the_way).unwrap_or(Nanos::ZERO))
     }
 
     /// The next burst that the period predicts. `None` if none is predicted, or if one is due now.
@@ -110,10 +100,8 @@ impl<C> Traffic<C> {
     #[inline]
     fn spread(&mut self, gaps: &mut Gaps, first: Instant<C>, last: Instant<C>, frames: u64) {
         if let Some(gap) = self.last_arrival.and_then(|before| first.since(before)) {
-            // The frame may have been longer on the way than the last one.
-            gaps.add_seen(gap.as_nanos(), gap.max(self.silence).as_nanos(), 1);
+            gaps.add(gap.as_nanos(), 1);
         }
-        self.silence = Nanos::ZERO;
         if frames > 1 {
             let spread = last.since(first).unwrap_or(Nanos::ZERO).as_nanos();
             gaps.add(spread / (frames - 1), frames - 1);
@@ -195,28 +183,6 @@ mod tests {
         assert_eq!(traffic.silence(at(24)), Some(Nanos::from_micros(1)), "3 us on the way at least");
         assert_eq!(traffic.silence(at(21)), Some(Nanos::ZERO));
         assert_eq!(gaps.mean(), 10_000 / 3);
-    }
-
-    /// Packets each 1,344 ns, some of which are on the way for longer: a poll 1,800 ns after the last packet does not find
-    /// the next one yet. So such a silence says little.
-    #[test]
-    fn a_silence_that_a_late_frame_seems_to_outlast_is_no_end_of_a_burst() {
-        let at = |ns: u64| Instant::<Simulated>::from_nanos(ns);
-        let learned = |shows: bool| {
-            let (mut traffic, mut gaps) = (Traffic::new(), Gaps::new());
-            for k in 0..2_000 {
-                let came = at(10_000 + 1_344 * k);
-                let on_the_way = Nanos::from_nanos(if k % 50 == 49 { 1_500 } else { 1_000 });
-                if k % 50 == 49 && shows {
-                    let silence = traffic.silence(came + Nanos::from_nanos(1_456)).unwrap();
-                    assert_eq!(silence.as_nanos(), 1_800);
-                }
-                traffic.stamped(&mut gaps, &Arrivals::stamped(came, came, came + on_the_way), 1);
-            }
-            assert_eq!(gaps.mean(), 1_344);
-            gaps.residual(1_792)
-        };
-        assert!(learned(true) < 1_000 && learned(false) > 10_000, "{} and {}", learned(true), learned(false));
     }
 
     #[test]
