@@ -35,6 +35,7 @@ import contextlib
 import csv
 import io
 import json
+import operator
 import os
 import re
 import shutil
@@ -421,12 +422,8 @@ def median(chosen, key):
     return statistics.median(values) if values else float("nan")
 
 
-def over(mine, other):
-    return mine / other
-
-
 def paired(ours, others, key, compare):
-    """The median over the rounds of a comparison within each: from one round to the next, the machine may change its speed."""
+    """Compares two ways within each round, because the machine may change its speed between rounds. Returns the median."""
     others = {run["round"]: run.get(key) for run in others}
     pairs = [(run.get(key), others.get(run["round"])) for run in ours]
     values = [compare(mine, other) for mine, other in pairs if mine is not None and other is not None]
@@ -445,12 +442,13 @@ def judge(runs, fixed):
         for goal in GOALS:
             ours = of(runs, name, f"p99={goal}us")
             holds = lambda chosen: median(chosen, "at_most_us") <= goal  # not if it is unknown
-            statics = [(paired(ours, of(runs, name, f"static:{us}us"), "cpu_us_per_request", over), us) for us in fixed
+            costs = lambda others: paired(ours, others, "cpu_us_per_request", operator.truediv)
+            statics = [(costs(of(runs, name, f"static:{us}us")), us) for us in fixed
                        if holds(of(runs, name, f"static:{us}us"))]
-            of_off = paired(ours, off, "cpu_us_per_request", over)
+            of_off = costs(off)
             # The cheaper the other way, the larger the ratio.
             ratio, timer = max([*statics, (of_off, 0)])
-            later = paired(ours, off, "p99_us", lambda mine, other: mine - other)
+            later = paired(ours, off, "p99_us", operator.sub)
             held = sum((100 if run["late_percent"] is None else run["late_percent"]) <= LATE_PERCENT for run in ours)
             # Whatever is unknown is lost. A goal that no fixed timer holds either is told apart.
             lost = not (held > len(ours) / 2 and ratio <= 1.1 and later <= goal)

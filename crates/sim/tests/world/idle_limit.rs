@@ -64,8 +64,8 @@ fn an_idle_core_is_not_limited() {
     }
 }
 
-/// Bursts in slots of about 0.5 ms: each change of the limit makes a burst late, or more. While the policy owes late packets,
-/// it must not try deeper states, although polling, with which it pays, costs more than they should.
+/// A burst of 74 packets in each slot of about 0.5 ms: each change of the limit makes at least one whole burst late. While
+/// the policy polls to make up for that, deeper states look cheap, but another trial would make more packets late.
 #[test]
 fn a_policy_in_debt_tries_no_deeper_states() {
     let slots = "kind = \"slots\"\nperiod = \"497.281us\"\nburst = 74\nspacing = \"68ns\"\njitter = \"10us\"";

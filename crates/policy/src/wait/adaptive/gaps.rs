@@ -16,11 +16,11 @@ const UNIT: u64 = 64;
 const DOUBT: u64 = UNIT / 16;
 /// All counts are halved when their sum reaches this value, that is, after 2,048 gaps.
 const MEMORY: u64 = 2048 * UNIT;
-/// A gap counts as a silence between two bursts if it is more than about this many times as long as the mean gap. With Poisson
-/// arrivals, there are none.
+/// A gap counts as a silence between two bursts if it is more than about this many times as long as the mean gap. Poisson
+/// arrivals have no such gaps. An estimate.
 const SILENCE: u64 = 64;
-/// If there are such silences, the counts are not halved more often than once in this time, in nanoseconds. In dense bursts,
-/// 2,048 gaps take only a few milliseconds: the silences would be forgotten before the next one.
+/// If there are such silences, the counts are halved at most once in this time, in nanoseconds (an estimate). Otherwise,
+/// the 2,048 gaps of a few milliseconds of a dense burst would push out the silence before it.
 const PERIOD: u64 = 50_000_000;
 /// At this sum, counts are halved in any case: a clock that stands still shows millions of packets in no time.
 const MOST: u64 = 1 << 40;

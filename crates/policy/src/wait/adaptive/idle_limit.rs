@@ -349,8 +349,8 @@ impl<C> Depths<C> {
         if best.0 == present || before != best.0.number() || self.wait > 0 || worth + here / WORTHWHILE >= here {
             return present;
         }
-        // A policy that owes late packets pays with polls, so that other limits seem cheap. A deeper one may make more of
-        // them late.
+        // While the policy polls to make up for late packets, every other limit looks cheap. A trial of a deeper one may
+        // make more packets late.
         if !best.0.is_shallower(present) && owed.multiplier() > 0 {
             return present;
         }
