@@ -353,10 +353,8 @@ impl<C> GoalFrequency<C> {
         if settled && wanted > self.requested && self.account.balance < 0 {
             return self.request(now, wanted, Reason::Load);
         }
-        // Among the sufficient frequencies, take the one at which waiting and working cost least. The present one still
-        // suffices: otherwise, a higher one was requested above.
-        let lowest = if settled { wanted.min(self.requested) } else { wanted };
-        let wanted = self.cheapest(now, waiting, lowest);
+        // Among the sufficient frequencies, take the one at which waiting and working cost least.
+        let (lowest, wanted) = (wanted, self.cheapest(now, waiting, wanted));
         if settled && wanted > self.requested && wanted > lowest {
             let before = self.state;
             let decision = self.request(now, wanted, Reason::Cheaper);

@@ -3,6 +3,7 @@
 use units::{Instant, Nanos};
 
 use super::super::{Arrivals, Observation};
+use super::math::product_over;
 
 /// One packet. Expected late packets are counted in millionths of a packet.
 pub(super) const ONE: u64 = 1_000_000;
@@ -17,9 +18,10 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
-    /// Number of this poll's frames that are later than the target. Frames are assumed to have arrived evenly spaced,
-    /// and to have left so. A later frame has waited less in the ring, but must also wait for the departure of the
-    /// frame before it.
+    /// Expected number of this poll's frames that are later than the target, in millionths of a frame. Only the first
+    /// and the last frame have known times. Those between them are assumed to have arrived at any time between them, and
+    /// to have left evenly spaced. A later frame has waited less in the ring, but must also wait for the departure of
+    /// the frame before it.
     #[inline]
     pub(super) fn late<C>(self, now: Instant<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
         let further = frames.max(1) - 1;
@@ -33,7 +35,10 @@ impl Deadline {
             return 0;
         }
         let spread = first.max(last).saturating_sub(first.min(last)).as_nanos().max(most);
-        if least > 0 { frames.max(1) } else { 1 + further.saturating_mul(most) / spread }
+        if least > 0 {
+            return frames.max(1) * ONE;
+        }
+        ONE + product_over(further.saturating_sub(1) * ONE, most, spread) as u64
     }
 }
 
@@ -104,15 +109,47 @@ mod tests {
         let deadline = Deadline { target: Nanos::from_micros(105), spacing: Nanos::ZERO };
         let arrivals = Arrivals::stamped(at(0), at(90), at(95));
         let late = |arrivals: Arrivals<Simulated>| deadline.late(at(125), &arrivals, 10);
-        // The first two packets came more than 105 us before all of them leave, and the third 105 us.
-        assert_eq!(late(arrivals), 3);
+        // The first packet is 20 us too late. Of the delays of the other eight, from 125 us down to 35 us, two ninths are
+        // expected above 105 us.
+        assert_eq!(late(arrivals), ONE + 8 * ONE * 2 / 9);
         let sent =
             |first: u64, last: u64| Arrivals { sent: Some(Sent { first: at(first), last: at(last) }), ..arrivals };
         assert_eq!(late(sent(98, 125)), 0, "the first leaves after 98 us, and the last after 35");
-        assert_eq!(late(sent(115, 125)), 2);
+        assert_eq!(late(sent(115, 125)), ONE + 8 * ONE * 10 / 80);
         // In an overloaded queue, the last packets are the latest.
-        assert_eq!((late(sent(100, 125)), late(sent(100, 220))), (0, 8));
-        assert_eq!(late(sent(130, 250)), 10);
+        assert_eq!((late(sent(100, 125)), late(sent(100, 220))), (0, ONE + 8 * ONE * 25 / 30));
+        assert_eq!(late(sent(130, 250)), 10 * ONE);
+        assert_eq!(deadline.late(at(125), &Arrivals::stamped(at(0), at(90), at(95)), 2), ONE, "none is between them");
+    }
+
+    /// Packets of Poisson traffic that gathered in sleeps, which ended up to 20 us too late. If each poll's number were
+    /// rounded down, a fifth of the late packets would not count.
+    #[test]
+    fn as_many_packets_are_counted_as_are_late() {
+        let deadline = Deadline { target: Nanos::from_micros(105), spacing: Nanos::ZERO };
+        let (mut seed, mut counted, mut late) = (1_u64, 0, 0);
+        let mut random = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((seed >> 33) as f64 + 1.0) / (1_u64 << 31) as f64
+        };
+        for _ in 0..10_000 {
+            let ends = 105_000 + (random() * 20_000.0) as u64;
+            // A packet each 10 us.
+            let (mut came, mut packets) = ([0; 64], 1);
+            while packets < came.len() {
+                let next = came[packets - 1] + (random().ln() * -10_000.0) as u64 + 1;
+                if next >= ends {
+                    break;
+                }
+                came[packets] = next;
+                packets += 1;
+            }
+            let came = &came[..packets];
+            let [last, now] = [came[packets - 1], ends].map(Instant::<Simulated>::from_nanos);
+            counted += deadline.late(now, &Arrivals::stamped(at(0), last, now), packets as u64);
+            late += came.iter().filter(|came| ends - **came > 105_000).count() as u64;
+        }
+        assert!((counted / ONE).abs_diff(late) <= late / 50, "{} of {late}", counted / ONE);
     }
 
     #[test]
@@ -125,6 +162,6 @@ mod tests {
     fn a_clock_that_jumps_makes_no_more_packets_late_than_came() {
         let deadline = Deadline { target: Nanos::from_micros(105), spacing: Nanos::ZERO };
         let now = Instant::<Simulated>::from_nanos(u64::MAX);
-        assert!((1..=64).contains(&deadline.late(now, &Arrivals::stamped(at(0), now, now), 64)));
+        assert!((ONE..=64 * ONE).contains(&deadline.late(now, &Arrivals::stamped(at(0), now, now), 64)));
     }
 }

@@ -4,7 +4,7 @@ use units::{Instant, Nanos};
 
 use super::super::{Arrivals, Ended, Observation, Queue, WaitKind};
 use super::choice::BLOCK;
-use super::late::{came_before, delays, picked_up};
+use super::late::{ONE, came_before, delays, picked_up};
 use super::outcome::Outcome;
 use super::{Adaptive, BLIND_RESERVE_PART, reserve};
 
@@ -50,7 +50,7 @@ impl<C> Adaptive<C> {
                 let late_of_queue = self.late_of(&poll, arrivals, frames);
                 if late_of_queue > 0 {
                     let polled = Arrivals { sent: Some(polled.sent(arrivals, frames)), ..*arrivals };
-                    unavoidable += self.deadline.late(poll.now, &polled, frames).min(late_of_queue);
+                    unavoidable += (self.deadline.late(poll.now, &polled, frames) / ONE).min(late_of_queue);
                 }
                 late += late_of_queue;
                 self.learn_departures(&poll, arrivals);
@@ -205,18 +205,23 @@ impl<C> Adaptive<C> {
         }
     }
 
-    /// Number of a queue's frames that were late because of the last wait.
+    /// Number of a queue's frames that were late because of the last wait. Where only their expected number is known,
+    /// fractions are kept for the next polls.
     #[inline]
     fn late_of(&mut self, poll: &Poll<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
         let late = if !arrivals.stamped && poll.woke.is_some() {
             // The work after the wake-up is visible to the worker.
             let woken = Arrivals { first: arrivals.picked_up, last: arrivals.picked_up, ..*arrivals };
-            self.unseen.add(frames * self.chosen.expected) + self.deadline.late(poll.now, &woken, frames)
+            frames * self.chosen.expected + self.deadline.late(poll.now, &woken, frames)
         } else if !arrivals.stamped && poll.ended && self.chosen.slot < BLOCK {
             self.late_after_sleep(poll.now, arrivals, frames)
         } else {
             self.deadline.late(poll.now, arrivals, frames)
         };
+        if late == 0 {
+            return 0;
+        }
+        let late = self.unseen.add(late);
         let Some(stall) = self.stalled.filter(|_| arrivals.stamped) else { return late };
         // A core that was awake would have been stalled as well, so the frames that came meanwhile are not late because
         // of the wait.
@@ -224,15 +229,15 @@ impl<C> Adaptive<C> {
         late.min(frames - until_its_end.saturating_sub(before_it))
     }
 
-    /// Number of frames without timestamps that were late after a sleep, as [`Phases`](super::phases::Phases) expects
-    /// it. Those that came during a stall do not count.
+    /// Expected number of frames without timestamps that were late after a sleep ([`Phases`](super::phases::Phases)), in
+    /// millionths of a frame. Those that came during a stall do not count.
     fn late_after_sleep(&mut self, now: Instant<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
         let after = |at: Instant<C>| at.since(arrivals.first).unwrap_or(Nanos::ZERO);
         let [first, last] = arrivals.sent.map_or([now; 2], |sent| [sent.first, sent.last]);
         let left = first + last.since(first).unwrap_or(Nanos::ZERO) / 2;
         let over = after(left).saturating_sub(self.deadline.target);
         let over = self.stalled.map_or(over, |[due, _]| over.min(after(due)));
-        self.unseen.add(frames * self.traffic.phases.share(over, arrivals.lateness()))
+        frames * self.traffic.phases.share(over, arrivals.lateness())
     }
 
     /// Learns when the frames of a queue left after a block.
@@ -317,11 +322,11 @@ mod tests {
         policy.learn_stream(&arrivals, 4, None);
         assert_eq!(policy.deadline.target, Nanos::from_micros(48));
         // At first, all packets are assumed to have come at the beginning of the sleep.
-        assert_eq!(policy.late_after_sleep(at(202), &arrivals, 4), 4);
+        assert_eq!(policy.late_after_sleep(at(202), &arrivals, 4), 4 * ONE);
         policy.stalled = Some([at(0), at(200)]);
         assert_eq!(policy.late_after_sleep(at(202), &arrivals, 4), 0, "all of them came during the stall");
         policy.stalled = Some([at(40), at(200)]);
-        assert_eq!(policy.late_after_sleep(at(202), &arrivals, 4), 4, "they may have come before it");
+        assert_eq!(policy.late_after_sleep(at(202), &arrivals, 4), 4 * ONE, "they may have come before it");
         let mut known = Adaptive::<Simulated>::new(AdaptiveConfig { goal, ..Default::default() })
             .with_unseen(Nanos::from_micros(5), Nanos::ZERO);
         known.learn_stream(&arrivals, 4, None);

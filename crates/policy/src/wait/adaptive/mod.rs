@@ -212,7 +212,7 @@ pub struct Adaptive<C> {
     polling: Polling<C>,
     forgiveness: Forgiveness,
     paid: Paid,
-    /// Late packets that were charged as expected because they cannot be observed.
+    /// Late packets of which only the expected number is known.
     unseen: Unseen,
     /// Number of packets since the start.
     packets: u64,
