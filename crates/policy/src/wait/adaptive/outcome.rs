@@ -27,9 +27,12 @@ impl<C> Outcome<C> {
         let timer = wait.overshoot().and_then(|late| Some((wait.action.until(wait.began)?, late)));
         let sleeps = wait.action.kind() == WaitKind::Sleep;
         if let Some(due) = wait.action.until(wait.began).filter(|_| sleeps || timer.is_some()) {
-            // A sleep that the caller cut short shows its cost, but no lateness.
+            // A sleep that the caller cut short shows its cost, but no lateness. Nor does a block after which frames
+            // without timestamps are found: an earlier one of them may have ended it.
             let length = due.since(wait.began).unwrap_or(Nanos::ZERO).as_nanos();
-            return Self { kind: Kind::Timer, length, lasted, due: timer };
+            let mut arrivals = queues.iter().filter_map(|queue| queue.arrivals.as_ref());
+            let is_unclear = !sleeps && arrivals.any(|came| !came.stamped);
+            return Self { kind: Kind::Timer, length, lasted, due: timer.filter(|_| !is_unclear) };
         }
         let stamped = |came: &&Arrivals<C>| came.stamped;
         let arrivals = queues.iter().filter_map(|queue| queue.arrivals.as_ref());
@@ -85,6 +88,17 @@ mod tests {
         assert_eq!(of(90, 0).due, Some((at(100), Nanos::from_micros(57))), "it came before the wait began");
         let nothing = Outcome::of(&wait(Action::BlockUntil(None), 155), &[], 7, Nanos::ZERO);
         assert_eq!(nothing.due, None);
+    }
+
+    /// The device may have ended the block at 120 us, and the worker may have taken 35 us to run again.
+    #[test]
+    fn a_block_with_frames_without_timestamps_shows_no_lateness() {
+        let of = |action, queues: &[_]| Outcome::of(&wait(action, 155), queues, 7, Nanos::ZERO).due;
+        let unstamped = Queue { arrivals: Some(Arrivals::unstamped(at(100), at(157))), ..queue(120, 155) };
+        let late = Some((at(150), Nanos::from_micros(5)));
+        assert_eq!(of(Action::BlockUntil(Some(at(150))), &[unstamped]), None);
+        assert_eq!(of(Action::BlockUntil(Some(at(150))), &[]), late);
+        assert_eq!(of(Action::SleepUntil(at(150)), &[unstamped]), late, "no frame ends a sleep");
     }
 
     /// The caller woke up earlier than the policy wanted, to check something else.

@@ -200,7 +200,8 @@ impl Waits {
             nearest(classes, at, enough).map(|index| (index, &classes[index].atoms))
         };
         let own = of(kind, ENOUGH).or_else(|| of(kind, 1));
-        let (from, atoms) = own.or_else(|| of(kind.other(), 1)).unwrap_or((at, &self.classes(kind)[at].atoms));
+        let other = || of(kind.other(), ENOUGH).or_else(|| of(kind.other(), 1));
+        let (from, atoms) = own.or_else(other).unwrap_or((at, &self.classes(kind)[at].atoms));
         if kind == Kind::Device || (own.is_some() && from <= at) {
             return *atoms;
         }
@@ -253,6 +254,19 @@ mod tests {
         // With another limit, the difference of the exit latencies is added or subtracted.
         waits.depth = Depth::new(1, (0, 1), [133_000, 2_000, 10_000, 0]);
         assert!((5..8).contains(&late(&waits)), "{}", late(&waits));
+    }
+
+    /// A single timer of 200 us was 8 us late, and many of 40 us were 15 to 30 us late.
+    #[test]
+    fn one_wait_of_the_other_kind_says_less_than_many() {
+        let mut waits = Waits::new();
+        assert!(!waits.add(Kind::Timer, 200 * US, Nanos::from_micros(8), 0, 1024));
+        for _ in 0..ENOUGH {
+            for late in [15, 30] {
+                assert!(!waits.add(Kind::Timer, 40 * US, Nanos::from_micros(late), 0, 1024));
+            }
+        }
+        assert_eq!(waits.of(Kind::Device, 100 * US).at[PARTS - 1] / US / 10, 3);
     }
 
     #[test]
