@@ -109,8 +109,8 @@ mod tests {
         let deadline = Deadline { target: Nanos::from_micros(105), spacing: Nanos::ZERO };
         let arrivals = Arrivals::stamped(at(0), at(90), at(95));
         let late = |arrivals: Arrivals<Simulated>| deadline.late(at(125), &arrivals, 10);
-        // The first packet is 20 us too late. Of the delays of the other eight, from 125 us down to 35 us, two ninths are
-        // expected above 105 us.
+        // The first packet is 20 us too late. The delays of the eight between it and the last lie anywhere from 125 us down
+        // to 35 us, so two ninths of them are expected above 105 us.
         assert_eq!(late(arrivals), ONE + 8 * ONE * 2 / 9);
         let sent =
             |first: u64, last: u64| Arrivals { sent: Some(Sent { first: at(first), last: at(last) }), ..arrivals };
