@@ -3,7 +3,8 @@
 //! A core is either awake or at rest. Each packet has a release, before which no core sees it, and a deadline, after
 //! which it is late. A packet is in time if the core is awake at any moment between its release and its deadline. A
 //! rest costs its `wake` once and its `slope` per nanosecond. Being awake costs [`Prices::awake`] per nanosecond, and
-//! the packets' work is done in that time.
+//! the packets' work is done in that time: for a time g awake with work c, the cost is at least awake · g and at least
+//! c + d · g, where d is the largest `slope`. Being awake never costs less per nanosecond than d.
 //!
 //! **Duality.** Let m ≥ 0 be any price for a late packet. Every schedule with at most A late packets costs at least
 //!
@@ -21,7 +22,8 @@
 //! the number of packets whose deadline is before u. Then a rest from v to u makes the packets with indices R(v) to
 //! X(u) late, and no others. Without the term m · late this is interval stabbing: wake at the earliest deadline and
 //! serve all waiting packets. With that term it becomes a shortest-path problem. The nodes are the points at which it
-//! can pay to begin or end a rest: the deadlines and the releases.
+//! can pay to begin or end a rest: the deadlines and the releases. To begin a rest later than the last release saves
+//! its `slope`, at most d, per nanosecond and costs at least d per nanosecond awake.
 //!
 //! ```text
 //!   S(u) = min ( min over rests a and v < u of  S(v) + slope_a (u − v) + wake_a + batch + m · max(0, X(u) − R(v)) ,
@@ -60,12 +62,12 @@ pub struct Rest {
 /// The prices of a core's activities. All use the same unit of cost, which the caller chooses.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Prices {
-    /// Cost per nanosecond of being awake.
+    /// Cost per nanosecond of being awake. At least the `slope` of each of `rests`.
     pub awake: f64,
     /// The idle states in which the core can rest. If there are none, the core stays awake.
     pub rests: Vec<Rest>,
-    /// Cost of the work for one packet. If the core stays awake long enough, the cost of being awake already includes
-    /// this work.
+    /// Cost of the work for one packet, in addition to what the dearest of `rests` costs for as long as the work takes.
+    /// If the core stays awake long enough, the cost of being awake already includes this work.
     pub packet: f64,
     /// Cost of taking the waiting packets after a rest, whatever their number.
     pub batch: f64,
@@ -120,6 +122,7 @@ const EVALUATIONS: usize = 40;
 /// Computes the minimum cost of all schedules with at most `allowed` late packets over all lines. `fixed` is a cost
 /// that the caller adds in any case: the search's precision is relative to the total.
 pub fn least(lines: &[Line], prices: &Prices, allowed: f64, fixed: f64) -> Least {
+    debug_assert!(prices.rests.iter().all(|rest| rest.slope <= prices.awake), "resting costs more than {prices:?}");
     let packets: u64 = lines.iter().map(Line::count).sum();
     let work = prices.packet * (packets as f64 - allowed).max(0.0);
     let ready: Vec<Ready<'_>> = lines.iter().map(Ready::new).collect();

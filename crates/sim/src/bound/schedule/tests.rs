@@ -44,14 +44,19 @@ impl Search<'_> {
         }
     }
 
-    /// The true cost. Each session costs its time awake or its work, whichever is more; each wake-up costs its price.
-    /// After the last poll the core rests in the cheapest state, without the cost of a wake-up.
+    /// The true cost. Each session costs its time awake, or its work and as much time in the dearest idle state,
+    /// whichever is more; each wake-up costs its price. After the last poll the core rests in the cheapest state,
+    /// without the cost of a wake-up.
     fn judge(&self) -> Tried {
         let Prices { awake, rests, packet, batch } = self.prices;
+        let dearest = rests.iter().map(|rest| rest.slope).fold(0.0, f64::max);
         let (mut cost, mut late) = (0.0, 0);
         let mut taken = vec![false; self.line.packets.len()];
         let (mut begun, mut work, mut before) = (0u64, 0.0f64, 0u64);
-        let session = |from: u64, to: u64, work: f64| (awake * (to - from) as f64).max(work);
+        let session = |from: u64, to: u64, work: f64| {
+            let time = (to - from) as f64;
+            (awake * time).max(work + dearest * time)
+        };
         for (number, (time, way)) in self.polls.iter().enumerate() {
             if let Spent::Rest(rest) = way
                 && number > 0
@@ -191,6 +196,19 @@ proptest! {
         let bound = least(std::slice::from_ref(&line), &prices, allowed as f64, 0.0);
         prop_assert!(bound.cost <= optimum + 1e-6, "{bound:?} above {optimum}: {raw:?} {line:?} {prices:?}");
     }
+}
+
+/// Work costs what it costs above the dearest idle state, so no time awake is free, however much work there is.
+#[test]
+fn staying_awake_costs_more_than_rest_even_with_much_work() {
+    let line = Line { window: (0, 6), packets: vec![Packets { release: 4, deadline: 5, count: 2 }] };
+    let rests = vec![Rest { slope: 16.0, wake: 0.0 }];
+    let prices = Prices { awake: 35.0, rests, packet: 28.0, batch: 0.0 };
+    let optimum = tried(&line, &prices).into_iter().filter(|tried| tried.late == 0);
+    let optimum = optimum.map(|tried| tried.cost).fold(f64::INFINITY, f64::min);
+    // Rest for 4, or 5, take both packets, and rest for the remaining 2, or 1.
+    assert_eq!(optimum, 6.0 * 16.0 + 2.0 * 28.0);
+    assert!(least(&[line], &prices, 0.0, 0.0).cost <= optimum);
 }
 
 const ONE_REST: Rest = Rest { slope: 0.0, wake: 100.0 };
