@@ -2,6 +2,14 @@
 //!
 //! Each event counts on one CPU of each package (`cpumask`); its count times `events/*.scale` is the energy in joules.
 //! The kernel extends the register to 64 bits, so that it never wraps around.
+//!
+//! The kernel shifts each count to the unit 2^-32 J, so a count is a multiple of the register's step. An event that
+//! counts nothing is no meter: some virtual machines list the PMU although its registers always read 0.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use units::Nanojoules;
 
 use super::tally::{Quantity, Unit};
 use super::{Found, From, Interface, Lack, Meter, Part, Place, powercap, sys};
@@ -27,6 +35,7 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
         Ok(events) => events,
         Err((place, why)) => return lacks.push(lack(place, why)),
     };
+    let mut opened = Vec::new();
     for event in events {
         if found.iter().any(|found| found.meter.part == event.part) {
             continue;
@@ -36,13 +45,90 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
             continue;
         }
         match sys::open(event.kind, event.config, event.cpu) {
-            Ok(fd) => {
-                let quantity = Quantity::Energy { unit: event.unit, modulus: None, step: event.unit.step() };
+            Ok(fd) => opened.push((event, fd)),
+            Err(error) => lacks.push(lack(event.place, super::why(&error))),
+        }
+    }
+    let end = Instant::now() + ADVANCES_WITHIN;
+    let counts = watch(
+        opened.len(),
+        |number| sys::count(&opened[number].1).map_err(|error| super::why(&error)),
+        || {
+            thread::sleep(POLL);
+            Instant::now() < end
+        },
+    );
+    for ((event, fd), counts) in opened.into_iter().zip(counts) {
+        match counts.and_then(|counts| counts.step(event.unit)) {
+            Ok(step) => {
+                let quantity = Quantity::Energy { unit: event.unit, modulus: None, step };
                 let (by, update) = (Interface::Perf, Some(powercap::UPDATE));
                 let meter = Meter { part: event.part, by, place: event.place, quantity, update, accuracy_ppm: None };
                 found.push(Found { meter, from: From::Event(fd) });
             }
-            Err(error) => lacks.push(lack(event.place, super::why(&error))),
+            Err(why) => lacks.push(lack(event.place, why)),
+        }
+    }
+}
+
+/// An event whose count does not change for this long is no meter. The register with the longest step, 1 J
+/// ([`msr`](super::msr)), changes at least as often from 5 W on.
+const ADVANCES_WITHIN: Duration = Duration::from_millis(200);
+/// Time between two readings of the events, twice [`powercap::UPDATE`].
+const POLL: Duration = Duration::from_millis(2);
+/// The number of different counts from which the step is derived. One bit of a count is 0 by chance in half of the
+/// readings, so the step comes out too large in one of 256 cases.
+const CHANGES: u32 = 8;
+
+/// The counts of an event so far.
+#[derive(Clone, Copy, Default, Debug)]
+struct Counts {
+    last: Option<u64>,
+    /// How often the count has changed.
+    changes: u32,
+    /// The bits that were set in any count.
+    bits: u64,
+}
+
+impl Counts {
+    fn add(&mut self, count: u64) {
+        self.changes += u32::from(self.last.is_some_and(|last| last != count));
+        self.last = Some(count);
+        self.bits |= count;
+    }
+
+    /// The energy of the register's step, which is a power of two counts. An error if the count has not changed.
+    fn step(&self, unit: Unit) -> Result<Nanojoules, Why> {
+        if self.changes == 0 {
+            let why = format!(
+                "its count does not change within {} ms, as in some virtual machines",
+                ADVANCES_WITHIN.as_millis()
+            );
+            return Err(Why::Unsupported(why.into()));
+        }
+        Ok(unit.energy(1 << self.bits.trailing_zeros()).max(unit.step()))
+    }
+}
+
+/// Reads `events` events until each has changed [`CHANGES`] times or cannot be read, or `wait` returns false.
+fn watch(
+    events: usize,
+    mut read: impl FnMut(usize) -> Result<u64, Why>,
+    mut wait: impl FnMut() -> bool,
+) -> Vec<Result<Counts, Why>> {
+    let mut all: Vec<Result<Counts, Why>> = vec![Ok(Counts::default()); events];
+    loop {
+        for (number, seen) in all.iter_mut().enumerate() {
+            if let Ok(counts) = seen {
+                match read(number) {
+                    Ok(count) => counts.add(count),
+                    Err(why) => *seen = Err(why),
+                }
+            }
+        }
+        let done = |seen: &Result<Counts, Why>| seen.as_ref().map_or(true, |counts| counts.changes >= CHANGES);
+        if all.iter().all(done) || !wait() {
+            return all;
         }
     }
 }
@@ -139,6 +225,55 @@ mod tests {
         assert_eq!(seen, expected.map(|(name, config, cpu)| (name.to_owned(), config, cpu)));
         assert_eq!(events[0].unit, Unit::of_exponent(32));
         assert_eq!(events[2].unit, Unit::of_exponent(0));
+    }
+
+    #[test]
+    fn events_that_count_nothing_are_no_meters() {
+        let unit = Unit::of_exponent(32);
+        // A register with steps of 2^-14 J, one that always reads 0, one that has not moved since it was opened, one
+        // that cannot be read, and one with steps of 1 J that changes every 40 ms.
+        let (mut polls, mut reads) = (0, [0; 5]);
+        let counts = watch(
+            5,
+            |number| {
+                reads[number] += 1;
+                let time = reads[number] - 1;
+                match number {
+                    0 => Ok((time * 173) << 18),
+                    1 => Ok(0),
+                    2 => Ok(5 << 18),
+                    3 => Err(Why::Unsupported("the event is in an error state".into())),
+                    _ => Ok((time / 20) << 32),
+                }
+            },
+            || {
+                polls += 1;
+                polls < 100
+            },
+        );
+        let steps: Vec<_> = counts.into_iter().map(|counts| counts.and_then(|counts| counts.step(unit))).collect();
+        assert_eq!(steps[0], Ok(Nanojoules::new(61_035)));
+        let [Err(zero), Err(still), Err(unreadable)] = &steps[1..4] else { panic!("{steps:?}") };
+        assert_eq!(
+            zero.to_string(),
+            "not supported: its count does not change within 200 ms, as in some virtual machines"
+        );
+        assert_eq!(still, zero);
+        assert_eq!(unreadable.to_string(), "not supported: the event is in an error state");
+        assert_eq!(steps[4], Ok(Nanojoules::new(1_000_000_000)));
+        assert_eq!((polls, reads), (100, [100, 100, 100, 1, 100]));
+        // Where all events count, a few readings suffice.
+        polls = 0;
+        let mut count = 0;
+        let read = |_| {
+            count += 7 << 18;
+            Ok(count)
+        };
+        let counts = watch(1, read, || {
+            polls += 1;
+            true
+        });
+        assert_eq!((counts[0].as_ref().unwrap().changes, polls), (CHANGES, CHANGES));
     }
 
     #[test]
