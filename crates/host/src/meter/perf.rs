@@ -3,8 +3,9 @@
 //! Each event counts on one CPU of each package (`cpumask`); its count times `events/*.scale` is the energy in joules.
 //! The kernel extends the register to 64 bits, so that it never wraps around.
 //!
-//! The kernel shifts each count to the unit 2^-32 J, so a count is a multiple of the register's step. An event that
-//! counts nothing is no meter: some virtual machines list the PMU although its registers always read 0.
+//! The kernel shifts each count to the unit 2^-32 J (`rapl_scale`, same file), so each count is a multiple of the
+//! register's step. An event that counts nothing is no meter: some virtual machines list the PMU although its registers
+//! always read 0.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -71,13 +72,14 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
     }
 }
 
-/// An event whose count does not change for this long is no meter. The register with the longest step, 1 J
-/// ([`msr`](super::msr)), changes at least as often from 5 W on.
+/// An event whose count does not change for this long is no meter. At 5 W or more, even the register with the longest step,
+/// 1 J ([`msr`](super::msr)), changes within this time.
 const ADVANCES_WITHIN: Duration = Duration::from_millis(200);
 /// Time between two readings of the events, twice [`powercap::UPDATE`].
 const POLL: Duration = Duration::from_millis(2);
-/// The number of different counts from which the step is derived. One bit of a count is 0 by chance in half of the
-/// readings, so the step comes out too large in one of 256 cases.
+/// The events are read until each count has changed this many times. In half of the counts, the lowest bit of the step is
+/// 0 by chance, so in one of 256 cases the derived step is too large. It is more often too large for an event that changes
+/// less often within [`ADVANCES_WITHIN`].
 const CHANGES: u32 = 8;
 
 /// The counts of an event so far.
@@ -97,7 +99,7 @@ impl Counts {
         self.bits |= count;
     }
 
-    /// The energy of the register's step, which is a power of two counts. An error if the count has not changed.
+    /// Computes the register's step from the lowest bit that was set in any count. Fails if the count has not changed.
     fn step(&self, unit: Unit) -> Result<Nanojoules, Why> {
         if self.changes == 0 {
             let why = format!(
@@ -230,8 +232,8 @@ mod tests {
     #[test]
     fn events_that_count_nothing_are_no_meters() {
         let unit = Unit::of_exponent(32);
-        // A register with steps of 2^-14 J, one that always reads 0, one that has not moved since it was opened, one
-        // that cannot be read, and one with steps of 1 J that changes every 40 ms.
+        // Event 0 has steps of 2^-14 J. Event 1 always reads 0, event 2 always reads the same value, and event 3 cannot
+        // be read. Event 4 has steps of 1 J and changes every 40 ms.
         let (mut polls, mut reads) = (0, [0; 5]);
         let counts = watch(
             5,
