@@ -72,14 +72,14 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
     }
 }
 
-/// An event whose count does not change for this long is no meter. At 5 W or more, even the register with the longest step,
-/// 1 J ([`msr`](super::msr)), changes within this time.
+/// An event whose count does not change for this long is no meter. At 5 W or more, even the register with the longest
+/// step, 1 J ([`msr`](super::msr)), changes within this time.
 const ADVANCES_WITHIN: Duration = Duration::from_millis(200);
 /// Time between two readings of the events, twice [`powercap::UPDATE`].
 const POLL: Duration = Duration::from_millis(2);
-/// The events are read until each count has changed this many times. In half of the counts, the lowest bit of the step is
-/// 0 by chance, so in one of 256 cases the derived step is too large. It is more often too large for an event that changes
-/// less often within [`ADVANCES_WITHIN`].
+/// The events are read until each count has changed this many times. In half of the counts, the lowest bit of the step
+/// is 0 by chance, so in one of 256 cases the derived step is too large. It is more often too large for an event that
+/// changes less often within [`ADVANCES_WITHIN`].
 const CHANGES: u32 = 8;
 
 /// The counts of an event so far.
