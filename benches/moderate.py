@@ -342,19 +342,25 @@ def two_queues(typed):
     finally:
         down()
         with open(typed.output, "w", encoding="utf-8") as file:
-            json.dump({"rate": typed.rate, "goals": EACH, "runs": runs}, file, indent=1)
+            json.dump({"rate": typed.rate, "seconds": typed.seconds, "goals": EACH, "runs": runs}, file, indent=1)
+    both_queues_table(runs, typed.seconds)
+
+
+def both_queues_table(runs, seconds):
+    """Medians over the rounds, of one kind of traffic on each of two queues."""
     middle = lambda way, path: median([{"x": find(run, path)} for run in runs if run["way"] == way], "x")
     alone = middle("iperf3 alone", ("iperf3", "gbit_s"))
     print(f"{'way':<15} {'timers us':>10} {'late %':>12} {'requests/s':>10} {'p50 us':>7} {'p99 us':>7} "
           f"{'Gbit/s':>7} {'of alone':>8} {'CPU %':>6}")
-    for way in ways:
+    for way in dict.fromkeys(run["way"] for run in runs if run["round"] == 0):
         pair = lambda key, way=way: [middle(way, ("queues", queue, key)) for queue in (0, 1)]
         timers, late = [f"{ns / 1e3:.0f}" for ns in pair("timer_ns")], [f"{share:.2f}" for share in pair("late_percent")]
         print(f"{way:<15} {'/'.join(timers):>10} {'/'.join(late):>12} "
-              f"{middle(way, ('pingpong', 'requests')) / typed.seconds:>10.0f} {middle(way, ('pingpong', 'p50_us')):>7.0f} "
+              f"{middle(way, ('pingpong', 'requests')) / seconds:>10.0f} {middle(way, ('pingpong', 'p50_us')):>7.0f} "
               f"{middle(way, ('pingpong', 'p99_us')):>7.0f} {middle(way, ('iperf3', 'gbit_s')):>7.2f} "
               f"{middle(way, ('iperf3', 'gbit_s')) / alone:>8.3f} {middle(way, ('cpu_percent',)):>6.1f}")
-    print(f"medians of {typed.rounds} rounds; of each queue, the timer at the end, and the packets that may have been later than "
+    rounds = 1 + max(run["round"] for run in runs)
+    print(f"medians of {rounds} rounds; of each queue, the timer at the end, and the packets that may have been later than "
           f"the goal: {EACH[0]} and {EACH[1]}, p99=100us of a way without goals")
 
 
@@ -388,12 +394,22 @@ def main():
     parse.add_argument("--two-queues", action="store_true", help="ping-pong on one queue, iperf3 on another, at once")
     parse.add_argument("--rate", default="1G", help="of the iperf3 stream, with --two-queues")
     parse.add_argument("-o", "--output", default="moderate.json")
+    parse.add_argument("--from", dest="source", metavar="FILE", help="measure nothing, and judge the results in a FILE of -o")
     typed = parse.parse_args()
+    fixed = [int(us) for us in typed.fixed.split(",")]
+    if typed.source:
+        with open(typed.source, encoding="utf-8") as file:
+            of_before = json.load(file)
+        if "rate" in of_before:
+            both_queues_table(of_before["runs"], of_before["seconds"])
+        else:
+            judge(of_before["runs"], fixed)
+            table(of_before["runs"])
+        return
     needed(["pingpong", "iperf3"] if typed.two_queues else typed.traffic.split(","), typed.apus)
     if typed.two_queues:
         two_queues(typed)
         return
-    fixed = [int(us) for us in typed.fixed.split(",")]
     ways = {"off": []}
     ways |= {f"static:{us}us": ["--policy", f"static:{us}us"] for us in fixed}
     ways["net-dim"] = ["--policy", "net-dim"]
