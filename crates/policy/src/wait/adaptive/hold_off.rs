@@ -111,6 +111,7 @@ impl<C> Trials<C> {
             plan.set_hold(0);
             return 0;
         }
+        plan.can_change_hold();
         if plan.holds_frames() && owed.multiplier() > GIVES_UP {
             // With this hold-off, no wait is punctual, not even polling.
             if plan.hold() > 0 {
@@ -197,6 +198,13 @@ impl<C> Trials<C> {
         (self.began, self.calls, self.mixed) = (None, 0, true);
     }
 
+    /// Starts the period anew, and soon tries other hold-offs: another limit of the idle states may have been chosen because
+    /// of one of them.
+    pub(super) fn idle_limit_changed(&mut self) {
+        self.frequency_changed();
+        self.wait = 0;
+    }
+
     fn fail(&mut self) {
         self.patience = (2 * self.patience).clamp(1, MOST_PATIENCE);
         self.wait = self.patience;
@@ -266,6 +274,17 @@ mod tests {
         trials.judge(500, 100);
         trials.frequency_changed();
         assert!(matches!(trials.judge(500, 100), Next::Return(_)));
+    }
+
+    #[test]
+    fn after_a_change_of_the_idle_limit_others_are_tried_soon() {
+        let mut trials = Trials::<Simulated>::new();
+        for _ in 0..5 {
+            trials.fail();
+        }
+        assert!(matches!(trials.judge(1_000, 100), Next::Stay));
+        trials.idle_limit_changed();
+        assert!(matches!(trials.judge(1_000, 100), Next::Try));
     }
 
     #[test]

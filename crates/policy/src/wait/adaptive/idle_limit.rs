@@ -17,7 +17,9 @@
 //! what it knows of timed waits without a limit, of the lengths for which Linux chooses the limit's deepest state (Linux,
 //! Documentation/admin-guide/pm/cpuidle.rst: no governor chooses a state whose target residency exceeds the time until
 //! the next timer). If there were none, it uses what it knows of the next shallower limit, or else of the next deeper one,
-//! and adds or subtracts the difference of the exit latencies.
+//! and adds or subtracts the difference of the exit latencies. If the device has a hold-off that can be chosen, each other
+//! limit is expected to have the one that suits it: a deep state may only pay if packets gather meanwhile. After a change of
+//! the limit, another hold-off is tried soon ([`hold_off`](super::hold_off)).
 //!
 //! **Debt.** As long as late packets are owed ([`owed`](super::owed)), no deeper limit is tried.
 //!
@@ -30,7 +32,7 @@ use units::{Instant, Nanos};
 use super::depth::{DEPTHS, Depth, IdleState, LIMITS};
 use super::owed::Owed;
 use super::paid::Paid;
-use super::plan::{Partial, Plan, Prospect};
+use super::plan::{Expected, Expecting, Plan};
 use super::prices::class;
 use super::slower::SAME;
 
@@ -105,9 +107,9 @@ pub(super) struct Depths<C> {
     /// When the last step of a comparison was made.
     looked: Option<Instant<C>>,
     /// For which limit costs are being computed, and how far. `None` between two comparisons.
-    progress: Option<(usize, Partial)>,
+    progress: Option<(usize, Expecting)>,
     /// What waits are expected to cost with each limit.
-    expected: [Prospect; DEPTHS],
+    expected: [Expected; DEPTHS],
     /// Number of comparisons since the last change, and when the first of them was made, with the totals then.
     looks: u32,
     since: Option<(Instant<C>, Paid)>,
@@ -137,7 +139,7 @@ impl<C> Depths<C> {
             asked: Nanos::MAX,
             looked: None,
             progress: None,
-            expected: [Prospect { costs: 0, free: 0 }; DEPTHS],
+            expected: [Expected::POLLS; DEPTHS],
             looks: 0,
             since: None,
             waits: 0,
@@ -260,12 +262,12 @@ impl<C> Depths<C> {
 
     /// Computes a part of what waits are expected to cost with each limit. Returns whether all is known.
     fn go_on(&mut self, plan: &mut Plan) -> bool {
-        let (number, so_far) = self.progress.get_or_insert((0, Partial::NONE));
+        let (number, so_far) = self.progress.get_or_insert((0, Expecting::NONE));
         if let Some(depth) = self.depths[*number]
-            && let Some(prospect) = plan.prospect_with(depth, so_far)
+            && let Some(expected) = plan.expect_with(depth, so_far)
         {
-            self.expected[*number] = prospect;
-            (*number, *so_far) = (*number + 1, Partial::NONE);
+            self.expected[*number] = expected;
+            (*number, *so_far) = (*number + 1, Expecting::NONE);
         }
         let is_last = self.depths.get(*number).is_none_or(Option::is_none);
         if is_last {
@@ -315,7 +317,10 @@ impl<C> Depths<C> {
             // What comes next may be other traffic.
             (self.looks, self.since) = (0, None);
         }
-        let expected = self.expected[present.number()].costs;
+        let of_present = self.expected[present.number()];
+        // Until a hold-off with which this limit was chosen is in force, what is paid says nothing.
+        let gathers = looks <= JUDGED && of_present.best.costs < of_present.present.costs;
+        let expected = if gathers { of_present.best.costs } else { of_present.present.costs };
         let weighs = plan.weighs_idle();
         // What was paid may be less, because of forecasts, or because arrivals depend on each other.
         let is_judged = paid < expected || looks > JUDGED && paid > expected + expected / 4;
@@ -325,7 +330,7 @@ impl<C> Depths<C> {
         let ratios = self.left.iter().flatten().filter_map(|left| left.ratio(gap));
         let wrong = ratios.chain([ratio, SAME]).max().unwrap_or(SAME);
         let cost_with = |depth: Depth| {
-            let prospect = self.expected[depth.number()];
+            let prospect = self.expected[depth.number()].best;
             let cost = match self.left[depth.number()].as_ref().and_then(|left| left.ratio(gap)) {
                 _ if depth == present => here,
                 Some(ratio) => prospect.costs * ratio / SAME,
@@ -653,18 +658,34 @@ mod tests {
         let mut world = World::new("p99.9=50us");
         world.run(Nanos::from_secs(1), us(300), us(50));
         let depths = world.policy.depths.depths.map(|depth| depth.unwrap_or(Depth::NONE));
-        let plan = &mut world.policy.plan;
-        let [deep, shallow, present] = [0, 1, 2].map(|number| {
-            let mut so_far = Partial::NONE;
-            loop {
-                if let Some(prospect) = plan.prospect_with(depths[number], &mut so_far) {
-                    return prospect;
-                }
-            }
-        });
+        let [deep, shallow, present] = [0, 1, 2].map(|number| expected(&mut world, depths[number]).best);
         assert!(deep.costs > 60_000, "133 us instead of 10 us: {deep:?}");
         assert!(deep.free < present.free, "but the state would draw less: {deep:?} {present:?}");
         assert_eq!(shallow.costs, shallow.free, "no packet would be late");
-        assert_eq!(plan.depth(), depths[2], "nothing has changed");
+        assert_eq!(world.policy.plan.depth(), depths[2], "nothing has changed");
+    }
+
+    /// What waits are expected to cost with a limit.
+    fn expected(world: &mut World, depth: Depth) -> Expected {
+        let mut so_far = Expecting::NONE;
+        loop {
+            if let Some(expected) = world.policy.plan.expect_with(depth, &mut so_far) {
+                return expected;
+            }
+        }
+    }
+
+    /// Packets 60 us apart end each block before C6 saves what its exit costs. With a hold-off it lasts longer.
+    #[test]
+    fn a_limit_is_compared_with_the_hold_off_that_suits_it() {
+        let mut world = World::new("p99.9=500us");
+        world.run(Nanos::from_secs(1), us(60), us(500));
+        let deep = world.policy.depths.none();
+        let Expected { present, best } = expected(&mut world, deep);
+        assert_eq!(best, present, "no device has a hold-off");
+        world.policy.hold_off(world.now, Nanos::ZERO);
+        let with = expected(&mut world, deep);
+        assert_eq!(with.present, present);
+        assert!(with.best.costs < present.costs * 3 / 4, "{with:?}");
     }
 }

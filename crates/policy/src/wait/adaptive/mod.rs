@@ -392,7 +392,7 @@ impl<C> Adaptive<C> {
         let idle = self.is_idle();
         let wanted = self.depths.choose(now, (idle, in_force), &mut self.plan, &self.owed, (self.paid, self.foretold));
         if before != self.depths.changes() {
-            self.trials.frequency_changed();
+            self.trials.idle_limit_changed();
         }
         wanted
     }

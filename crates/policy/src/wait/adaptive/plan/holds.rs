@@ -6,7 +6,7 @@ use super::super::prices::Kind;
 use super::super::slower::Slower;
 use super::super::tail::PARTS;
 use super::model::Model;
-use super::outlook::{FINE, Prospect};
+use super::outlook::{FINE, Partial, Prospect};
 use super::record::Record;
 
 /// Number of hold-offs that are compared.
@@ -29,11 +29,42 @@ pub(super) struct Holds {
     /// If a hold-off delays the frames themselves, the longest one at which the ring that holds them does not overflow,
     /// in nanoseconds.
     pub(super) longest: u64,
+    /// Whether the device has a hold-off that can be chosen.
+    pub(super) can_change: bool,
+}
+
+/// What the cheapest waits are expected to cost with one limit of the idle states, computed in steps.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::wait::adaptive) struct Expecting {
+    /// The hold-offs that are compared with the limit, besides the present one. `None` before the first step.
+    lengths: Option<[u64; HOLDS]>,
+    so_far: Partial<COMPARED>,
+}
+
+/// Number of hold-offs that are compared, with the present one at the end.
+const COMPARED: usize = HOLDS + 1;
+
+/// What the cheapest waits are expected to cost with one limit of the idle states.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::wait::adaptive) struct Expected {
+    /// With the present hold-off.
+    pub(in crate::wait::adaptive) present: Prospect,
+    /// With the hold-off with which they cost least.
+    pub(in crate::wait::adaptive) best: Prospect,
+}
+
+impl Expected {
+    pub(in crate::wait::adaptive) const POLLS: Self = Self { present: Prospect::POLLS, best: Prospect::POLLS };
+}
+
+impl Expecting {
+    pub(in crate::wait::adaptive) const NONE: Self = Self { lengths: None, so_far: Partial::NONE };
 }
 
 impl Holds {
     pub(super) const fn new() -> Self {
-        Self { present: 0, others: [[Record::NONE; HOLDS]; DEPTHS], longest: u64::MAX }
+        let others = [[Record::NONE; HOLDS]; DEPTHS];
+        Self { present: 0, others, longest: u64::MAX, can_change: false }
     }
 
     pub(super) fn present(&self) -> usize {
@@ -89,6 +120,28 @@ impl Holds {
         let others = (0..HOLDS).filter(|place| lengths[*place] != model.hold && (*place == 0 || lengths[*place] > 0));
         let best = others.min_by_key(|place| prospects[*place].costs)?;
         (prospects[best].costs < stay - stay / worthwhile).then_some((best, lengths[best]))
+    }
+
+    /// Goes on computing what the cheapest waits that meet the goal are expected to cost with the model's limit of the idle
+    /// states. Returns it when it is known. Only hold-offs are compared that leave room for the known lateness of blocks
+    /// with the limit.
+    pub(super) fn expect(&self, model: &Model, expecting: &mut Expecting) -> Option<Expected> {
+        let present = (model.hold, model.seen_of_blocks());
+        if !self.can_change {
+            let [present, ..] = expecting.so_far.go_on(model, &[present])?;
+            return Some(Expected { present, best: present });
+        }
+        let lengths = *expecting.lengths.get_or_insert_with(|| self.lengths(model, true));
+        let others = &self.others[model.depth().number()];
+        let hold = |place: usize| match others.get(place) {
+            Some(seen) if place != self.present && (place == 0 || lengths[place] > 0) => (lengths[place], seen),
+            _ => present,
+        };
+        let holds: [_; COMPARED] = core::array::from_fn(hold);
+        let prospects = expecting.so_far.go_on(model, &holds)?;
+        let present = prospects[HOLDS];
+        let best = prospects.into_iter().min_by_key(|prospect| prospect.costs).unwrap_or(present);
+        Some(Expected { present, best })
     }
 
     /// Changes to the records of another hold-off, which is at `place`.

@@ -32,8 +32,8 @@ use doubts::Doubts;
 use expect::Cell;
 use forecast::Forecasts;
 use holds::Holds;
+pub(super) use holds::{Expected, Expecting};
 use model::Model;
-pub(super) use outlook::Partial;
 pub use outlook::Prospect;
 use rows::Rows;
 
@@ -237,13 +237,13 @@ impl Plan {
     }
 
     /// Goes on computing what the cheapest waits that meet the goal are expected to cost with this limit of the idle
-    /// states. Returns it when it is known.
-    pub(super) fn prospect_with(&mut self, depth: Depth, so_far: &mut Partial) -> Option<Prospect> {
+    /// states, see [`Holds::expect`]. Returns it when it is known.
+    pub(super) fn expect_with(&mut self, depth: Depth, so_far: &mut Expecting) -> Option<Expected> {
         let present = self.model.depth();
         self.model.set_depth(depth);
-        let prospect = so_far.go_on(&self.model);
+        let expected = self.holds.expect(&self.model, so_far);
         self.model.set_depth(present);
-        prospect
+        expected
     }
 
     /// The block without a limit of the idle states, after a silence of one octave, while there is a limit. `None` if it
@@ -298,6 +298,11 @@ impl Plan {
     /// which the ring that holds the frames does not overflow, in nanoseconds.
     pub(super) fn hold_frames(&mut self, longest: u64) {
         (self.model.holds_frames, self.holds.longest) = (true, longest);
+    }
+
+    /// The device has a hold-off that can be chosen.
+    pub(super) fn can_change_hold(&mut self) {
+        self.holds.can_change = true;
     }
 
     /// Whether a hold-off delays the frames themselves.

@@ -63,22 +63,21 @@ impl Model {
         let (mut duals, mut covered): ([Steps; N], _) = ([[0; STEPS]; N], 0);
         for (octave, share) in self.gaps.shares().into_iter().enumerate().filter(|(_, share)| *share >= LITTLE) {
             covered += share;
-            for (sum, dual) in duals.iter_mut().zip(self.duals(octave, slower, multipliers, holds)) {
-                sum.iter_mut().zip(dual).for_each(|(sum, dual)| *sum += share * dual);
-            }
+            self.add_duals((octave, share), slower, multipliers, &holds, &mut duals);
         }
         duals.map(|dual| Prospect::of(&dual, covered, multipliers))
     }
 
-    /// The least cost after silences of one octave at each of the `multipliers`, as shares of a polling core in 2^-16, for
-    /// each of several hold-offs.
-    fn duals<const N: usize>(
+    /// Adds the least cost after silences of one octave at each of the `multipliers`, as shares of a polling core in 2^-16,
+    /// times the octave's `share` of the time, to the sum of each of several hold-offs.
+    fn add_duals(
         &self,
-        octave: usize,
+        (octave, share): (usize, u64),
         slower: Slower,
         multipliers: &Steps,
-        holds: [(u64, &Record); N],
-    ) -> [Steps; N] {
+        holds: &[(u64, &Record)],
+        sums: &mut [Steps],
+    ) {
         let sleeps = |hold: u64| -> [Cell; SLEEPS] {
             let wait = |slot: usize| self.wait_for(slot, slower);
             core::array::from_fn(|slot| self.sleep_held(slot, begins(octave), wait(slot), hold, slower))
@@ -98,11 +97,11 @@ impl Model {
         // Unless the hold-off delays the frames themselves, sleeps are the same with all of them.
         let of_all = slept(self.hold);
         let next = self.gaps.residual(begins(octave));
-        holds.map(|hold| {
-            let block = if self.interrupts { self.block_held(next, hold, slower) } else { Cell::NONE };
+        for (hold, sum) in holds.iter().zip(sums) {
+            let block = if self.interrupts { self.block_held(next, *hold, slower) } else { Cell::NONE };
             let sleeping = if self.holds_frames && hold.0 != self.hold { slept(hold.0) } else { of_all };
-            core::array::from_fn(|step| least(&[block], step, sleeping[step]))
-        })
+            sum.iter_mut().enumerate().for_each(|(step, sum)| *sum += share * least(&[block], step, sleeping[step]));
+        }
     }
 }
 
@@ -121,26 +120,26 @@ impl Prospect {
     }
 }
 
-/// A [`Prospect`] that is computed in steps, because all of it takes tens of microseconds.
+/// The [`Prospect`]s with each of several hold-offs, computed in steps, because all of it takes tens of microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Partial {
+pub(super) struct Partial<const N: usize> {
     octave: usize,
-    dual: Steps,
+    duals: [Steps; N],
     covered: u64,
 }
 
-impl Partial {
-    pub(in super::super) const NONE: Self = Self { octave: 0, dual: [0; STEPS], covered: 0 };
+impl<const N: usize> Partial<N> {
+    pub(super) const NONE: Self = Self { octave: 0, duals: [[0; STEPS]; N], covered: 0 };
 
-    /// Adds the next octave. Returns the result if it was the last one.
-    pub(super) fn go_on(&mut self, model: &Model) -> Option<Prospect> {
+    /// Adds the next octave, with at most `N` hold-offs in nanoseconds and what was observed of blocks with them. Returns the
+    /// results if it was the last one.
+    pub(super) fn go_on(&mut self, model: &Model, holds: &[(u64, &Record)]) -> Option<[Prospect; N]> {
         let shares = model.gaps.shares();
         let next = (self.octave..shares.len()).find(|octave| shares[*octave] >= LITTLE);
-        let Some(octave) = next else { return Some(Prospect::of(&self.dual, self.covered, &EVEN)) };
+        let Some(octave) = next else { return Some(self.duals.map(|dual| Prospect::of(&dual, self.covered, &EVEN))) };
         self.octave = octave + 1;
         self.covered += shares[octave];
-        let [dual] = model.duals(octave, Slower::NOT, &EVEN, [(model.hold, model.seen_of_blocks())]);
-        self.dual.iter_mut().zip(dual).for_each(|(sum, dual)| *sum += shares[octave] * dual);
+        model.add_duals((octave, shares[octave]), Slower::NOT, &EVEN, holds, &mut self.duals);
         None
     }
 }
