@@ -11,11 +11,15 @@
 //!           ▲                                                      then measure the cost of a period ──────┤
 //!           └──────────────────────────────── costs less: keep it ─────────────────────────────────────────┘
 //! ```
+//! If the frequency changes during a trial, the cost before it is rescaled by what the plan expects of the earlier hold-off at
+//! both frequencies.
+//!
 //! The cost of a period includes its late packets if the goal allows at least eight in that time. In shorter periods,
 //! late packets only count through the waits that they make the policy choose.
 
 use units::{Instant, Nanos};
 
+use super::math::product_over;
 use super::owed::Owed;
 use super::paid::Paid;
 use super::plan::Plan;
@@ -46,6 +50,8 @@ pub(super) struct Trials<C> {
     /// Whether the first period of the current trial has ended, in which the policy learned what these blocks cost.
     learned: bool,
     /// Whether the frequency changed during the current trial.
+    faster_or_slower: bool,
+    /// Whether the limit of the idle states changed during the current trial.
     mixed: bool,
     /// Number of periods before the next trial.
     wait: u32,
@@ -72,6 +78,8 @@ struct Before {
     hold: u64,
     /// Its cost, as a share of a polling core, in 2^-16.
     cost: u64,
+    /// Its expected cost at that time, in the same unit.
+    expected: u64,
     /// The mean gap between packets in the period before the trial, in nanoseconds.
     gap: u64,
 }
@@ -89,7 +97,16 @@ enum Next {
 
 impl<C> Trials<C> {
     pub(super) const fn new() -> Self {
-        Self { began: None, calls: 0, before: None, learned: false, mixed: false, wait: 0, patience: 0 }
+        Self {
+            began: None,
+            calls: 0,
+            before: None,
+            learned: false,
+            faster_or_slower: false,
+            mixed: false,
+            wait: 0,
+            patience: 0,
+        }
     }
 
     /// Chooses the hold-off, in nanoseconds, by the plan, and changes the plan to it. `in_force` is the present one.
@@ -123,7 +140,7 @@ impl<C> Trials<C> {
         if let Some((span, then)) = self.ends(now, totals) {
             let (_, cost) = totals.paid.since(then.paid, span, owed.each(plan.mean_gap()));
             let gap = span.as_nanos() / (totals.packets - then.packets).max(1);
-            match self.judge(cost, gap) {
+            match self.judge(cost, gap, |before| plan.cost_with((before.place, before.hold))) {
                 Next::Stay => {}
                 // A wait for a forecast burst serves all of it without a hold-off, which would only delay bursts that
                 // come early.
@@ -135,7 +152,8 @@ impl<C> Trials<C> {
                     let other = plan.better_hold(safe, WORTHWHILE).filter(|_| !safe || plan.knows_blocks());
                     if let Some(other) = other {
                         let (place, hold) = plan.present_hold();
-                        self.begin(Before { place, hold, cost, gap });
+                        let expected = plan.cost_with((place, hold));
+                        self.begin(Before { place, hold, cost, expected, gap });
                         plan.take_hold(other);
                     }
                 }
@@ -155,8 +173,9 @@ impl<C> Trials<C> {
         now.since(began).filter(|span| *span > Nanos::ZERO).map(|span| (span, then))
     }
 
-    /// Judges a period that cost `cost`, as a share of a polling core. `gap` is the mean gap between its packets.
-    fn judge(&mut self, cost: u64, gap: u64) -> Next {
+    /// Judges a period that cost `cost`, as a share of a polling core. `gap` is the mean gap between its packets. `expected`
+    /// returns what the hold-off before a trial is expected to cost at the present frequency.
+    fn judge(&mut self, cost: u64, gap: u64, expected: impl FnOnce(&Before) -> u64) -> Next {
         let Some(before) = self.before else {
             let tries = self.wait == 0;
             self.wait = self.wait.saturating_sub(1);
@@ -172,7 +191,14 @@ impl<C> Trials<C> {
             self.wait = self.patience.max(AFTER_CHANGE);
             return Next::Return(before);
         }
-        if cost <= before.cost - before.cost / WORTHWHILE {
+        // A hold-off that saves much often makes another frequency the best one. What the one before it cost is then rescaled
+        // as its expected cost.
+        let cost_before = if self.faster_or_slower {
+            product_over(before.cost, expected(&before), before.expected.max(1)) as u64
+        } else {
+            before.cost
+        };
+        if cost <= cost_before - cost_before / WORTHWHILE {
             (self.wait, self.patience) = (0, 0);
             return Next::Stay;
         }
@@ -193,16 +219,15 @@ impl<C> Trials<C> {
         self.fail();
     }
 
-    /// Starts the period anew, because the costs before and after a change of frequency cannot be compared.
+    /// Starts the period anew, so that each is at one frequency.
     pub(super) fn frequency_changed(&mut self) {
-        (self.began, self.calls, self.mixed) = (None, 0, true);
+        (self.began, self.calls, self.faster_or_slower) = (None, 0, true);
     }
 
     /// Starts the period anew, and soon tries other hold-offs: another limit of the idle states may have been chosen because
-    /// of one of them.
+    /// of one of them. The costs before and after the change cannot be compared.
     pub(super) fn idle_limit_changed(&mut self) {
-        self.frequency_changed();
-        self.wait = 0;
+        (self.began, self.calls, self.mixed, self.wait) = (None, 0, true, 0);
     }
 
     fn fail(&mut self) {
@@ -212,7 +237,7 @@ impl<C> Trials<C> {
 
     /// Notes that a trial begins.
     fn begin(&mut self, before: Before) {
-        (self.before, self.learned, self.mixed) = (Some(before), false, false);
+        (self.before, self.learned, self.faster_or_slower, self.mixed) = (Some(before), false, false, false);
     }
 }
 
@@ -230,7 +255,12 @@ mod tests {
     use crate::wait::{Action, Arrivals, Ended, Observation, Queue, WaitPolicy as _};
     use units::Simulated;
 
-    const BEFORE: Before = Before { place: 0, hold: 0, cost: 1_000, gap: 100 };
+    const BEFORE: Before = Before { place: 0, hold: 0, cost: 1_000, expected: 2_000, gap: 100 };
+
+    /// Judges a period at the frequency at which the trial began.
+    fn judge(trials: &mut Trials<Simulated>, cost: u64, gap: u64) -> Next {
+        trials.judge(cost, gap, |_| unreachable!("the frequency has not changed"))
+    }
 
     #[test]
     fn a_period_takes_six_calls() {
@@ -246,34 +276,50 @@ mod tests {
         let mut trials = Trials::<Simulated>::new();
         let mut waited = || {
             let mut periods = 0;
-            while !matches!(trials.judge(1_000, 100), Next::Try) {
+            while !matches!(judge(&mut trials, 1_000, 100), Next::Try) {
                 periods += 1;
             }
             trials.begin(BEFORE);
-            assert!(matches!(trials.judge(5_000, 100), Next::Stay), "it learns first");
-            assert!(matches!(trials.judge(990, 100), Next::Return(Before { hold: 0, .. })), "1 % is not enough");
+            assert!(matches!(judge(&mut trials, 5_000, 100), Next::Stay), "it learns first");
+            assert!(matches!(judge(&mut trials, 990, 100), Next::Return(Before { hold: 0, .. })), "1 % is not enough");
             periods
         };
         assert_eq!([waited(), waited(), waited(), waited()], [0, 1, 2, 4]);
         (0..10).for_each(|_| assert!(waited() <= MOST_PATIENCE));
         trials.begin(BEFORE);
-        (0..2).for_each(|_| assert!(matches!(trials.judge(900, 100), Next::Stay)));
-        assert!(matches!(trials.judge(900, 100), Next::Try), "one that saves is followed by the next");
+        (0..2).for_each(|_| assert!(matches!(judge(&mut trials, 900, 100), Next::Stay)));
+        assert!(matches!(judge(&mut trials, 900, 100), Next::Try), "one that saves is followed by the next");
     }
 
     #[test]
     fn other_traffic_proves_nothing() {
         let mut trials = Trials::<Simulated>::new();
         trials.begin(BEFORE);
-        trials.judge(500, 200);
-        assert!(matches!(trials.judge(500, 200), Next::Return(_)), "it is cheaper only because fewer packets come");
-        (0..AFTER_CHANGE).for_each(|_| assert!(matches!(trials.judge(500, 200), Next::Stay)));
-        assert!(matches!(trials.judge(500, 200), Next::Try));
-        // Nor does another frequency.
+        judge(&mut trials, 500, 200);
+        assert!(
+            matches!(judge(&mut trials, 500, 200), Next::Return(_)),
+            "it is cheaper only because fewer packets come"
+        );
+        (0..AFTER_CHANGE).for_each(|_| assert!(matches!(judge(&mut trials, 500, 200), Next::Stay)));
+        assert!(matches!(judge(&mut trials, 500, 200), Next::Try));
+        // Nor does another limit of the idle states.
         trials.begin(BEFORE);
-        trials.judge(500, 100);
-        trials.frequency_changed();
-        assert!(matches!(trials.judge(500, 100), Next::Return(_)));
+        judge(&mut trials, 500, 100);
+        trials.idle_limit_changed();
+        assert!(matches!(judge(&mut trials, 500, 100), Next::Return(_)));
+    }
+
+    #[test]
+    fn at_another_frequency_the_cost_before_a_trial_is_rescaled() {
+        // Half of what was expected before: the hold-off before the trial would cost 500 now.
+        for (cost, expected, succeeds) in [(480, 1_000, true), (490, 1_000, false), (1_900, 4_000, true)] {
+            let mut trials = Trials::<Simulated>::new();
+            trials.begin(BEFORE);
+            judge(&mut trials, 800, 100);
+            trials.frequency_changed();
+            let next = trials.judge(cost, 100, |_| expected);
+            assert_eq!(matches!(next, Next::Stay), succeeds, "{cost} {expected}: {next:?}");
+        }
     }
 
     #[test]
@@ -282,9 +328,9 @@ mod tests {
         for _ in 0..5 {
             trials.fail();
         }
-        assert!(matches!(trials.judge(1_000, 100), Next::Stay));
+        assert!(matches!(judge(&mut trials, 1_000, 100), Next::Stay));
         trials.idle_limit_changed();
-        assert!(matches!(trials.judge(1_000, 100), Next::Try));
+        assert!(matches!(judge(&mut trials, 1_000, 100), Next::Try));
     }
 
     #[test]
@@ -293,7 +339,7 @@ mod tests {
         trials.begin(BEFORE);
         assert!(trials.refused(30_000).is_none(), "a rounded value is no refusal");
         assert!(trials.refused(0).is_some() && trials.refused(0).is_none());
-        assert!(matches!(trials.judge(900, 100), Next::Stay), "the next one waits");
+        assert!(matches!(judge(&mut trials, 900, 100), Next::Stay), "the next one waits");
     }
 
     /// `count` packets, 50 to 150 us apart. Each of them ends a block of 40 us that begins after the one before it.

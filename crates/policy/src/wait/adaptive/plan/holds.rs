@@ -122,6 +122,15 @@ impl Holds {
         (prospects[best].costs < stay - stay / worthwhile).then_some((best, lengths[best]))
     }
 
+    /// What the cheapest waits that meet the goal are expected to cost with this hold-off, as a share of a polling core in
+    /// 2^-16.
+    pub(super) fn cost_with(&self, model: &Model, (place, hold): Hold) -> u64 {
+        let seen =
+            if place == self.present { model.seen_of_blocks() } else { &self.others[model.depth().number()][place] };
+        let [prospect] = model.prospects(Slower::NOT, &FINE, [(hold, seen)]);
+        prospect.costs
+    }
+
     /// Goes on computing what the cheapest waits that meet the goal are expected to cost with the model's limit of the idle
     /// states. Returns it when it is known. Only hold-offs are compared that leave room for the known lateness of blocks
     /// with the limit.

@@ -326,6 +326,12 @@ impl Plan {
         self.holds.better(&self.model, safe, worthwhile)
     }
 
+    /// What the cheapest waits that meet the goal are expected to cost with a hold-off, given by its place and its length in
+    /// nanoseconds, as a share of a polling core in 2^-16.
+    pub(super) fn cost_with(&self, hold: (usize, u64)) -> u64 {
+        self.holds.cost_with(&self.model, hold)
+    }
+
     /// Changes to another hold-off, given by its place and its length in nanoseconds.
     pub(super) fn take_hold(&mut self, (place, hold): (usize, u64)) {
         self.holds.take(place, &mut self.model);
