@@ -11,6 +11,8 @@ use super::record::Record;
 
 /// Number of hold-offs that are compared.
 const HOLDS: usize = PARTS + 2;
+/// The same with the present one at the end, which somebody else may have set.
+const WITH_PRESENT: usize = HOLDS + 1;
 /// Hold-offs are whole multiples of this, in nanoseconds: `ethtool -C rx-usecs` takes whole microseconds.
 const HOLD_STEP: u64 = 1_000;
 /// A hold-off below 1 / `LEAST_HOLD` of the goal's latency is not used: it saves little, and is worth no system call.
@@ -36,13 +38,11 @@ pub(super) struct Holds {
 /// What the cheapest waits are expected to cost with one limit of the idle states, computed in steps.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::wait::adaptive) struct Expecting {
-    /// The hold-offs that are compared with the limit, besides the present one. `None` before the first step.
-    lengths: Option<[u64; HOLDS]>,
-    so_far: Partial<COMPARED>,
+    /// At the first step: the place and the length of the present hold-off, and the lengths of the others that are compared,
+    /// in nanoseconds.
+    began: Option<(Hold, [Option<u64>; HOLDS])>,
+    so_far: Partial<WITH_PRESENT>,
 }
-
-/// Number of hold-offs that are compared, with the present one at the end.
-const COMPARED: usize = HOLDS + 1;
 
 /// What the cheapest waits are expected to cost with one limit of the idle states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,7 @@ impl Expected {
 }
 
 impl Expecting {
-    pub(in crate::wait::adaptive) const NONE: Self = Self { lengths: None, so_far: Partial::NONE };
+    pub(in crate::wait::adaptive) const NONE: Self = Self { began: None, so_far: Partial::NONE };
 }
 
 impl Holds {
@@ -135,22 +135,31 @@ impl Holds {
     /// states. Returns it when it is known. Only hold-offs are compared that leave room for the known lateness of blocks
     /// with the limit.
     pub(super) fn expect(&self, model: &Model, expecting: &mut Expecting) -> Option<Expected> {
-        let present = (model.hold, model.seen_of_blocks());
-        if !self.can_change {
-            let [present, ..] = expecting.so_far.go_on(model, &[present])?;
-            return Some(Expected { present, best: present });
+        let present = (self.present, model.hold);
+        if expecting.began.is_some_and(|(before, _)| before != present) {
+            *expecting = Expecting::NONE;
         }
-        let lengths = *expecting.lengths.get_or_insert_with(|| self.lengths(model, true));
+        let (_, lengths) = *expecting.began.get_or_insert_with(|| (present, self.others_to_expect(model)));
         let others = &self.others[model.depth().number()];
-        let hold = |place: usize| match others.get(place) {
-            Some(seen) if place != self.present && (place == 0 || lengths[place] > 0) => (lengths[place], seen),
-            _ => present,
-        };
-        let holds: [_; COMPARED] = core::array::from_fn(hold);
+        let holds: [_; WITH_PRESENT] = core::array::from_fn(|place| match others.get(place) {
+            Some(seen) => lengths[place].map(|length| (length, seen)),
+            None => Some((model.hold, model.seen_of_blocks())),
+        });
         let prospects = expecting.so_far.go_on(model, &holds)?;
+        let compared = prospects.into_iter().zip(holds).filter_map(|(prospect, hold)| hold.map(|_| prospect));
         let present = prospects[HOLDS];
-        let best = prospects.into_iter().min_by_key(|prospect| prospect.costs).unwrap_or(present);
+        let best = compared.min_by_key(|prospect| prospect.costs).unwrap_or(present);
         Some(Expected { present, best })
+    }
+
+    /// The lengths of the hold-offs other than the present one that are compared with a limit: each length once.
+    fn others_to_expect(&self, model: &Model) -> [Option<u64>; HOLDS] {
+        if !self.can_change {
+            return [None; HOLDS];
+        }
+        let lengths = self.lengths(model, true);
+        let is_other = |place: usize| place != self.present && !lengths[..place].contains(&lengths[place]);
+        core::array::from_fn(|place| is_other(place).then_some(lengths[place]))
     }
 
     /// Changes to the records of another hold-off, which is at `place`.

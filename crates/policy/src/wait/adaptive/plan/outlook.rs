@@ -63,19 +63,19 @@ impl Model {
         let (mut duals, mut covered): ([Steps; N], _) = ([[0; STEPS]; N], 0);
         for (octave, share) in self.gaps.shares().into_iter().enumerate().filter(|(_, share)| *share >= LITTLE) {
             covered += share;
-            self.add_duals((octave, share), slower, multipliers, &holds, &mut duals);
+            self.add_duals((octave, share), slower, multipliers, &holds.map(Some), &mut duals);
         }
         duals.map(|dual| Prospect::of(&dual, covered, multipliers))
     }
 
     /// Adds the least cost after silences of one octave at each of the `multipliers`, as shares of a polling core in 2^-16,
-    /// times the octave's `share` of the time, to the sum of each of several hold-offs.
+    /// times the octave's `share` of the time, to the sum of each of several hold-offs. `None` is left out.
     fn add_duals(
         &self,
         (octave, share): (usize, u64),
         slower: Slower,
         multipliers: &Steps,
-        holds: &[(u64, &Record)],
+        holds: &[Option<(u64, &Record)>],
         sums: &mut [Steps],
     ) {
         let sleeps = |hold: u64| -> [Cell; SLEEPS] {
@@ -97,7 +97,7 @@ impl Model {
         // Unless the hold-off delays the frames themselves, sleeps are the same with all of them.
         let of_all = slept(self.hold);
         let next = self.gaps.residual(begins(octave));
-        for (hold, sum) in holds.iter().zip(sums) {
+        for (hold, sum) in holds.iter().zip(sums).filter_map(|(hold, sum)| Some((hold.as_ref()?, sum))) {
             let block = if self.interrupts { self.block_held(next, *hold, slower) } else { Cell::NONE };
             let sleeping = if self.holds_frames && hold.0 != self.hold { slept(hold.0) } else { of_all };
             sum.iter_mut().enumerate().for_each(|(step, sum)| *sum += share * least(&[block], step, sleeping[step]));
@@ -131,9 +131,9 @@ pub(super) struct Partial<const N: usize> {
 impl<const N: usize> Partial<N> {
     pub(super) const NONE: Self = Self { octave: 0, duals: [[0; STEPS]; N], covered: 0 };
 
-    /// Adds the next octave, with at most `N` hold-offs in nanoseconds and what was observed of blocks with them. Returns the
-    /// results if it was the last one.
-    pub(super) fn go_on(&mut self, model: &Model, holds: &[(u64, &Record)]) -> Option<[Prospect; N]> {
+    /// Adds the next octave, with these hold-offs in nanoseconds and what was observed of blocks with them. Returns the results
+    /// if it was the last one: that of `None` says nothing.
+    pub(super) fn go_on(&mut self, model: &Model, holds: &[Option<(u64, &Record)>; N]) -> Option<[Prospect; N]> {
         let shares = model.gaps.shares();
         let next = (self.octave..shares.len()).find(|octave| shares[*octave] >= LITTLE);
         let Some(octave) = next else { return Some(self.duals.map(|dual| Prospect::of(&dual, self.covered, &EVEN))) };
