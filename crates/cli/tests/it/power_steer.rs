@@ -156,6 +156,8 @@ fn turbo_and_uncore_are_lowered_while_no_cpu_needs_them() {
         told = now;
         std::thread::sleep(Duration::from_millis(1));
     }
+    // The command reads back what it has just written: with another value then, the write would have been ignored.
+    std::thread::sleep(Duration::from_millis(200));
     // Somebody else's value is left, also that of a frequency domain which is not controlled.
     machine.put(TURBO, "1\n");
     machine.put(&format!("{POLICY}0/scaling_max_freq"), "1500000\n");
