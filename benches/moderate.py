@@ -4,6 +4,7 @@
     benches/moderate.py [--apus target/release/apus] [--rounds 5] [--seconds 4] [--traffic udp:10000,redis]
                         [--fixed 0,50,150] [-o moderate.json]
     benches/moderate.py --two-queues [--rate 1G] [--rounds 5] [--seconds 4] [-o moderate.json]
+    benches/moderate.py --from moderate.json [--fixed 0,50,150]     (measures nothing)
 
 A client on CPU 0 loads a server on CPU 1 over a veth pair. The server's side receives through NAPI, in a kernel thread on
 CPU 1, so that its CPU time is that of a thread: this kernel does not account the time of softirqs. Traffic:
@@ -382,6 +383,22 @@ def find(run, path):
     return run
 
 
+def judge_file(name, fixed):
+    """Prints what a file of results says."""
+    try:
+        with open(name, encoding="utf-8") as file:
+            measured = json.load(file)
+        if "rate" in measured:
+            both_queues_table(measured["runs"], measured["seconds"])
+        else:
+            judge(measured["runs"], fixed)
+            table(measured["runs"])
+    except OSError as error:
+        sys.exit(f"{name}: {error.strerror}")
+    except (ValueError, KeyError, TypeError) as error:
+        sys.exit(f"{name}: not a file of results of this script ({error!r})")
+
+
 def main():
     # So that a plain kill, too, ends what the script started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -398,13 +415,7 @@ def main():
     typed = parse.parse_args()
     fixed = [int(us) for us in typed.fixed.split(",")]
     if typed.source:
-        with open(typed.source, encoding="utf-8") as file:
-            of_before = json.load(file)
-        if "rate" in of_before:
-            both_queues_table(of_before["runs"], of_before["seconds"])
-        else:
-            judge(of_before["runs"], fixed)
-            table(of_before["runs"])
+        judge_file(typed.source, fixed)
         return
     needed(["pingpong", "iperf3"] if typed.two_queues else typed.traffic.split(","), typed.apus)
     if typed.two_queues:

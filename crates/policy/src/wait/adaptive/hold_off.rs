@@ -50,9 +50,9 @@ pub(super) struct Trials<C> {
     /// Whether the first period of the current trial has ended, in which the policy learned what these blocks cost.
     learned: bool,
     /// Whether the frequency changed during the current trial.
-    faster_or_slower: bool,
+    other_frequency: bool,
     /// Whether the limit of the idle states changed during the current trial.
-    mixed: bool,
+    other_limit: bool,
     /// Number of periods before the next trial.
     wait: u32,
     /// The number of periods that the policy waited after the last failed trial.
@@ -102,8 +102,8 @@ impl<C> Trials<C> {
             calls: 0,
             before: None,
             learned: false,
-            faster_or_slower: false,
-            mixed: false,
+            other_frequency: false,
+            other_limit: false,
             wait: 0,
             patience: 0,
         }
@@ -186,15 +186,15 @@ impl<C> Trials<C> {
             return Next::Stay;
         }
         self.before = None;
-        if self.mixed || gap.abs_diff(before.gap) > before.gap / 4 {
+        if self.other_limit || gap.abs_diff(before.gap) > before.gap / 4 {
             // The costs cannot be compared.
             self.wait = self.patience.max(AFTER_CHANGE);
             return Next::Return(before);
         }
-        // A hold-off that saves much often makes another frequency the best one. What the one before it cost is then rescaled
-        // as its expected cost.
-        let cost_before = if self.faster_or_slower {
-            product_over(before.cost, expected(&before), before.expected.max(1)) as u64
+        // A hold-off that saves much often makes another frequency the cheapest one.
+        let cost_before = if self.other_frequency {
+            let rescaled = product_over(before.cost, expected(&before), before.expected.max(1));
+            u64::try_from(rescaled).unwrap_or(u64::MAX)
         } else {
             before.cost
         };
@@ -221,13 +221,13 @@ impl<C> Trials<C> {
 
     /// Starts the period anew, so that each is at one frequency.
     pub(super) fn frequency_changed(&mut self) {
-        (self.began, self.calls, self.faster_or_slower) = (None, 0, true);
+        (self.began, self.calls, self.other_frequency) = (None, 0, true);
     }
 
     /// Starts the period anew, and soon tries other hold-offs: another limit of the idle states may have been chosen because
     /// of one of them. The costs before and after the change cannot be compared.
     pub(super) fn idle_limit_changed(&mut self) {
-        (self.began, self.calls, self.mixed, self.wait) = (None, 0, true, 0);
+        (self.began, self.calls, self.other_limit, self.wait) = (None, 0, true, 0);
     }
 
     fn fail(&mut self) {
@@ -237,7 +237,7 @@ impl<C> Trials<C> {
 
     /// Notes that a trial begins.
     fn begin(&mut self, before: Before) {
-        (self.before, self.learned, self.faster_or_slower, self.mixed) = (Some(before), false, false, false);
+        (self.before, self.learned, self.other_frequency, self.other_limit) = (Some(before), false, false, false);
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
 
     /// Judges a period at the frequency at which the trial began.
     fn judge(trials: &mut Trials<Simulated>, cost: u64, gap: u64) -> Next {
-        trials.judge(cost, gap, |_| unreachable!("the frequency has not changed"))
+        trials.judge(cost, gap, |_| unreachable!("only after a change of frequency"))
     }
 
     #[test]

@@ -38,8 +38,7 @@ pub(super) struct Holds {
 /// What the cheapest waits are expected to cost with one limit of the idle states, computed in steps.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::wait::adaptive) struct Expecting {
-    /// At the first step: the place and the length of the present hold-off, and the lengths of the others that are compared,
-    /// in nanoseconds.
+    /// At the first step: the present hold-off, and the lengths in nanoseconds of the others that are compared.
     began: Option<(Hold, [Option<u64>; HOLDS])>,
     so_far: Partial<WITH_PRESENT>,
 }
@@ -114,16 +113,14 @@ impl Holds {
         let seen = |place: usize| if place == self.present { model.seen_of_blocks() } else { &others[place] };
         let prospects: [Prospect; HOLDS] =
             model.prospects(Slower::NOT, &FINE, core::array::from_fn(|place| (lengths[place], seen(place))));
-        let [Prospect { costs: stay, .. }] =
-            model.prospects(Slower::NOT, &FINE, [(model.hold, model.seen_of_blocks())]);
+        let stay = self.cost_with(model, (self.present, model.hold));
         // Nothing was observed at the places of hold-offs that came out as none.
         let others = (0..HOLDS).filter(|place| lengths[*place] != model.hold && (*place == 0 || lengths[*place] > 0));
         let best = others.min_by_key(|place| prospects[*place].costs)?;
         (prospects[best].costs < stay - stay / worthwhile).then_some((best, lengths[best]))
     }
 
-    /// What the cheapest waits that meet the goal are expected to cost with this hold-off, as a share of a polling core in
-    /// 2^-16.
+    /// What the cheapest waits that meet the goal are expected to cost with this hold-off, in 2^-16 of a polling core.
     pub(super) fn cost_with(&self, model: &Model, (place, hold): Hold) -> u64 {
         let seen =
             if place == self.present { model.seen_of_blocks() } else { &self.others[model.depth().number()][place] };

@@ -326,8 +326,8 @@ impl Plan {
         self.holds.better(&self.model, safe, worthwhile)
     }
 
-    /// What the cheapest waits that meet the goal are expected to cost with a hold-off, given by its place and its length in
-    /// nanoseconds, as a share of a polling core in 2^-16.
+    /// What the cheapest waits that meet the goal are expected to cost with a hold-off, in 2^-16 of a polling core. The
+    /// hold-off is given by its place and its length in nanoseconds.
     pub(super) fn cost_with(&self, hold: (usize, u64)) -> u64 {
         self.holds.cost_with(&self.model, hold)
     }
