@@ -55,7 +55,7 @@ test: ## Run all tests, and list at the end which were skipped and why (with APU
 test-vm: ## Run the tests in emulated machines with power hardware (docs/vmlab.md); takes some minutes, needs no privilege
 	@tools/setup.sh vm || true
 	$(CARGO) test -p vmlab --test vm -- --ignored
-	@if [ -n "$$APUS_LONG_TESTS" ] && pkg-config --exists 'libdpdk >= 22.11' 2>/dev/null; then $(CARGO) build -p cli --features dpdk --bin apus-dpdk; fi
+	@if [ -n "$$APUS_LONG_TESTS" ] && pkg-config --exists 'libdpdk >= 22.11' 2>/dev/null; then $(CARGO) build -p cli -p capi --features cli/dpdk --lib --bin apus-dpdk; fi
 	$(CARGO) test -p cli --test vm -- --ignored
 
 fuzz: ## Run each parser with random input for FUZZ_SECONDS (20); needs stable Rust and a C++ compiler

@@ -4,7 +4,8 @@
  *   SCALE   rte_power_pmd_mgmt's scale: the lowest frequency after 512 empty polls, the highest at a packet
  *   L3FWD   as l3fwd-power: 10 free polls, then spins of 1 us; from the 300th on, the receive interrupt, or polling on
  *           if the driver has none
- *   APUS    libapus-dpdk, with the goal in the environment's APUS_GOAL
+ *   APUS    libapus-dpdk, with the goal in the environment's APUS_GOAL; with APUS_FREQUENCY, it also follows the load with
+ *           the lcore's frequency
  * The exit status is 3 if the scheme does not work here. */
 #include <inttypes.h>
 #include <signal.h>
@@ -55,6 +56,8 @@ static void wait_by(uint16_t port)
 			      .telemetry_root = getenv("APUS_NAME") ? getenv("APUS_TELEMETRY") : NULL};
 
 	if (apus_dpdk_queue_enable(rte_lcore_id(), port, 0, &config) < 0)
+		lacking(apus_dpdk_error());
+	if (getenv("APUS_FREQUENCY") && apus_dpdk_lcore_frequency(rte_lcore_id(), 1) < 0)
 		lacking(apus_dpdk_error());
 #endif
 }

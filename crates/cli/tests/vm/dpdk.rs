@@ -27,12 +27,30 @@ fn long() -> bool {
 /// Where Debian keeps DPDK's drivers.
 const DRIVERS: &str = "/usr/lib/x86_64-linux-gnu";
 
-/// `apus-dpdk` as `make test-vm` builds it, and the drivers that it loads: of the card, and of DPDK's mempools, without
-/// which none can be made. `None` if they are not there.
-fn programs() -> Option<(PathBuf, [PathBuf; 2])> {
+/// `apus-dpdk` as `make test-vm` builds it. `None` if it is not there.
+fn program() -> Option<PathBuf> {
     let program = Path::new(env!("CARGO_BIN_EXE_apus")).with_file_name("apus-dpdk");
-    let drivers = (driver("librte_net_e1000.so.")?, driver("librte_mempool_ring.so.")?);
-    Some((program, drivers.into())).filter(|(program, _)| program.is_file())
+    program.is_file().then_some(program)
+}
+
+/// The drivers that a DPDK program loads in the guest: of the card, and of DPDK's mempools, without which none can be made.
+/// `None` if they are not there.
+pub(crate) fn drivers() -> Option<[PathBuf; 2]> {
+    Some([driver("librte_net_e1000.so.")?, driver("librte_mempool_ring.so.")?])
+}
+
+/// The arguments for the EAL that load these drivers.
+pub(crate) fn loading(drivers: &[PathBuf; 2]) -> String {
+    drivers.each_ref().map(|driver| format!("-d /usr/bin/{}", name(driver))).join(" ")
+}
+
+/// An emulated machine with the card, for DPDK programs that load these drivers.
+pub(crate) fn machine(drivers: &[PathBuf; 2]) -> Vm {
+    let vm = ok(Vm::new()).cpus(2).nic(Nic::E1000e).iommu();
+    let vm = ["vfio_pci", "vfio_iommu_type1", "uio_pci_generic"].into_iter().fold(vm, Vm::module);
+    // With `iommu=pt`, DMA of a device that is bound to uio reaches memory, too.
+    let vm = vm.kernel_argument("iommu=pt vfio_iommu_type1.allow_unsafe_interrupts=1 hugepages=96");
+    drivers.iter().fold(vm, Vm::program)
 }
 
 /// The driver under the name by which others load it: with the number of its ABI.
@@ -42,22 +60,17 @@ fn driver(prefix: &str) -> Option<PathBuf> {
 }
 
 fn interrupts() {
-    let Some((program, drivers)) = programs() else {
+    let (Some(program), Some(drivers)) = (program(), drivers()) else {
         testkit::skip("VM lab: no apus-dpdk or no DPDK driver net_e1000; make dpdk PROFILE=dev");
         return;
     };
-    let vm = ok(Vm::new()).cpus(2).nic(Nic::E1000e).iommu();
-    let vm = ["vfio_pci", "vfio_iommu_type1", "uio_pci_generic"].into_iter().fold(vm, Vm::module);
-    // With `iommu=pt`, DMA of a device that is bound to uio reaches memory, too.
     let begun = Instant::now();
-    let vm = vm.kernel_argument("iommu=pt vfio_iommu_type1.allow_unsafe_interrupts=1 hugepages=96");
-    let guest = ok(drivers.iter().fold(vm.program(&program), Vm::program).boot());
+    let guest = ok(machine(&drivers).program(&program).boot());
     println!("booted after {:.1} s", begun.elapsed().as_secs_f32());
-    let drivers = drivers.map(|driver| format!("-d /usr/bin/{}", name(&driver))).join(" ");
-    let card = Card { guest: &guest, pci: pci(&guest), drivers };
+    let card = Card { guest: &guest, pci: pci(&guest), drivers: loading(&drivers) };
     let (sleeps, few) = if long() { (100_000, 2_000) } else { (2_000, 100) };
 
-    card.bind("vfio-pci");
+    bind(&guest, &card.pci, "vfio-pci");
     // The vector that the driver assigns is not that of a received frame (shim/e1000.c of live-dpdk).
     let refused = card.run("poll", "", 1);
     assert_eq!(refused.result["ports"][0]["wakes"], false, "{:?}", refused.result["ports"]);
@@ -71,7 +84,7 @@ fn interrupts() {
     }
     let line = card.run("interrupt", "--vfio-intr=legacy", few);
     line.woken(few, line.seen.line);
-    card.bind("uio_pci_generic");
+    bind(&guest, &card.pci, "uio_pci_generic");
     let uio = card.run("interrupt", "--iova-mode=pa", few);
     uio.woken(few, uio.seen.line);
 }
@@ -81,10 +94,19 @@ fn name(path: &Path) -> String {
 }
 
 /// The card's address.
-fn pci(guest: &Guest) -> String {
+pub(crate) fn pci(guest: &Guest) -> String {
     let address = ok(guest.run("basename $(readlink /sys/class/net/eth0/device)"));
     assert!(address.starts_with("0000:"), "{address}");
     address
+}
+
+/// Gives the card to another driver of the guest's kernel.
+pub(crate) fn bind(guest: &Guest, pci: &str, driver: &str) {
+    let said = ok(guest.run(&format!(
+        "cd /sys/bus/pci/devices/{pci} && echo {pci} >driver/unbind && echo {driver} >driver_override && \
+         echo {pci} >/sys/bus/pci/drivers_probe && basename $(readlink driver)"
+    )));
+    assert_eq!(said, driver);
 }
 
 struct Card<'a> {
@@ -94,15 +116,6 @@ struct Card<'a> {
 }
 
 impl Card<'_> {
-    fn bind(&self, driver: &str) {
-        let Self { pci, .. } = self;
-        let said = ok(self.guest.run(&format!(
-            "cd /sys/bus/pci/devices/{pci} && echo {pci} >driver/unbind && echo {driver} >driver_override && \
-             echo {pci} >/sys/bus/pci/drivers_probe && basename $(readlink driver)"
-        )));
-        assert_eq!(said, driver);
-    }
-
     /// Runs `apus run macswap` in this mode while `count` frames are sent, each a little after the answer to the last.
     fn run(&self, mode: &str, eal: &str, count: u64) -> Run {
         let Self { guest, pci, drivers } = self;

@@ -33,6 +33,8 @@ mod processor;
 mod profiles;
 /// The kernel's command line, over a reboot.
 mod reboot;
+/// rte_power's `scale` and libapus-dpdk in the same forwarder.
+mod scaling;
 mod tune;
 
 use std::process::ExitCode;
@@ -58,7 +60,11 @@ fn main() -> ExitCode {
     .concat();
     // Figures of a machine that does nothing else, and minutes long.
     let long = std::env::var_os("APUS_LONG_TESTS").is_some();
-    let figures = if long { [&modes::ALONE[..], &dpdk::ALONE, &power_steer::FIGURES].concat() } else { Vec::new() };
+    let figures = if long {
+        [&modes::ALONE[..], &dpdk::ALONE, &scaling::FIGURES, &power_steer::FIGURES].concat()
+    } else {
+        Vec::new()
+    };
     let alone = [
         &reboot::TESTS[..],
         &probe::ALONE,

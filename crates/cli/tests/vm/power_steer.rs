@@ -93,7 +93,7 @@ impl Load {
 }
 
 /// A random number above 0 and at most 1, by splitmix64.
-fn uniform(state: &mut u64) -> f64 {
+pub(crate) fn uniform(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -147,7 +147,7 @@ fn number(of: &Json) -> f64 {
 }
 
 /// The mean of the requested frequencies over `seconds`, weighted by time, as a share of the highest.
-fn mean(from: Instant, seconds: f64, writes: &[(Instant, PstateWrite)]) -> f64 {
+pub(crate) fn mean(from: Instant, seconds: f64, writes: &[(Instant, PstateWrite)]) -> f64 {
     let (mut at, mut frequency, mut sum) = (0.0, HIGHEST, 0.0);
     for (when, write) in writes {
         let when = when.duration_since(from).as_secs_f64().min(seconds);

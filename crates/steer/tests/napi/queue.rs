@@ -43,6 +43,8 @@ pub struct World {
     pub timer: f64,
     /// Stalls of the machine: how many a second, and their mean length in nanoseconds.
     pub stalls: (f64, f64),
+    /// A time, from one second to another, in which the CPU takes so many times as long.
+    pub slow: Option<(f64, f64, f64)>,
 }
 
 /// A timer costs what an interrupt costs, and the machine seldom stalls.
@@ -157,6 +159,8 @@ impl Queue {
     /// The CPU works from `at` on. Returns when it has done so, behind its other work and the stalls.
     fn work(&mut self, at: f64, takes: f64) -> f64 {
         let begins = at.max(self.free);
+        let is_slow = |(from, to, _): &(f64, f64, f64)| (from * SECOND..to * SECOND).contains(&begins);
+        let takes = takes * self.world.slow.filter(is_slow).map_or(1.0, |(.., factor)| factor);
         let mut ends = begins + takes;
         loop {
             if self.stall.1 == 0.0 {

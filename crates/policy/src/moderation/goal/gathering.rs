@@ -22,7 +22,7 @@ impl<C> GoalModeration<C> {
             return self.shorten_at_once(now, seen, excess);
         }
         if seen.span >= HOPELESS_FOR && self.window.observed() >= self.enough && self.window.hopeless() {
-            return self.give_up(now);
+            return self.keep_from(now, Nanos::ZERO).unwrap_or_else(|| self.give_up(now));
         }
         let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
         let since_plan = now.since(self.planned).unwrap_or(Nanos::ZERO);
@@ -35,8 +35,8 @@ impl<C> GoalModeration<C> {
             return if pointless { self.rest(now, Reason::NoSaving) } else { Decision::keep(Reason::Measuring) };
         }
         self.alarms = 0;
-        if self.is_worse_than_none(now) {
-            return self.give_up(now);
+        if let Some(timer) = self.less_late(now) {
+            return self.go_back(now, timer);
         }
         let wanted = match self.window.quantile() {
             Some(_) if self.share(now).ppm() > 2 * self.allowed_ppm() && self.good(now).is_some() => {
@@ -71,7 +71,7 @@ impl<C> GoalModeration<C> {
     }
 
     /// What is known of the present timer, from this window and earlier ones.
-    fn share(&self, now: Instant<C>) -> Share {
+    pub(super) fn share(&self, now: Instant<C>) -> Share {
         self.window.share().and(self.tried.of(now, self.in_force()))
     }
 
@@ -84,25 +84,18 @@ impl<C> GoalModeration<C> {
                 let is_far = self.share(now).ppm() > 2 * self.allowed_ppm();
                 self.shorten(now, seen, if is_far || between >= self.timer.scale(7, 8) { good } else { between })
             }
+            None if self.polls_make_late(now) => self.climb(now),
             None => self.lengthen(now, seen, self.timer),
         }
     }
 
-    /// Whether the goal is missed with and without a timer, and the present one makes more packets late: more than a
-    /// quarter of those that are late without a timer.
-    fn is_worse_than_none(&self, now: Instant<C>) -> bool {
-        let none = self.tried.of(now, Nanos::ZERO).filter(|none| none.packets >= self.enough);
-        self.timer > Nanos::ZERO
-            && none.is_some_and(|none| none.ppm() > self.allowed_ppm() && self.share(now).ppm() > none.ppm() * 5 / 4)
-    }
-
     /// Whether `longer` exceeds the present timer by enough to be worth a change.
-    fn is_worth(&self, longer: Nanos) -> bool {
+    pub(super) fn is_worth(&self, longer: Nanos) -> bool {
         longer >= self.timer + self.step().max(self.timer / HYSTERESIS)
     }
 
     /// Turns the timer off, because most packets would be late even without it.
-    fn give_up(&mut self, now: Instant<C>) -> Decision {
+    pub(super) fn give_up(&mut self, now: Instant<C>) -> Decision {
         self.timer = Nanos::ZERO;
         self.proven = None;
         self.wait_longer(now);
@@ -153,11 +146,15 @@ impl<C> GoalModeration<C> {
     }
 
     fn shorten(&mut self, now: Instant<C>, seen: Growth, shorter: Nanos) -> Decision {
+        let shorter = self.possible(shorter.min(self.timer.saturating_sub(self.step())));
+        let is_off = shorter == Nanos::ZERO || shorter + self.step() < self.shortest(seen);
+        if let Some(decision) = self.keep_from(now, if is_off { Nanos::ZERO } else { shorter }) {
+            return decision;
+        }
         self.proven = None;
         self.failed = Some((self.timer, now));
         self.wait_longer(now);
-        let shorter = self.possible(shorter.min(self.timer.saturating_sub(self.step())));
-        if shorter == Nanos::ZERO || shorter + self.step() < self.shortest(seen) {
+        if is_off {
             self.timer = self.possible(self.timer / 2);
             return self.rest(now, Reason::Late);
         }

@@ -45,6 +45,10 @@
 //! time on polls, and then a timer is the remedy. So a timer of half the goal is tried from time to time, if several
 //! packets arrive within it.
 //!
+//! **Busy polls.** If far more packets were late with a shorter timer, or with none, the timer is not shortened to that
+//! ([`busy`]). The policy returns to the timer with which the fewest packets were late, or tries one that is not known
+//! yet: between the two, or half as long again.
+//!
 //! **Changes.** Planned changes are at least a second apart. After a late alarm, up to three more changes can follow
 //! within a second; the third one turns the timer off. After each failure, the next attempt waits twice as long. After
 //! a longer timer has met the goal, it waits half as long. So steady traffic sees fewer and fewer changes.
@@ -66,6 +70,7 @@
 //! never changes.
 
 mod alarm;
+mod busy;
 mod gathering;
 mod resting;
 mod saving;

@@ -107,6 +107,10 @@ impl<C> GoalModeration<C> {
     /// A timer that is worth an attempt. `None` if there is none.
     fn promising(&self, now: Instant<C>, seen: Growth) -> Option<Nanos> {
         let gap = self.gap(seen);
+        let less_late = self.less_late_than_none(now).filter(|timer| self.would_gather(*timer, gap));
+        if less_late.is_some() {
+            return less_late;
+        }
         if self.timer > Nanos::ZERO && self.would_save(self.timer, gap) {
             return Some(self.timer);
         }

@@ -1,5 +1,7 @@
 //! What share of the packets was late with the timers that were tried last.
 
+use core::cmp::Reverse;
+
 use units::{Instant, Nanos};
 
 use super::LONGEST_PATIENCE;
@@ -8,6 +10,9 @@ use super::LONGEST_PATIENCE;
 const TIMERS: usize = 8;
 /// A timer that differs from a remembered one by at most `1 / ALIKE` is taken for the same.
 const ALIKE: u64 = 16;
+/// If more packets than this are late (in millionths), the CPU is taken to be busy, and not only stalled from time to time.
+/// An estimate: more than the share of time that the stalls of a small virtual machine take.
+const BUSY_PPM: u64 = 50_000;
 /// Above this many packets, the earlier half of what is known of a timer counts half.
 const MOST_PACKETS: u64 = 1 << 20;
 
@@ -81,6 +86,26 @@ impl<C> Tried<C> {
         good.map(|(timer, _)| timer).max()
     }
 
+    /// What is known of `timer`, or else of the longest timer below `below` that is at least half as long.
+    pub fn about(&self, now: Instant<C>, enough: u64, timer: Nanos, below: Nanos) -> Option<(Nanos, Share)> {
+        let exact = self.of(now, timer).filter(|known| known.packets >= enough).map(|known| (timer, known));
+        let near = || {
+            let known = self.known(now, enough).filter(|(known, _)| (timer / 2..below).contains(known));
+            known.max_by_key(|(known, _)| *known)
+        };
+        exact.or_else(near)
+    }
+
+    /// What is known of the timers below `below`.
+    pub fn below(&self, now: Instant<C>, enough: u64, below: Nanos) -> impl Iterator<Item = Share> + '_ {
+        self.known(now, enough).filter(move |(timer, _)| *timer < below).map(|(_, share)| share)
+    }
+
+    /// The timer of whose packets the smallest share was late: the longest such timer.
+    pub fn least_late(&self, now: Instant<C>, enough: u64) -> Option<(Nanos, Share)> {
+        self.known(now, enough).min_by_key(|(timer, share)| (share.ppm(), Reverse(*timer)))
+    }
+
     /// The shortest timer above `above` of whose packets more than `ppm` were late.
     pub fn bad(&self, now: Instant<C>, enough: u64, ppm: u64, above: Nanos) -> Option<Nanos> {
         let bad = self.known(now, enough).filter(|(timer, share)| *timer > above && share.ppm() > ppm);
@@ -101,6 +126,13 @@ impl Share {
     pub fn is_near(self, allowed_ppm: u64) -> bool {
         let allowed = (u128::from(self.packets) * u128::from(allowed_ppm) / 1_000_000) as u64;
         self.late > allowed - allowed.isqrt().min(allowed / 4)
+    }
+
+    /// Whether `other` is so much larger that stalls of the machine do not explain it: above [`BUSY_PPM`], and at least
+    /// twice as large or larger by a quarter of all packets.
+    pub fn is_far_below(self, other: Self) -> bool {
+        let far = (2 * self.ppm()).min(self.ppm() + 250_000);
+        other.ppm() > far.max(BUSY_PPM)
     }
 
     /// The late packets, in millionths of all.
