@@ -4,8 +4,8 @@
  *   SCALE   rte_power_pmd_mgmt's scale: the lowest frequency after 512 empty polls, the highest at a packet
  *   L3FWD   as l3fwd-power: 10 free polls, then spins of 1 us; from the 300th on, the receive interrupt, or polling on
  *           if the driver has none
- *   APUS    libapus-dpdk, with the goal in the environment's APUS_GOAL; with APUS_FREQUENCY, it also follows the load with
- *           the lcore's frequency
+ *   APUS    libapus-dpdk, with the goal in the environment's APUS_GOAL; if APUS_FREQUENCY is set, the lcore's frequency
+ *           also follows the load
  * The exit status is 3 if the scheme does not work here. */
 #include <inttypes.h>
 #include <signal.h>

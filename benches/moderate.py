@@ -13,7 +13,8 @@ CPU 1, so that its CPU time is that of a thread: this kernel does not account th
     pingpong   sockperf ping-pong over TCP: one request at a time
     redis      redis-server, redis-benchmark GET over 20 connections
     memcached  memcached, memcslap GET over 8 connections (it reports no latencies)
-    iperf3:RATE  iperf3: a TCP stream of RATE, such as 150M, in segments of 1,448 bytes, which count as requests here
+    iperf3:RATE
+               iperf3: a TCP stream of RATE (1G), in segments of 1,448 bytes, which count as requests here
 
 Each round runs, in an order of its own: no moderation, fixed timers, net_dim, and the goals. CPU is that of the server, its
 NAPI threads and apus together, after a run that lets the policy settle, in percent of one CPU and in microseconds a request.
@@ -243,8 +244,8 @@ class Iperf:
 def traffic(name):
     if name.startswith("udp:"):
         return Sockperf(int(name[4:]))
-    if name.startswith("iperf3:"):
-        return Iperf(name[7:])
+    if name.startswith("iperf3"):
+        return Iperf(name[7:] or "1G")
     return {"pingpong": Sockperf, "redis": Redis, "memcached": Memcached}[name]()
 
 
@@ -484,13 +485,13 @@ def judge(runs, fixed):
             ratio, timer = max([*statics, (of_off, 0)])
             later = paired(ours, off, "p99_us", operator.sub)
             held = sum((100 if run["late_percent"] is None else run["late_percent"]) <= LATE_PERCENT for run in ours)
-            reports = any(run.get("p99_us") is not None for run in ours)
+            reports = any(run.get("p99_us") is not None for run in runs if run["traffic"] == name)
             # Whatever is unknown is lost, unless the client never reports it. A goal that no fixed timer holds either is told
             # apart.
             lost = not (held > len(ours) / 2 and ratio <= 1.1 and (later <= goal or not reports))
             client = f"the client's p99 {later:+.0f} us" if reports else "the client reports no latency"
             any_holds = bool(statics)
-            lines.append((not lost, f"{('lost' if any_holds else 'none') if lost else 'ok':<5}{name:<10} p99={goal}us: held {held} of {len(ours)}, at most "
+            lines.append((not lost, f"{('lost' if any_holds else 'none') if lost else 'ok':<5}{name:<12} p99={goal}us: held {held} of {len(ours)}, at most "
                           f"{median(ours, 'at_most_us'):.0f} us; {client}; timer "
                           f"{median(ours, 'timer_ns') / 1e3:.0f} us; CPU {ratio:.2f} x of the best fixed timer ({timer} us), "
                           f"{of_off:.2f} x of off"))
@@ -501,14 +502,14 @@ def judge(runs, fixed):
 
 def table(runs):
     """Medians over the rounds."""
-    print(f"{'traffic':<10} {'way':<13} {'timer us':>8} {'polls/packet':>12} {'p50 us':>7} {'p99 us':>7} {'at most':>8} "
+    print(f"{'traffic':<12} {'way':<13} {'timer us':>8} {'polls/packet':>12} {'p50 us':>7} {'p99 us':>7} {'at most':>8} "
           f"{'server %':>8} {'napi %':>7} {'apus %':>6} {'us/request':>10} {'ratio':>6}")
     for name in dict.fromkeys(run["traffic"] for run in runs):
         off = median(of(runs, name, "off"), "cpu_us_per_request")
         for way in dict.fromkeys(run["way"] for run in runs):
             chosen = of(runs, name, way)
             shares = [run["polls"] / run["packets"] for run in chosen if run.get("packets")]
-            print(f"{name:<10} {way:<13} {median(chosen, 'timer_ns') / 1e3:>8.0f} "
+            print(f"{name:<12} {way:<13} {median(chosen, 'timer_ns') / 1e3:>8.0f} "
                   f"{statistics.median(shares) if shares else float('nan'):>12.2f} "
                   f"{median(chosen, 'p50_us'):>7.0f} {median(chosen, 'p99_us'):>7.0f} {median(chosen, 'at_most_us'):>8.0f} "
                   f"{median(chosen, 'server_percent'):>8.1f} {median(chosen, 'napi_percent'):>7.1f} "

@@ -12,9 +12,9 @@
  *
  * How it waits:
  *   block   if all of the lcore's queues have receive interrupts: enables them, polls once more, and sleeps until one
- *           arrives. The port must have been configured with intr_conf.rxq = 1. (The interrupts of net_e1000_em are
- *           not used, because its driver delays them by up to 16.8 ms.) Otherwise uses rte_power_monitor, if
- *           driver and CPU support it. (For a driver without interrupts, DPDK prints "Rx Intr handle unset" once.)
+ *           arrives. The port must have been configured with intr_conf.rxq = 1. Otherwise uses rte_power_monitor, if
+ *           driver and CPU support it. (For a driver without interrupts, DPDK prints "Rx Intr handle unset" once. Those
+ *           of net_e1000_em are not used, because its driver delays them by up to 16.8 ms.)
  *   sleep   until a given time. If packets cannot end a wait, libapus uses only sleep and pause
  *   pause   with rte_power_pause if the CPU supports it, otherwise with rte_pause
  *

@@ -176,7 +176,7 @@ void lcore_forget_wakes(struct lcore *lcore)
 	lcore->woken = false;
 }
 
-/* Whether the driver delays receive interrupts for so long that no goal could be met: net_e1000_em, to one every 16.8 ms
+/* Whether the driver delays receive interrupts for longer than most goals allow: net_e1000_em, to one every 16.8 ms
  * (DPDK 22.11, drivers/net/e1000/em_ethdev.c, eth_em_start: register ITR). No time stamp would show how late they are. */
 static bool delays_interrupts(uint16_t port)
 {

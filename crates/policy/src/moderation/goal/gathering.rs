@@ -18,11 +18,12 @@ const LONGEST_WINDOW: Nanos = Nanos::from_secs(4);
 
 impl<C> GoalModeration<C> {
     pub(super) fn gather(&mut self, now: Instant<C>, seen: Growth) -> Decision {
-        if let Some(excess) = self.window.alarm(self.enough) {
+        if let Some(excess) = self.window.alarm(self.enough).filter(|_| self.may_change(now)) {
             return self.shorten_at_once(now, seen, excess);
         }
-        if seen.span >= HOPELESS_FOR && self.window.observed() >= self.enough && self.window.hopeless() {
-            return self.keep_from(now, Nanos::ZERO).unwrap_or_else(|| self.give_up(now));
+        let is_hopeless = seen.span >= HOPELESS_FOR && self.window.observed() >= self.enough && self.window.hopeless();
+        if is_hopeless && self.may_change(now) && !self.is_worse_without(now) {
+            return self.give_up(now);
         }
         let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
         let since_plan = now.since(self.planned).unwrap_or(Nanos::ZERO);
@@ -35,8 +36,14 @@ impl<C> GoalModeration<C> {
             return if pointless { self.rest(now, Reason::NoSaving) } else { Decision::keep(Reason::Measuring) };
         }
         self.alarms = 0;
-        if let Some(timer) = self.less_late(now) {
-            return self.go_back(now, timer);
+        if let Some(other) = self.less_late(now) {
+            return self.go_to(now, other);
+        }
+        if self.share(now).ppm() > self.allowed_ppm()
+            && self.good(now).is_none()
+            && let Some(longer) = self.longer_if_busy(now)
+        {
+            return self.climb(now, longer);
         }
         let wanted = match self.window.quantile() {
             Some(_) if self.share(now).ppm() > 2 * self.allowed_ppm() && self.good(now).is_some() => {
@@ -84,7 +91,6 @@ impl<C> GoalModeration<C> {
                 let is_far = self.share(now).ppm() > 2 * self.allowed_ppm();
                 self.shorten(now, seen, if is_far || between >= self.timer.scale(7, 8) { good } else { between })
             }
-            None if self.polls_make_late(now) => self.climb(now),
             None => self.lengthen(now, seen, self.timer),
         }
     }
@@ -92,6 +98,11 @@ impl<C> GoalModeration<C> {
     /// Whether `longer` exceeds the present timer by enough to be worth a change.
     pub(super) fn is_worth(&self, longer: Nanos) -> bool {
         longer >= self.timer + self.step().max(self.timer / HYSTERESIS)
+    }
+
+    /// Whether the machine recently made such a timer shorter.
+    pub(super) fn was_cut(&self, wanted: Nanos) -> bool {
+        self.cut.is_some_and(|cut| wanted > cut.got && wanted <= cut.again_from())
     }
 
     /// Turns the timer off, because most packets would be late even without it.
@@ -115,8 +126,7 @@ impl<C> GoalModeration<C> {
         let together = seen.packets / seen.events.max(1);
         let is_known = seen.span >= LONGEST_WINDOW || !self.window.is_short_of_bursts(self.enough, together);
         let is_worth = is_known && self.is_worth(wanted) && self.saves_more(seen, wanted);
-        let was_cut = self.cut.is_some_and(|cut| wanted <= cut.again_from());
-        if !is_worth || was_cut || now < self.patient_until {
+        if !is_worth || self.was_cut(wanted) || now < self.patient_until {
             if seen.span >= LONGEST_WINDOW {
                 self.begin_window();
             }

@@ -49,8 +49,8 @@
 //! ([`busy`]). The policy returns to the timer with which the fewest packets were late, or tries one that is not known
 //! yet: between the two, or half as long again.
 //!
-//! **Changes.** Planned changes are at least a second apart. After a late alarm, up to three more changes can follow
-//! within a second; the third one turns the timer off. After each failure, the next attempt waits twice as long. After
+//! **Changes.** Planned changes are at least a second apart. With late alarms, up to three changes are possible within a
+//! second; the third one turns the timer off, unless that makes far more packets late. After each failure, the next attempt waits twice as long. After
 //! a longer timer has met the goal, it waits half as long. So steady traffic sees fewer and fewer changes.
 //!
 //! **Resting.** If the timer saves fewer than one interrupt per 64 packets, it is useless. Each packet then raises an
@@ -89,6 +89,8 @@ use window::{Growth, Rate, Totals, Window};
 /// The shortest time between two planned changes. Each change programs hardware, which can be expensive (A. Gospodarek,
 /// slides on DIM, "Programming hardware can be expensive").
 const PLAN_EVERY: Nanos = Nanos::from_secs(1);
+/// Maximum number of changes in [`PLAN_EVERY`].
+const MOST_CHANGES: usize = 3;
 /// How long the policy rests after the first timer that saved nothing. Each further rest is twice as long.
 const SHORTEST_REST: Nanos = Nanos::from_secs(4);
 /// Upper limit for the time between two attempts after failures.
@@ -173,6 +175,8 @@ pub struct GoalModeration<C> {
     sampled: Instant<C>,
     /// When the profile last changed.
     changed: Instant<C>,
+    /// When the last changes were requested, the latest first.
+    recent: [Option<Instant<C>>; MOST_CHANGES],
     /// When the present window was last looked at for a planned change, or began.
     planned: Instant<C>,
     /// The timer is not lengthened before this time.
@@ -250,6 +254,7 @@ impl<C> GoalModeration<C> {
             tried: Tried::new(),
             sampled: Instant::ORIGIN,
             changed: Instant::ORIGIN,
+            recent: [const { None }; MOST_CHANGES],
             planned: Instant::ORIGIN,
             patient_until: Instant::ORIGIN,
             patience: PLAN_EVERY,
@@ -306,7 +311,14 @@ impl<C> GoalModeration<C> {
             return Decision::keep(reason);
         }
         self.profile = profile;
+        self.recent.rotate_right(1);
+        self.recent[0] = Some(now);
         Decision::apply(profile, reason)
+    }
+
+    /// Whether another change is possible now, although the last one was less than a second ago.
+    fn may_change(&self, now: Instant<C>) -> bool {
+        self.recent[MOST_CHANGES - 1].is_none_or(|at| now.since(at).is_some_and(|since| since >= PLAN_EVERY))
     }
 
     /// Remembers what the profile in force did in this window.

@@ -68,6 +68,13 @@ impl<C> GoalModeration<C> {
             self.phase = Phase::Resting(Rest { gap: Some(gap), ..rest });
         }
         if now < rest.until {
+            // A forced rest ends as soon as it turns out to make more packets late.
+            let is_forced = matches!(rest.reason, Reason::Late | Reason::GoalTooTight);
+            let is_forced = is_forced && seen.span >= USUAL_FOR && self.may_change(now);
+            if let Some(timer) = self.less_late_than_none(now).filter(|_| is_forced) {
+                self.timer = timer;
+                return self.change(now, Next::Gathering, Reason::GoalTooTight);
+            }
             return Decision::keep(rest.reason);
         }
         self.learn_while_resting(now);

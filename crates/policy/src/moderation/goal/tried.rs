@@ -45,7 +45,7 @@ impl<C> Tried<C> {
 
     /// Adds what was seen of `timer` up to `now`.
     pub fn add(&mut self, now: Instant<C>, timer: Nanos, seen: Share) {
-        if let Some(known) = self.timers.iter_mut().flatten().find(|known| known.is_like(timer)) {
+        if let Some(known) = self.timers.iter_mut().flatten().find(|known| alike(known.timer, timer)) {
             let is_old = now.since(known.at).is_none_or(|age| age >= LONGEST_PATIENCE);
             let part = if is_old {
                 u64::MAX
@@ -66,7 +66,7 @@ impl<C> Tried<C> {
 
     /// What is known of `timer`.
     pub fn of(&self, now: Instant<C>, timer: Nanos) -> Option<Share> {
-        let known = self.timers.iter().flatten().find(|known| known.is_like(timer))?;
+        let known = self.timers.iter().flatten().find(|known| alike(known.timer, timer))?;
         let is_recent = now.since(known.at).is_some_and(|age| age < LONGEST_PATIENCE);
         is_recent.then_some(Share { packets: known.packets, late: known.late })
     }
@@ -86,24 +86,29 @@ impl<C> Tried<C> {
         good.map(|(timer, _)| timer).max()
     }
 
-    /// What is known of `timer`, or else of the longest timer below `below` that is at least half as long.
-    pub fn about(&self, now: Instant<C>, enough: u64, timer: Nanos, below: Nanos) -> Option<(Nanos, Share)> {
+    /// What is known of `timer`, or else of the longest timer that is at least half as long and shorter than `present`.
+    pub fn about(&self, now: Instant<C>, enough: u64, timer: Nanos, present: Nanos) -> Option<(Nanos, Share)> {
         let exact = self.of(now, timer).filter(|known| known.packets >= enough).map(|known| (timer, known));
         let near = || {
-            let known = self.known(now, enough).filter(|(known, _)| (timer / 2..below).contains(known));
+            let known = self.others(now, enough, present).filter(|(known, _)| (timer / 2..present).contains(known));
             known.max_by_key(|(known, _)| *known)
         };
-        exact.or_else(near)
+        if timer == Nanos::ZERO { exact } else { exact.or_else(near) }
     }
 
-    /// What is known of the timers below `below`.
-    pub fn below(&self, now: Instant<C>, enough: u64, below: Nanos) -> impl Iterator<Item = Share> + '_ {
-        self.known(now, enough).filter(move |(timer, _)| *timer < below).map(|(_, share)| share)
+    /// What is known of the timers below the present one.
+    pub fn below(&self, now: Instant<C>, enough: u64, present: Nanos) -> impl Iterator<Item = Share> + '_ {
+        self.others(now, enough, present).filter(move |(timer, _)| *timer < present).map(|(_, share)| share)
     }
 
-    /// The timer of whose packets the smallest share was late: the longest such timer.
-    pub fn least_late(&self, now: Instant<C>, enough: u64) -> Option<(Nanos, Share)> {
-        self.known(now, enough).min_by_key(|(timer, share)| (share.ppm(), Reverse(*timer)))
+    /// The timer with the smallest share of late packets, apart from the `present` one; of several, the longest.
+    pub fn least_late(&self, now: Instant<C>, enough: u64, present: Nanos) -> Option<(Nanos, Share)> {
+        self.others(now, enough, present).min_by_key(|(timer, share)| (share.ppm(), Reverse(*timer)))
+    }
+
+    /// The known timers, apart from the `present` one.
+    fn others(&self, now: Instant<C>, enough: u64, present: Nanos) -> impl Iterator<Item = (Nanos, Share)> + '_ {
+        self.known(now, enough).filter(move |(timer, _)| !alike(*timer, present))
     }
 
     /// The shortest timer above `above` of whose packets more than `ppm` were late.
@@ -113,11 +118,10 @@ impl<C> Tried<C> {
     }
 }
 
-impl<C> Known<C> {
-    fn is_like(&self, timer: Nanos) -> bool {
-        let (shorter, longer) = (self.timer.min(timer), self.timer.max(timer));
-        longer.saturating_sub(shorter) <= longer / ALIKE
-    }
+/// Whether two timers are taken for the same.
+fn alike(one: Nanos, other: Nanos) -> bool {
+    let (shorter, longer) = (one.min(other), one.max(other));
+    longer.saturating_sub(shorter) <= longer / ALIKE
 }
 
 impl Share {

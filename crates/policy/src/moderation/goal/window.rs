@@ -164,6 +164,11 @@ impl Window {
         self.with_unavoidable = 0;
     }
 
+    /// Forgets what raised an alarm.
+    pub fn calm(&mut self) {
+        self.alarm = Alarm::default();
+    }
+
     /// Number of packets whose delay is known.
     pub fn observed(&self) -> u64 {
         self.packets + self.with_unavoidable
