@@ -122,7 +122,8 @@ impl<C> GoalModeration<C> {
         if !is_known || none.ppm() <= self.allowed_ppm() {
             return None;
         }
-        let (timer, least) = self.tried.least_late(now, self.enough, Nanos::ZERO)?;
+        // An alarm may have ended the timers after few packets.
+        let (timer, least) = self.tried.least_late(now, self.enough / 4, Nanos::ZERO)?;
         let is_late = now.since(self.changed).is_some_and(|since| since >= PLAN_EVERY) && none.ppm() > 500_000;
         let is_better = least.is_far_below(none) || is_late && least.ppm() < none.ppm() * 19 / 20;
         is_better.then(|| self.possible(timer))

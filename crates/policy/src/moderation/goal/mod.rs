@@ -47,7 +47,7 @@
 //!
 //! **Busy polls.** If far more packets were late with a shorter timer, or with none, the timer is not shortened to that
 //! ([`busy`]). The policy returns to the timer with which the fewest packets were late, or tries one that is not known
-//! yet: between the two, or half as long again.
+//! yet: between the two, or, if over a tenth of the packets are late, half as long again.
 //!
 //! **Changes.** Planned changes are at least a second apart. With late alarms, up to three changes are possible within a
 //! second; the third one turns the timer off, unless that makes far more packets late. After each failure, the next attempt waits twice as long. After
