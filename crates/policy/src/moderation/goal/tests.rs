@@ -324,6 +324,21 @@ fn counters_that_are_set_back_begin_a_window_and_no_more() {
     assert!(world.run(2, 10, 100, Some(80)).is_some());
 }
 
+/// Without a timer, most packets are late; with each timer, about a tenth. Regression test: the third alarm turned it off.
+#[test]
+fn a_timer_that_saves_a_busy_cpu_is_not_turned_off() {
+    let mut world = World::new(GoalModerationConfig { remaining: None, ..config(300) });
+    assert_eq!(world.run(300, 100, 100, Some(1_300)), Some((Profile::eqe(150, 255), Reason::Budget)));
+    let mut timers = std::vec![150];
+    for _ in 0..20 {
+        if let Some((profile, _)) = world.run(1_000, 10, 100, Some(330)) {
+            assert_ne!(profile, Profile::IMMEDIATE, "after {timers:?}");
+            timers.push(profile.usecs);
+        }
+    }
+    assert!(timers.len() > 2, "shorter ones are tried: {timers:?}");
+}
+
 proptest! {
     #[test]
     fn keeps_its_bounds_whatever_comes(
