@@ -22,9 +22,8 @@ use crate::moderation::{Decision, Reason};
 const CLIMBS_ABOVE: u64 = 100_000;
 
 impl<C> GoalModeration<C> {
-    /// Handles an alarm, or that most packets are late, where the policy would change to a `shorter` timer or to none. If that
-    /// one (or a similar one) is known to miss the goal, and another timer makes far fewer packets late, returns the decision
-    /// to use that instead.
+    /// Called where the policy would change to a `shorter` timer, or to none. If that one (or a similar one) is known to miss
+    /// the goal, and another timer makes far fewer packets late, returns the decision to use that instead.
     pub(super) fn keep_from(&mut self, now: Instant<C>, shorter: Nanos) -> Option<Decision> {
         let here = self.share(now);
         let (bad, known) = self.tried.about(now, self.enough, shorter, self.in_force())?;
