@@ -244,9 +244,12 @@ class Iperf:
 def traffic(name):
     if name.startswith("udp:"):
         return Sockperf(int(name[4:]))
-    if name.startswith("iperf3"):
+    kinds = {"pingpong": Sockperf, "redis": Redis, "memcached": Memcached}
+    if name == "iperf3" or name.startswith("iperf3:"):
         return Iperf(name[7:] or "1G")
-    return {"pingpong": Sockperf, "redis": Redis, "memcached": Memcached}[name]()
+    if name not in kinds:
+        sys.exit(f"--traffic {name}: expected udp:RATE, iperf3:RATE, {', '.join(kinds)}")
+    return kinds[name]()
 
 
 def one(apus, threads, name, way, seconds, kind):

@@ -9,8 +9,8 @@
 
 #include "lcore.h"
 
-/* Time between two judgements of the load: a tenth of the time between two reductions in l3fwd-power. The VM lab, in which
- * all takes longer, sets another. */
+/* Time between two judgements of the load: a tenth of the time between two reductions in l3fwd-power. A test
+ * in the VM lab, where everything takes longer, compiles this file with a longer time. */
 #ifndef JUDGED_EVERY_MS
 #define JUDGED_EVERY_MS 10
 #endif

@@ -27,14 +27,14 @@ fn long() -> bool {
 /// Where Debian keeps DPDK's drivers.
 const DRIVERS: &str = "/usr/lib/x86_64-linux-gnu";
 
-/// `apus-dpdk` as `make test-vm` builds it. `None` if it is not there.
+/// Returns the path of `apus-dpdk`, which `make test-vm` builds, or `None` if it is missing.
 fn program() -> Option<PathBuf> {
     let program = Path::new(env!("CARGO_BIN_EXE_apus")).with_file_name("apus-dpdk");
     program.is_file().then_some(program)
 }
 
-/// The drivers that a DPDK program loads in the guest: of the card, and of DPDK's mempools, without which none can be made.
-/// `None` if they are not there.
+/// Returns the drivers that a DPDK program loads in the guest, or `None` if one is missing: that of the card, and that of
+/// DPDK's mempools, because without it no mempool can be created.
 pub(crate) fn drivers() -> Option<[PathBuf; 2]> {
     Some([driver("librte_net_e1000.so.")?, driver("librte_mempool_ring.so.")?])
 }

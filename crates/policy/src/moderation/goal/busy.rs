@@ -17,8 +17,8 @@ use super::tried::Share;
 use super::{GoalModeration, Next, PLAN_EVERY};
 use crate::moderation::{Decision, Reason};
 
-/// A longer timer is tried only if more packets are late than this, in millionths: a try makes more of them late at first. An
-/// estimate.
+/// A longer timer is tried only if more packets are late than this, in millionths, because a try may make even more of them
+/// late. This number is an estimate.
 const CLIMBS_ABOVE: u64 = 100_000;
 
 impl<C> GoalModeration<C> {
@@ -113,8 +113,8 @@ impl<C> GoalModeration<C> {
     }
 
     /// If the goal is missed without a timer: the timer with the smallest share of late packets, if far fewer were late. If most
-    /// packets are late without a timer, a second later also one with which somewhat fewer were late: it saves CPU time at
-    /// least.
+    /// packets are late without a timer, after a second also one with which somewhat fewer were late, because it saves CPU
+    /// time in any case.
     pub(super) fn less_late_than_none(&self, now: Instant<C>) -> Option<Nanos> {
         let none = self.window.share();
         let is_known = self.in_force() == Nanos::ZERO && none.packets >= self.enough;

@@ -50,8 +50,9 @@
 //! yet: between the two, or, if over a tenth of the packets are late, half as long again.
 //!
 //! **Changes.** Planned changes are at least a second apart. With late alarms, up to three changes are possible within a
-//! second; the third one turns the timer off, unless that makes far more packets late. After each failure, the next attempt waits twice as long. After
-//! a longer timer has met the goal, it waits half as long. So steady traffic sees fewer and fewer changes.
+//! second; the third one turns the timer off, unless that makes far more packets late. After each failure, the next
+//! attempt waits twice as long. After a longer timer has met the goal, it waits half as long. So steady traffic sees fewer
+//! and fewer changes.
 //!
 //! **Resting.** If the timer saves fewer than one interrupt per 64 packets, it is useless. Each packet then raises an
 //! interrupt at once, until the packet rate rises or the policy tries a timer again.
