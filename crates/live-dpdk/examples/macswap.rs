@@ -1,6 +1,7 @@
 //! The loop on a DPDK port, as a library: swaps MAC addresses for some seconds, and prints the rate.
 //!
-//! `cargo run --release -p live-dpdk --features dpdk --example macswap -- net_null0 2 1` (device, seconds, CPU).
+//! `cargo run --release -p live-dpdk --features dpdk --example macswap -- net_null0 2 1 huge` (device, seconds, CPU; with
+//! `huge`, all memory is in huge pages).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +16,18 @@ use policy::wait::Mode;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let device = arguments.next().ok_or("usage: macswap DEVICE [SECONDS [CPU]]")?;
+    let device = arguments.next().ok_or("usage: macswap DEVICE [SECONDS [CPU [huge]]]")?;
     let seconds = arguments.next().map_or(Ok(2), |text| text.parse())?;
     let cpu = arguments.next().map(|text| text.parse()).transpose()?;
+    let huge_pages = arguments.next().is_some_and(|text| text == "huge");
+    let mut port = DpdkPort::new(device);
+    port.huge_pages |= huge_pages;
+    port.huge_slots = huge_pages;
     // Before any thread is started: they inherit the mask.
     let signals = Signals::hold()?;
     let config = InstanceConfig {
         name: format!("macswap-{}", std::process::id()),
-        ports: vec![Arc::new(DpdkPort::new(device))],
+        ports: vec![Arc::new(port)],
         sockets: SocketConfig::default(),
         app: AppConfig::MacSwap,
         mode: Mode::Poll,
@@ -32,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         workers: vec![Scheduling { cpu, fifo: cpu.map(|_| 50) }],
         pool_frames: None,
         frame_size: FRAME_SIZE,
-        huge_pages: false,
+        huge_pages,
         lock_memory: false,
         longest_hold_off: None,
         idle_limits: Vec::new(),

@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use live::Error;
-use live::device::{Capabilities, Device, Health, Statistics};
+use live::device::{Capabilities, Device, Health, InPlace, Statistics};
+use live::pool::packets::{Layout, Packets};
 use live::pool::{Frame, Pool};
 use rustix::event::epoll;
 
@@ -33,6 +34,9 @@ pub struct DpdkDevice {
     room: usize,
     burst: usize,
     packets: [Packet; BURST],
+    /// Memory for the packets of `rx`. `None` only while it uses them.
+    received: Option<Box<Packets>>,
+    layout: Layout,
     /// Epoll descriptor with which the receive interrupt is armed, if the driver has one.
     epoll: OwnedFd,
     interrupt: OnceCell<Option<sys::Interrupt>>,
@@ -66,9 +70,11 @@ impl DpdkDevice {
             port,
             queue,
             room: slots.room() as usize,
+            layout: slots.layout(),
             slots,
             burst,
             packets: [Packet::default(); BURST],
+            received: Some(Box::default()),
             epoll,
             interrupt: OnceCell::new(),
             armed: false,
@@ -173,30 +179,12 @@ impl Device for DpdkDevice {
     }
 
     #[inline]
-    fn rx(&mut self, _queue: usize, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize {
-        if self.thread == Thread::Unknown {
-            self.begin();
-        }
-        self.slots.check(pool);
-        let received = sys::rx(self.port.id, self.queue, &self.slots, &mut self.packets, room.min(self.burst));
-        let (before, count, idle) = (out.len(), received.count as usize, received.idle as usize);
-        let own = if received.foreign == 0 {
-            let packets = self.packets[..count].iter();
-            // A refused packet has a slot that does not exist, or a length beyond the slot's end.
-            let refused = pool.receive_many(packets.map(|packet| (packet.at as usize, packet.len)), out);
-            self.own.rx_invalid += refused as u64;
-            (count - refused) as isize
-        } else {
-            self.rx_mixed(count, pool, out)
-        };
-        if own > 0 {
-            self.slots.count(-own);
-        }
-        if idle < IDLE_TARGET && pool.free() > 0 {
-            self.slots.lend(pool, LENT_AT_ONCE.min(IDLE_TARGET - idle));
-        } else if idle > 2 * IDLE_TARGET {
-            self.slots.reclaim(pool, BURST);
-        }
+    fn rx(&mut self, queue: usize, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize {
+        let before = out.len();
+        let mut packets = self.received.take().unwrap_or_default();
+        self.rx_packets(queue, pool, &mut packets, room);
+        self.make_frames(pool, &mut packets, BURST, out);
+        self.received = Some(packets);
         out.len() - before
     }
 
@@ -307,6 +295,10 @@ impl Device for DpdkDevice {
         }
     }
 
+    fn in_place(&mut self) -> Option<&mut dyn InPlace> {
+        Some(self)
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             stamps_arrival: false,
@@ -317,6 +309,54 @@ impl Device for DpdkDevice {
             busy_poll: None,
             rx_descriptors: u32::from(self.port.descriptors.0),
             longest_frame: self.slots.room(),
+        }
+    }
+}
+
+impl InPlace for DpdkDevice {
+    fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    #[inline]
+    fn rx_packets(&mut self, _queue: usize, pool: &mut Pool, packets: &mut Packets, room: usize) {
+        if self.thread == Thread::Unknown {
+            self.begin();
+        }
+        self.slots.check(pool);
+        sys::rx(self.port.id, self.queue, &self.slots, self.layout, packets, room.min(self.burst));
+        let idle = self.slots.stacked();
+        if idle < IDLE_TARGET && pool.free() > 0 {
+            self.slots.lend(pool, LENT_AT_ONCE.min(IDLE_TARGET - idle));
+        } else if idle > 2 * IDLE_TARGET {
+            self.slots.reclaim(pool, BURST);
+        }
+    }
+
+    #[inline]
+    fn tx_packets(&mut self, _queue: usize, pool: &mut Pool, packets: &mut Packets) -> usize {
+        self.slots.check(pool);
+        let sent = sys::tx_packets(self.port.id, self.queue, &self.slots, self.layout, packets);
+        self.refused += packets.len() as u64;
+        sent
+    }
+
+    #[inline]
+    fn make_frames(&mut self, pool: &mut Pool, packets: &mut Packets, count: usize, out: &mut Vec<Frame>) {
+        self.slots.check(pool);
+        let count = count.min(packets.len());
+        let foreign = sys::describe(&self.slots, self.layout, packets, count, &mut self.packets);
+        let own = if foreign == 0 {
+            let packets = self.packets[..count].iter();
+            // A refused packet has a slot that does not exist, or a length beyond the slot's end.
+            let refused = pool.receive_many(packets.map(|packet| (packet.at as usize, packet.len)), out);
+            self.own.rx_invalid += refused as u64;
+            (count - refused) as isize
+        } else {
+            self.rx_mixed(count, pool, out)
+        };
+        if own > 0 {
+            self.slots.count(-own);
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::device::{Device, Health};
 use crate::hold_off::{self, HoldOff, Received};
 use crate::idle_limit::{Chooser, IdleLimit};
 use crate::meter::Meter;
+use crate::pool::packets::{Layout, Packets};
 use crate::pool::{Frame, Pool};
 use crate::telemetry::{DropReason, State, Telemetry};
 
@@ -41,6 +42,11 @@ pub const GAP: Nanos = Nanos::from_micros(30);
 /// Time that each processed frame adds to [`GAP`], because processing and sending take time. On veth a frame costs 1 to
 /// 4 us, because the peer's receive path runs in the sender's system call.
 const GAP_PER_FRAME: Nanos = Nanos::from_micros(8);
+
+/// Number of polls with frames after which a worker tries again to send a batch in the packet buffers of its driver,
+/// if it could not do so with the last batch. It then had to make a frame of each buffer, which takes longer than
+/// receiving frames.
+const IN_PLACE_AGAIN: u32 = 1024;
 
 /// A flag that asks workers to stop. All clones share the flag.
 #[derive(Clone, Debug, Default)]
@@ -68,6 +74,8 @@ struct QueueRef {
     polled: Instant<Monotonic>,
     /// When NAPI received the queue's frames. Used only if the policy chooses the hold-off.
     received: Received,
+    /// Number of polls with frames before the worker tries again to handle the queue's frames in place.
+    not_in_place: u32,
 }
 
 struct Port {
@@ -78,6 +86,8 @@ struct Port {
     longest: usize,
     /// Whether the device sends the frames one after another, see [`Capabilities`](crate::device::Capabilities).
     sends_in_turn: bool,
+    /// How the device's driver describes a frame. `None` if the device has no packet buffers to handle frames in.
+    layout: Option<Layout>,
     health: Health,
     out: Vec<Frame>,
 }
@@ -93,6 +103,7 @@ pub struct Worker<A, P, C> {
     telemetry: Telemetry,
     stop: Stop,
     batch: Vec<Frame>,
+    packets: Packets,
     seen: Vec<Queue<Monotonic>>,
     /// The last clock reading of the running loop. The next gap is measured from here.
     running_since: Instant<Monotonic>,
@@ -110,6 +121,20 @@ pub struct Worker<A, P, C> {
 struct Polled {
     received: usize,
     now: Instant<Monotonic>,
+}
+
+/// The result of [`Worker::handle_in_place`].
+#[derive(Default)]
+struct Handled {
+    /// Number of frames, from the first on, that are to be sent to the same port.
+    count: usize,
+    /// That port. `None` if there is no such frame.
+    to: Option<usize>,
+    /// The verdict on the next frame, if it was handled too.
+    other: Option<Verdict>,
+    /// Number of bytes in the `count` frames, and in the longest of them.
+    bytes: u64,
+    longest: usize,
 }
 
 /// The result of [`Worker::block`].
@@ -150,6 +175,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
                     queue,
                     polled: running_since,
                     received: Received::default(),
+                    not_in_place: 0,
                 })
             })
             .collect();
@@ -161,7 +187,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         }
         let ports = devices
             .into_iter()
-            .map(|device| {
+            .map(|mut device| {
                 // A device that does not state a limit has none.
                 let can = device.capabilities();
                 let longest = match can.longest_frame {
@@ -169,7 +195,9 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
                     octets => octets as usize,
                 };
                 let out = Vec::with_capacity(2 * BURST);
-                Port { device, tx_queue: 0, longest, sends_in_turn: can.sends_in_turn, health: Health::Up, out }
+                let layout = device.in_place().map(|device| device.layout());
+                let sends_in_turn = can.sends_in_turn;
+                Port { device, tx_queue: 0, longest, sends_in_turn, layout, health: Health::Up, out }
             })
             .collect();
         let meter = Meter::new(&cpu);
@@ -184,6 +212,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             telemetry,
             stop,
             batch: Vec::with_capacity(BURST),
+            packets: Packets::default(),
             running_since,
             meter,
             published: (None, 0),
@@ -309,7 +338,8 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             last_done = None;
             let QueueRef { port, queue, polled, .. } = self.queues[index];
             self.queues[index].polled = self.running_since;
-            let frames = self.ports[port].device.rx(queue, &mut self.pool, &mut self.batch, BURST);
+            let in_place = self.takes_in_place(index);
+            let frames = self.receive(port, queue, in_place.is_some());
             if frames == 0 {
                 self.seen.push(Queue { received: 0, fill: 0, arrivals: None });
                 continue;
@@ -317,7 +347,13 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             received += frames;
             let fill = frames + self.ports[port].device.backlog(queue);
             let picked_up = self.running_at(GAP);
-            let mut arrivals = self.take_in(index, polled, picked_up);
+            let mut arrivals = match in_place {
+                Some(layout) => {
+                    self.pass_on(index, &layout);
+                    Arrivals::unstamped(polled, picked_up)
+                }
+                None => self.take_in(index, polled, picked_up),
+            };
             self.work(port);
             let departing = self.departing();
             self.transmit();
@@ -388,24 +424,147 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         arrivals.unwrap_or(Arrivals::unstamped(polled, picked_up))
     }
 
+    /// Whether the queue's next frames are to be handled where the driver has them, and how it describes them.
+    #[inline]
+    fn takes_in_place(&mut self, index: usize) -> Option<Layout> {
+        let QueueRef { port, not_in_place, .. } = &mut self.queues[index];
+        let layout = self.ports[*port].layout?;
+        if *not_in_place == 0 {
+            return Some(layout);
+        }
+        *not_in_place -= 1;
+        None
+    }
+
+    /// Receives into `packets` or into `batch`. Returns the number of frames.
+    #[inline]
+    fn receive(&mut self, port: usize, queue: usize, in_place: bool) -> usize {
+        let Self { ports, pool, packets, batch, .. } = self;
+        let device = &mut ports[port].device;
+        match device.in_place().filter(|_| in_place) {
+            Some(device) => {
+                device.rx_packets(queue, pool, packets, BURST);
+                packets.len()
+            }
+            None => device.rx(queue, pool, batch, BURST),
+        }
+    }
+
+    /// Handles the received packet buffers in place. If all are to be sent to the same port, and it can send such buffers,
+    /// sends them as they are. Otherwise, makes frames of them: those that were handled are sorted by outgoing port, and
+    /// the others are in `batch`.
+    #[inline]
+    fn pass_on(&mut self, index: usize, layout: &Layout) {
+        let port = self.queues[index].port;
+        let Handled { count, to, other, bytes, longest } = self.handle_in_place(port, layout);
+        let all = count == self.packets.len();
+        if let Some(to) = to.filter(|_| all).and_then(|to| self.ports.get_mut(to))
+            && to.layout.as_ref() == Some(layout)
+            && to.health != Health::Down
+            && longest <= to.longest
+            && let Some(device) = to.device.in_place()
+        {
+            self.telemetry.received(count as u64, bytes);
+            let sent = device.tx_packets(to.tx_queue, &mut self.pool, &mut self.packets);
+            if sent == count {
+                self.telemetry.sent(sent as u64, bytes);
+            } else {
+                self.count_refused(port, sent, bytes);
+            }
+            return;
+        }
+        self.queues[index].not_in_place = IN_PLACE_AGAIN;
+        self.make_frames(port, count, to, other);
+    }
+
+    /// Passes the frames in place to the application, until one is not to be sent to the same port as those before it,
+    /// or cannot be handled in place.
+    #[inline]
+    fn handle_in_place(&mut self, port: usize, layout: &Layout) -> Handled {
+        let mut handled = Handled::default();
+        for at in self.packets.offsets() {
+            let Some(data) = self.pool.packet_mut(*at, layout) else { break };
+            let len = data.len();
+            match self.app.handle(port, data) {
+                Verdict::Send(to) if handled.to.is_none_or(|known| known == to) => handled.to = Some(to),
+                verdict => {
+                    handled.other = Some(verdict);
+                    break;
+                }
+            }
+            handled.count += 1;
+            handled.bytes += len as u64;
+            handled.longest = handled.longest.max(len);
+        }
+        handled
+    }
+
+    /// Counts the packet buffers of a batch, of which `sent` were sent and the others were not accepted. Drops these.
+    #[cold]
+    fn count_refused(&mut self, port: usize, sent: usize, bytes: u64) {
+        let Self { ports, pool, packets, batch, .. } = self;
+        if let Some(device) = ports[port].device.in_place() {
+            device.make_frames(pool, packets, BURST, batch);
+        }
+        let left: u64 = self.batch.iter().map(|frame| frame.len() as u64).sum();
+        self.telemetry.sent(sent as u64, bytes - left);
+        self.telemetry.dropped(DropReason::TxFull, self.batch.len() as u64);
+        self.batch.drain(..).for_each(|frame| self.pool.give(frame));
+    }
+
+    /// Makes frames of the received packet buffers. The first `count` are to be sent to port `to`, and `other` is the
+    /// verdict on the next one. The rest is put into `batch`.
+    #[inline(never)]
+    fn make_frames(&mut self, port: usize, count: usize, to: Option<usize>, other: Option<Verdict>) {
+        let verdicts = std::iter::repeat_n(to.map(Verdict::Send), count).flatten().chain(other);
+        for verdict in verdicts {
+            if let Some(frame) = self.make_frame(port) {
+                self.telemetry.received(1, frame.len() as u64);
+                self.route(frame, verdict);
+            }
+        }
+        let Self { ports, pool, packets, batch, .. } = self;
+        if let Some(device) = ports[port].device.in_place() {
+            device.make_frames(pool, packets, BURST, batch);
+        }
+        let bytes: u64 = self.batch.iter().map(|frame| frame.len() as u64).sum();
+        self.telemetry.received(self.batch.len() as u64, bytes);
+    }
+
+    /// Makes a frame of the first received packet buffer.
+    fn make_frame(&mut self, port: usize) -> Option<Frame> {
+        let Self { ports, pool, packets, batch, .. } = self;
+        ports[port].device.in_place()?.make_frames(pool, packets, 1, batch);
+        batch.pop()
+    }
+
     /// Passes each frame of the batch to the application and sorts the frames by outgoing port.
     #[inline]
     fn work(&mut self, port: usize) {
-        for mut frame in self.batch.drain(..) {
-            let reason = match self.app.handle(port, self.pool.bytes_mut(&mut frame)) {
-                Verdict::Send(to) => match self.ports.get_mut(to) {
-                    Some(to) if frame.len() <= to.longest => {
-                        to.out.push(frame);
-                        continue;
-                    }
-                    Some(_) => DropReason::TooLong,
-                    None => DropReason::NoRoute,
-                },
-                Verdict::Drop(reason) => reason,
-            };
-            self.telemetry.dropped(reason, 1);
-            self.pool.give(frame);
+        let mut batch = std::mem::take(&mut self.batch);
+        for mut frame in batch.drain(..) {
+            let verdict = self.app.handle(port, self.pool.bytes_mut(&mut frame));
+            self.route(frame, verdict);
         }
+        self.batch = batch;
+    }
+
+    /// Puts the frame to those that its outgoing port sends next, or drops it.
+    #[inline]
+    fn route(&mut self, frame: Frame, verdict: Verdict) {
+        let reason = match verdict {
+            Verdict::Send(to) => match self.ports.get_mut(to) {
+                Some(to) if frame.len() <= to.longest => {
+                    to.out.push(frame);
+                    return;
+                }
+                Some(_) => DropReason::TooLong,
+                None => DropReason::NoRoute,
+            },
+            Verdict::Drop(reason) => reason,
+        };
+        self.telemetry.dropped(reason, 1);
+        self.pool.give(frame);
     }
 
     /// The present time and the number of frames about to be sent. `None` unless they leave one after another through

@@ -23,11 +23,11 @@ struct apus_packet {
 	uint32_t kind;
 };
 
-/* The result of apus_rx. */
-struct apus_received {
-	uint32_t count;
-	uint32_t foreign; /* how many of them are APUS_FOREIGN */
-	uint32_t idle;    /* free slots that the mempool has outside of its caches */
+/* Where an mbuf describes its packet: live::pool::packets::Fields. */
+struct apus_layout {
+	uint32_t header, room, buffer, state;
+	uint64_t mask, whole;
+	uint32_t len;
 };
 
 struct apus_port_info {
@@ -57,6 +57,7 @@ struct apus_slots *apus_slots_new(void *base, size_t len, uint32_t slot_size, in
 void apus_slots_lend(struct apus_slots *slots, const uint64_t *offsets, uint32_t count);
 uint32_t apus_slots_reclaim(struct apus_slots *slots, uint64_t *offsets, uint32_t count);
 uint32_t apus_slots_idle(const struct apus_slots *slots);
+uint32_t apus_slots_stacked(const struct apus_slots *slots);
 void apus_slots_flush(struct apus_slots *slots);
 uint32_t apus_slots_reserve(void);
 uint32_t apus_slots_room(const struct apus_slots *slots);
@@ -82,8 +83,12 @@ int apus_queue_arm(uint16_t port, uint16_t queue, int epoll);
 void apus_queue_disarm(uint16_t port, uint16_t queue, int epoll);
 int apus_queue_backlog(uint16_t port, uint16_t queue);
 
-void apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *out, uint16_t room,
-	     struct apus_received *received);
+/* Packets are passed as the offsets of their mbufs from the pool's start. An mbuf outside of the pool has one too, modulo
+ * 2^64. */
+uint32_t apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, uint64_t *packets, uint32_t room);
+uint32_t apus_tx_packets(uint16_t port, uint16_t queue, struct apus_slots *slots, const uint64_t *packets, uint32_t count);
+uint32_t apus_describe(const struct apus_slots *slots, const uint64_t *packets, uint32_t count, struct apus_packet *out);
+void apus_layout(const struct apus_slots *slots, struct apus_layout *layout);
 uint32_t apus_tx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *packets, uint16_t count);
 void apus_foreign_take(uint64_t at, void *data, uint32_t len);
 

@@ -220,6 +220,12 @@ uint32_t apus_slots_idle(const struct apus_slots *slots)
 	return rte_mempool_avail_count(slots->pool);
 }
 
+/* Number of objects on the stack. */
+uint32_t apus_slots_stacked(const struct apus_slots *slots)
+{
+	return slots->count;
+}
+
 /* Moves the objects in the calling thread's cache back to the stack. */
 void apus_slots_flush(struct apus_slots *slots)
 {

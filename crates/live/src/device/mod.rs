@@ -15,6 +15,7 @@ mod wakeup;
 use std::os::fd::BorrowedFd;
 
 use crate::Error;
+use crate::pool::packets::{Layout, Packets};
 use crate::pool::{Frame, Pool};
 
 /// A port with one or more queues. Queues are numbered from 0.
@@ -69,6 +70,33 @@ pub trait Device: Send {
 
     /// What the device supports. A field that is `None` may become known later.
     fn capabilities(&self) -> Capabilities;
+
+    /// The device as one whose frames can stay in the packet buffers of its driver. `None` if they cannot.
+    fn in_place(&mut self) -> Option<&mut dyn InPlace> {
+        None
+    }
+}
+
+/// A [`Device`] whose frames can stay in the packet buffers of its driver while a worker handles them. The slots of the
+/// buffers stay lent to the driver.
+///
+/// For each batch, the worker calls `rx_packets`, and then either `tx_packets` of this device or of another one with the
+/// same layout, or `make_frames`.
+pub trait InPlace {
+    /// How the driver describes a frame. It never changes. Devices of one worker with the same layout can send each
+    /// other's packet buffers.
+    fn layout(&self) -> Layout;
+
+    /// As [`Device::rx`], but replaces the contents of `packets` by up to `room` packet buffers.
+    fn rx_packets(&mut self, queue: usize, pool: &mut Pool, packets: &mut Packets, room: usize);
+
+    /// As [`Device::tx`]: removes those that were accepted, from the front, and returns their number.
+    fn tx_packets(&mut self, queue: usize, pool: &mut Pool, packets: &mut Packets) -> usize;
+
+    /// Removes the first `count` packet buffers and appends a frame for each to `out`, in order, with the slot no longer
+    /// lent. A frame that has no slot of its own is copied; one that cannot be is dropped, and counts in
+    /// [`Device::statistics`].
+    fn make_frames(&mut self, pool: &mut Pool, packets: &mut Packets, count: usize, out: &mut Vec<Frame>);
 }
 
 /// A boxed device is also a device, so that wrappers work for a device chosen at run time.
@@ -111,6 +139,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn capabilities(&self) -> Capabilities {
         (**self).capabilities()
+    }
+    fn in_place(&mut self) -> Option<&mut dyn InPlace> {
+        (**self).in_place()
     }
 }
 

@@ -7,6 +7,10 @@ use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
+use super::packets::{Fields, Layout, Packets};
+use super::PoolMemory;
+use crate::worker::BURST;
+
 /// A private anonymous mapping with all pages touched. Only its owner has access to the bytes.
 #[derive(Debug)]
 pub(super) struct Area {
@@ -71,6 +75,37 @@ impl Area {
         // SAFETY: as in `slice`, and `&mut self` excludes every other slice of this mapping.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), len) }
     }
+
+    /// The data of the packet buffer whose header is at the offset `at`. `None` if the frame is not whole there, or if
+    /// the buffer is not within the area.
+    #[inline]
+    pub(super) fn packet_mut(&mut self, at: usize, layout: &Layout) -> Option<&mut [u8]> {
+        let Fields { header, room, buffer, state, mask, whole, len } = *layout.fields();
+        let (header, room) = (header as usize, room as usize);
+        let last = self.len.checked_sub(header + room)?;
+        if at > last {
+            return None;
+        }
+        // SAFETY: the header is within the mapping (checked), the fields are within the header (`Layout::new`), and any
+        // bytes are a valid number. `&mut self` excludes every other access by the CPU, and a driver that handed over a
+        // packet buffer does not write to it.
+        let (start, address, state, len) = unsafe {
+            let start = self.start.as_ptr().add(at);
+            (
+                start,
+                start.add(buffer as usize).cast::<u64>().read_unaligned(),
+                start.add(state as usize).cast::<u64>().read_unaligned(),
+                usize::from(start.add(len as usize).cast::<u16>().read_unaligned()),
+            )
+        };
+        let offset = usize::from(state as u16);
+        if address != start.addr() as u64 + header as u64 || state & mask != whole || offset + len > room {
+            return None;
+        }
+        // SAFETY: header and room are within the mapping (checked above), and the data within the room. As in
+        // `slice_mut`, `&mut self` excludes every other slice of this mapping.
+        Some(unsafe { std::slice::from_raw_parts_mut(start.add(header + offset), len) })
+    }
 }
 
 impl Mapping {
@@ -85,5 +120,19 @@ impl Drop for Mapping {
         // holds this value. The kernel keeps its own
         // reference to the pages of a registered UMEM.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+impl Packets {
+    /// Replaces the contents by the offsets that `fill` writes. It returns how many it wrote.
+    ///
+    /// # Safety
+    ///
+    /// Each offset is that of a header of a packet buffer in `memory`, or of one outside of it (the difference of the
+    /// addresses, modulo 2^64). The caller got it from its driver, and gives it to nobody else.
+    #[inline]
+    pub unsafe fn fill(&mut self, memory: &PoolMemory, layout: Layout, fill: impl FnOnce(&mut [u64; BURST]) -> usize) {
+        self.count = fill(&mut self.at).min(BURST);
+        self.source = Some((memory.range().0.addr(), layout));
     }
 }
