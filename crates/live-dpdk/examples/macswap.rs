@@ -17,7 +17,7 @@ use policy::wait::Mode;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let device = arguments.next().ok_or("usage: macswap DEVICE [SECONDS [CPU [huge]]]")?;
-    let seconds = arguments.next().map_or(Ok(2), |text| text.parse())?;
+    let seconds = arguments.next().map_or(Ok(2.0), |text| text.parse())?;
     let cpu = arguments.next().map(|text| text.parse()).transpose()?;
     let huge_pages = arguments.next().is_some_and(|text| text == "huge");
     let mut port = DpdkPort::new(device);
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let telemetry = config.telemetry_root.clone();
     let instance = Instance::start(&config)?;
     println!("running: {:?}", instance.ports());
-    let outcome = instance.run(&signals, Some(Duration::from_secs(seconds)), |_| {});
+    let outcome = instance.run(&signals, Some(Duration::try_from_secs_f64(seconds)?), |_| {});
     let _ = std::fs::remove_dir_all(telemetry);
     for worker in outcome.workers {
         worker.result?;

@@ -1,12 +1,13 @@
 //! One receive and transmit queue of a DPDK port, used by one worker.
 
+use std::any::TypeId;
 use std::cell::{Cell, OnceCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use live::Error;
 use live::device::{Capabilities, Device, Health, InPlace, Statistics};
-use live::pool::packets::{Layout, Packets};
+use live::pool::packets::Packets;
 use live::pool::{Frame, Pool};
 use rustix::event::epoll;
 
@@ -36,7 +37,6 @@ pub struct DpdkDevice {
     packets: [Packet; BURST],
     /// Memory for the packets of `rx`. `None` only while it uses them.
     received: Option<Box<Packets>>,
-    layout: Layout,
     /// Epoll descriptor with which the receive interrupt is armed, if the driver has one.
     epoll: OwnedFd,
     interrupt: OnceCell<Option<sys::Interrupt>>,
@@ -70,7 +70,6 @@ impl DpdkDevice {
             port,
             queue,
             room: slots.room() as usize,
-            layout: slots.layout(),
             slots,
             burst,
             packets: [Packet::default(); BURST],
@@ -314,8 +313,8 @@ impl Device for DpdkDevice {
 }
 
 impl InPlace for DpdkDevice {
-    fn layout(&self) -> Layout {
-        self.layout
+    fn kind(&self) -> TypeId {
+        TypeId::of::<Self>()
     }
 
     #[inline]
@@ -324,7 +323,7 @@ impl InPlace for DpdkDevice {
             self.begin();
         }
         self.slots.check(pool);
-        sys::rx(self.port.id, self.queue, &self.slots, self.layout, packets, room.min(self.burst));
+        sys::rx(self.port.id, self.queue, &self.slots, TypeId::of::<Self>(), packets, room.min(self.burst));
         let idle = self.slots.stacked();
         if idle < IDLE_TARGET && pool.free() > 0 {
             self.slots.lend(pool, LENT_AT_ONCE.min(IDLE_TARGET - idle));
@@ -336,7 +335,7 @@ impl InPlace for DpdkDevice {
     #[inline]
     fn tx_packets(&mut self, _queue: usize, pool: &mut Pool, packets: &mut Packets) -> usize {
         self.slots.check(pool);
-        let sent = sys::tx_packets(self.port.id, self.queue, &self.slots, self.layout, packets);
+        let sent = sys::tx_packets(self.port.id, self.queue, &self.slots, TypeId::of::<Self>(), packets);
         self.refused += packets.len() as u64;
         sent
     }
@@ -345,7 +344,7 @@ impl InPlace for DpdkDevice {
     fn make_frames(&mut self, pool: &mut Pool, packets: &mut Packets, count: usize, out: &mut Vec<Frame>) {
         self.slots.check(pool);
         let count = count.min(packets.len());
-        let foreign = sys::describe(&self.slots, self.layout, packets, count, &mut self.packets);
+        let foreign = sys::describe(&self.slots, TypeId::of::<Self>(), packets, count, &mut self.packets);
         let own = if foreign == 0 {
             let packets = self.packets[..count].iter();
             // A refused packet has a slot that does not exist, or a length beyond the slot's end.

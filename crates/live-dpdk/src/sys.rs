@@ -1,6 +1,7 @@
 //! Calls the C shim (shim/shim.h), which calls DPDK.
 #![allow(unsafe_code)]
 
+use std::any::TypeId;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -8,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use live::pool::packets::{Fields, Layout, Packets};
+use live::pool::packets::Packets;
 use live::pool::{Pool, PoolMemory};
 
 /// Maximum number of packets or slots that the shim moves in one call (`APUS_BATCH`).
@@ -26,19 +27,6 @@ pub struct Packet {
     pub len: u32,
     /// Where the packet is: one of the associated constants.
     pub kind: u32,
-}
-
-/// Where an mbuf describes its packet (`struct apus_layout`).
-#[repr(C)]
-#[derive(Default)]
-struct RawLayout {
-    header: u32,
-    room: u32,
-    buffer: u32,
-    state: u32,
-    mask: u64,
-    whole: u64,
-    len: u32,
 }
 
 /// The packet is in the pool and has a valid mbuf header.
@@ -132,10 +120,9 @@ unsafe extern "C" {
     fn apus_queue_arm(port: u16, queue: u16, epoll: c_int) -> c_int;
     fn apus_queue_disarm(port: u16, queue: u16, epoll: c_int);
     fn apus_queue_backlog(port: u16, queue: u16) -> c_int;
-    fn apus_rx(port: u16, queue: u16, slots: *mut RawSlots, packets: *mut u64, room: u32) -> u32;
-    fn apus_tx_packets(port: u16, queue: u16, slots: *mut RawSlots, packets: *const u64, count: u32) -> u32;
-    fn apus_describe(slots: *const RawSlots, packets: *const u64, count: u32, out: *mut Packet) -> u32;
-    fn apus_layout(slots: *const RawSlots, layout: *mut RawLayout);
+    fn apus_rx(port: u16, queue: u16, mbufs: *mut usize, room: u32) -> u32;
+    fn apus_tx_packets(port: u16, queue: u16, mbufs: *const usize, count: u32) -> u32;
+    fn apus_describe(slots: *const RawSlots, mbufs: *const usize, count: u32, out: *mut Packet) -> u32;
     fn apus_tx(port: u16, queue: u16, slots: *mut RawSlots, packets: *mut Packet, count: u16) -> u32;
     fn apus_foreign_take(at: u64, data: *mut c_void, len: u32);
 }
@@ -277,16 +264,6 @@ impl RawPool {
     pub fn stacked(&self) -> usize {
         // SAFETY: as above.
         unsafe { apus_slots_stacked(self.raw.as_ptr()) as usize }
-    }
-
-    /// Where the packet buffers describe their packets.
-    pub fn layout(&self) -> Layout {
-        let mut raw = RawLayout::default();
-        // SAFETY: as above; the place has the layout of the C struct.
-        unsafe { apus_layout(self.raw.as_ptr(), &raw mut raw) };
-        let RawLayout { header, room, buffer, state, mask, whole, len } = raw;
-        let fields = Fields { header, room, buffer, state, mask, whole, len };
-        Layout::new(fields).expect("DPDK's fields of an mbuf lie in it")
     }
 
     /// Moves the free slots in the calling thread's cache to the mempool.
@@ -438,26 +415,21 @@ pub fn queue_backlog(port: u16, queue: u16) -> io::Result<usize> {
 
 /// Receives up to `room` packets, and replaces the contents of `packets` by their mbufs.
 #[inline]
-pub fn rx(port: u16, queue: u16, slots: &RawPool, layout: Layout, packets: &mut Packets, room: usize) {
+pub fn rx(port: u16, queue: u16, slots: &RawPool, kind: TypeId, packets: &mut Packets, room: usize) {
     let room = room.min(BURST) as u32;
     // SAFETY: there is room for that many. The queue is started; it belongs to the device that calls this, and no other
-    // thread uses it. The driver gives each received mbuf to its caller alone, and the shim makes an offset of its
-    // address.
-    unsafe {
-        packets.fill(&slots.memory, layout, |at| {
-            apus_rx(port, queue, slots.raw.as_ptr(), at.as_mut_ptr(), room) as usize
-        });
-    };
+    // thread uses it. The driver gives each received mbuf to its caller alone.
+    unsafe { packets.fill(&slots.memory, kind, |mbufs| apus_rx(port, queue, mbufs.as_mut_ptr(), room) as usize) };
 }
 
 /// Sends packets as [`rx`] received them, from this port or another one. Removes those that the driver accepted, and
 /// returns how many these were.
 #[inline]
-pub fn tx_packets(port: u16, queue: u16, slots: &RawPool, layout: Layout, packets: &mut Packets) -> usize {
-    assert!(packets.belong_to(&slots.memory, &layout), "packet buffers of another pool");
-    let at = packets.offsets();
-    // SAFETY: as for `rx`. These are offsets of mbufs from this pool's start, which nobody else has.
-    let sent = unsafe { apus_tx_packets(port, queue, slots.raw.as_ptr(), at.as_ptr(), at.len() as u32) as usize };
+pub fn tx_packets(port: u16, queue: u16, slots: &RawPool, kind: TypeId, packets: &mut Packets) -> usize {
+    assert!(packets.belong_to(&slots.memory, kind), "packet buffers of another pool");
+    let mbufs = packets.headers();
+    // SAFETY: as for `rx`. A device of the same kind received these mbufs, and nobody else has them.
+    let sent = unsafe { apus_tx_packets(port, queue, mbufs.as_ptr(), mbufs.len() as u32) as usize };
     packets.remove_first(sent);
     sent
 }
@@ -465,12 +437,18 @@ pub fn tx_packets(port: u16, queue: u16, slots: &RawPool, layout: Layout, packet
 /// Finds the data of the first `count` of `packets`, and removes them. Returns how many of them are not in one slot of the
 /// pool.
 #[inline]
-pub fn describe(slots: &RawPool, layout: Layout, packets: &mut Packets, count: usize, out: &mut [Packet; BURST]) -> usize {
-    assert!(packets.belong_to(&slots.memory, &layout), "packet buffers of another pool");
+pub fn describe(
+    slots: &RawPool,
+    kind: TypeId,
+    packets: &mut Packets,
+    count: usize,
+    out: &mut [Packet; BURST],
+) -> usize {
+    assert!(packets.belong_to(&slots.memory, kind), "packet buffers of another pool");
     let count = count.min(packets.len());
     // SAFETY: as for `tx_packets`; `out` has room for as many as a burst can have.
     let foreign = unsafe {
-        apus_describe(slots.raw.as_ptr(), packets.offsets().as_ptr(), count as u32, out.as_mut_ptr()) as usize
+        apus_describe(slots.raw.as_ptr(), packets.headers().as_ptr(), count as u32, out.as_mut_ptr()) as usize
     };
     packets.remove_first(count);
     foreign

@@ -290,40 +290,32 @@ int apus_queue_backlog(uint16_t port, uint16_t queue)
 	return rte_eth_rx_queue_count(port, queue);
 }
 
-uint32_t apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, uint64_t *packets, uint32_t room)
-{
-	struct rte_mbuf *mbufs[APUS_BATCH];
-	uint16_t count = rte_eth_rx_burst(port, queue, mbufs, RTE_MIN(room, (uint32_t)APUS_BATCH));
+/* What live::pool::packets::Header says of an mbuf. */
+_Static_assert(sizeof(struct rte_mbuf) == 128 && offsetof(struct rte_mbuf, buf_addr) == 0 &&
+	       offsetof(struct rte_mbuf, data_off) == 16 && offsetof(struct rte_mbuf, refcnt) == 18 &&
+	       offsetof(struct rte_mbuf, nb_segs) == 20 && offsetof(struct rte_mbuf, data_len) == 40 &&
+	       RTE_BYTE_ORDER == RTE_LITTLE_ENDIAN, "Header is the start of struct rte_mbuf");
 
-	for (uint16_t i = 0; i < count; i++)
-		packets[i] = (uint64_t)(uintptr_t)mbufs[i] - (uintptr_t)slots->base;
-	return count;
-}
-
-static struct rte_mbuf *mbuf_at(const struct apus_slots *slots, uint64_t packet)
+uint32_t apus_rx(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint32_t room)
 {
-	return (struct rte_mbuf *)(uintptr_t)((uintptr_t)slots->base + packet);
+	return rte_eth_rx_burst(port, queue, mbufs, room);
 }
 
 /* Sends mbufs as they are. */
-uint32_t apus_tx_packets(uint16_t port, uint16_t queue, struct apus_slots *slots, const uint64_t *packets, uint32_t count)
+uint32_t apus_tx_packets(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint32_t count)
 {
-	struct rte_mbuf *mbufs[APUS_BATCH];
-
-	count = RTE_MIN(count, (uint32_t)APUS_BATCH);
-	for (uint32_t i = 0; i < count; i++)
-		mbufs[i] = mbuf_at(slots, packets[i]);
 	return rte_eth_tx_burst(port, queue, mbufs, count);
 }
 
 /* Finds the data of each packet. Returns how many are not in one slot of the pool. */
-uint32_t apus_describe(const struct apus_slots *slots, const uint64_t *packets, uint32_t count, struct apus_packet *out)
+uint32_t apus_describe(const struct apus_slots *slots, struct rte_mbuf *const *mbufs, uint32_t count,
+		       struct apus_packet *out)
 {
 	const uint64_t base = (uintptr_t)slots->base, len = slots->len;
 	uint32_t foreign = 0;
 
 	for (uint32_t i = 0; i < count; i++) {
-		struct rte_mbuf *mbuf = mbuf_at(slots, packets[i]);
+		struct rte_mbuf *mbuf = mbufs[i];
 		uint64_t at = (uintptr_t)mbuf->buf_addr + mbuf->data_off - base;
 
 		if (likely(at < len && mbuf->nb_segs == 1 && RTE_MBUF_DIRECT(mbuf) && rte_mbuf_refcnt_read(mbuf) == 1)) {
@@ -338,24 +330,6 @@ uint32_t apus_describe(const struct apus_slots *slots, const uint64_t *packets, 
 		}
 	}
 	return foreign;
-}
-
-/* The mbufs of the pool. Their state word holds data_off, refcnt, nb_segs and port. An mbuf that refers to another
- * buffer (RTE_MBUF_F_INDIRECT, RTE_MBUF_F_EXTERNAL) has an address other than that of the buffer that follows it. */
-void apus_layout(const struct apus_slots *slots, struct apus_layout *layout)
-{
-	struct rte_mbuf whole = { .refcnt = 1, .nb_segs = 1 }, mask = { .refcnt = UINT16_MAX, .nb_segs = UINT16_MAX };
-
-	RTE_BUILD_BUG_ON(RTE_BYTE_ORDER != RTE_LITTLE_ENDIAN || sizeof(void *) != sizeof(uint64_t));
-	RTE_BUILD_BUG_ON(offsetof(struct rte_mbuf, data_off) != offsetof(struct rte_mbuf, rearm_data));
-	memset(layout, 0, sizeof(*layout));
-	layout->header = sizeof(struct rte_mbuf);
-	layout->room = rte_pktmbuf_data_room_size(slots->pool);
-	layout->buffer = offsetof(struct rte_mbuf, buf_addr);
-	layout->state = offsetof(struct rte_mbuf, rearm_data);
-	layout->len = offsetof(struct rte_mbuf, data_len);
-	memcpy(&layout->whole, &whole.rearm_data, sizeof(layout->whole));
-	memcpy(&layout->mask, &mask.rearm_data, sizeof(layout->mask));
 }
 
 /* An mbuf for a packet whose slot has no valid mbuf header. NULL if the packet must be copied and no mbuf is free. */

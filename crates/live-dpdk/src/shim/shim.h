@@ -23,13 +23,6 @@ struct apus_packet {
 	uint32_t kind;
 };
 
-/* Where an mbuf describes its packet: live::pool::packets::Fields. */
-struct apus_layout {
-	uint32_t header, room, buffer, state;
-	uint64_t mask, whole;
-	uint32_t len;
-};
-
 struct apus_port_info {
 	char driver[64];
 	uint8_t mac[6];
@@ -83,12 +76,12 @@ int apus_queue_arm(uint16_t port, uint16_t queue, int epoll);
 void apus_queue_disarm(uint16_t port, uint16_t queue, int epoll);
 int apus_queue_backlog(uint16_t port, uint16_t queue);
 
-/* Packets are passed as the offsets of their mbufs from the pool's start. An mbuf outside of the pool has one too, modulo
- * 2^64. */
-uint32_t apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, uint64_t *packets, uint32_t room);
-uint32_t apus_tx_packets(uint16_t port, uint16_t queue, struct apus_slots *slots, const uint64_t *packets, uint32_t count);
-uint32_t apus_describe(const struct apus_slots *slots, const uint64_t *packets, uint32_t count, struct apus_packet *out);
-void apus_layout(const struct apus_slots *slots, struct apus_layout *layout);
+struct rte_mbuf;
+
+uint32_t apus_rx(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint32_t room);
+uint32_t apus_tx_packets(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint32_t count);
+uint32_t apus_describe(const struct apus_slots *slots, struct rte_mbuf *const *mbufs, uint32_t count,
+		       struct apus_packet *out);
 uint32_t apus_tx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *packets, uint16_t count);
 void apus_foreign_take(uint64_t at, void *data, uint32_t len);
 

@@ -12,10 +12,11 @@ pub mod pcap;
 pub mod trace;
 mod wakeup;
 
+use std::any::TypeId;
 use std::os::fd::BorrowedFd;
 
 use crate::Error;
-use crate::pool::packets::{Layout, Packets};
+use crate::pool::packets::Packets;
 use crate::pool::{Frame, Pool};
 
 /// A port with one or more queues. Queues are numbered from 0.
@@ -80,12 +81,11 @@ pub trait Device: Send {
 /// A [`Device`] whose frames can stay in the packet buffers of its driver while a worker handles them. The slots of the
 /// buffers stay lent to the driver.
 ///
-/// For each batch, the worker calls `rx_packets`, and then either `tx_packets` of this device or of another one with the
-/// same layout, or `make_frames`.
+/// For each batch, the worker calls `rx_packets`, and then either `tx_packets` of this device or of another one of the
+/// same kind, or `make_frames`.
 pub trait InPlace {
-    /// How the driver describes a frame. It never changes. Devices of one worker with the same layout can send each
-    /// other's packet buffers.
-    fn layout(&self) -> Layout;
+    /// The type of the device. Devices of one type can send each other's packet buffers, if these are in their pool.
+    fn kind(&self) -> TypeId;
 
     /// As [`Device::rx`], but replaces the contents of `packets` by up to `room` packet buffers.
     fn rx_packets(&mut self, queue: usize, pool: &mut Pool, packets: &mut Packets, room: usize);

@@ -18,7 +18,6 @@ use std::sync::Arc;
 use units::{Instant, Monotonic};
 
 use crate::Error;
-use packets::Layout;
 use sys::{Area, Mapping};
 
 /// Size in bytes of the arrival timestamp before a frame's data. With 4 bytes, the timestamp and a minimum-size frame
@@ -332,17 +331,6 @@ impl Pool {
     #[inline]
     pub fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
         self.area.slice_mut(frame.addr as usize, frame.len as usize)
-    }
-
-    /// The data of a frame in a driver's packet buffer, whose header is at the offset `at` in a lent slot. `None` if the
-    /// slot is not lent, or if the frame is not whole there: in several pieces, shared, or in another buffer.
-    #[inline]
-    pub fn packet_mut(&mut self, at: u64, layout: &Layout) -> Option<&mut [u8]> {
-        let is_lent = self.lent.get((at >> self.shift) as usize).copied();
-        if is_lent != Some(true) {
-            return None;
-        }
-        self.area.packet_mut(at as usize, layout)
     }
 
     /// The arrival timestamp, which the XDP program writes just before the data. `None` if it is the same as

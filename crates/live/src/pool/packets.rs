@@ -1,73 +1,69 @@
 //! Frames that stay in the packet buffers of a driver.
 //!
-//! A driver of another crate can keep a description of its own in each slot: a header before the data, as DPDK does
-//! with its mbufs. A worker that sends a whole batch of such frames on to one port need not make a [`Frame`] of each,
-//! and a packet buffer of each frame: it reads the headers, and lets the driver send the same buffers.
+//! A driver of another crate can describe each frame by a header of its own in the frame's slot, as DPDK does. If a
+//! worker sends a whole batch of such frames on, it need not make a [`Frame`](super::Frame) of each, and a packet buffer
+//! of each frame: it reads the headers, and lets the driver send the same buffers.
 //!
 //! ```text
 //!   slot
-//!   ├─ ... ─┬─ header ──────────────────────────┬─ offset ─┬─ data, len bytes ─┬─ rest ─┤
-//!           │ buffer's address, state+offset, len │←──────────── room ──────────────────→│
-//!           at
+//!   ├─ ... ─┬─ header, HEADER_LEN bytes ───────────┬─ offset ─┬─ data, len bytes ─┬─ ... ─┤
+//!           │ buffer's address, offset, owners, │     │
+//!           │ pieces, len                          buffer
 //! ```
-//!
-//! [`Frame`]: super::Frame
+
+use std::any::TypeId;
 
 use super::PoolMemory;
 use crate::worker::BURST;
 
-/// Where the header of a driver's packet buffer describes the frame, in bytes from the start of the header.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fields {
-    /// Length of the header. The buffer follows it.
-    pub header: u32,
-    /// Length of the buffer, which has room for the data and for what is kept free before them.
-    pub room: u32,
-    /// Offset of the buffer's address (64 bits). If this is not the address that follows the header, the data are
-    /// elsewhere.
-    pub buffer: u32,
-    /// Offset of a word of 64 bits. Its lowest 16 bits are the offset of the data from the buffer's start.
-    pub state: u32,
-    /// Bits of that word which say whether the frame is in one piece and has one owner ...
-    pub mask: u64,
-    /// ... and their values if so.
-    pub whole: u64,
-    /// Offset of the length of the data (16 bits).
-    pub len: u32,
-}
+/// Length of the header, in bytes. The buffer follows it.
+pub const HEADER_LEN: usize = 128;
 
-/// Checked [`Fields`]: all of them lie in the header.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Layout(Fields);
-
-impl Layout {
-    /// `None` if a field is not within the header.
-    pub fn new(fields: Fields) -> Option<Self> {
-        let Fields { header, buffer, state, len, .. } = fields;
-        let lies_within = |at: u32, octets: u32| at.checked_add(octets).is_some_and(|end| end <= header);
-        (lies_within(buffer, 8) && lies_within(state, 8) && lies_within(len, 2)).then_some(Self(fields))
-    }
-
-    /// The fields' positions.
-    #[inline]
-    pub(super) fn fields(&self) -> &Fields {
-        &self.0
-    }
+/// The start of the header: the fields that a worker reads. It is the start of DPDK's `struct rte_mbuf`
+/// (lib/mbuf/rte_mbuf_core.h of DPDK 22.11), whose layout is part of DPDK's ABI. Any other driver must write its headers
+/// like this too.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    /// Address of the buffer. If it is not the address that follows the header, the frame is in another buffer.
+    pub buffer: u64,
+    /// Not read.
+    pub iova: u64,
+    /// Offset of the data from the buffer's start, in bytes.
+    pub offset: u16,
+    /// Number of references to the header. With more than one, somebody else uses the frame too.
+    pub owners: u16,
+    /// Number of pieces of the frame.
+    pub pieces: u16,
+    /// Not read.
+    pub port: u16,
+    /// Not read.
+    pub unread: [u32; 4],
+    /// Length of the data in bytes.
+    pub len: u16,
 }
 
 /// Packet buffers that a driver handed over, in order. Their slots stay lent to the driver.
 #[derive(Debug)]
 pub struct Packets {
-    /// Offset of each header from the start of the pool.
-    pub(super) at: [u64; BURST],
+    /// Address of each header.
+    pub(super) headers: [usize; BURST],
     pub(super) count: usize,
-    /// Address of the pool, and the layout of the headers: what [`sys`](super::sys) needs to know them again.
-    pub(super) source: Option<(usize, Layout)>,
+    pub(super) source: Option<Source>,
+}
+
+/// Whose packet buffers they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Source {
+    /// Address of the pool.
+    pub(super) pool: usize,
+    /// The type of device that received them.
+    pub(super) device: TypeId,
 }
 
 impl Default for Packets {
     fn default() -> Self {
-        Self { at: [0; BURST], count: 0, source: None }
+        Self { headers: [0; BURST], count: 0, source: None }
     }
 }
 
@@ -84,16 +80,16 @@ impl Packets {
         self.count == 0
     }
 
-    /// The offset of each header from the start of the pool.
+    /// The address of each header.
     #[inline]
-    pub fn offsets(&self) -> &[u64] {
-        &self.at[..self.count]
+    pub fn headers(&self) -> &[usize] {
+        &self.headers[..self.count]
     }
 
-    /// Whether they are packet buffers in `memory`, with headers of this layout. A device checks it before it sends them.
+    /// Whether a device of this type received them into `memory`. A device checks it before it sends them.
     #[inline]
-    pub fn belong_to(&self, memory: &PoolMemory, layout: &Layout) -> bool {
-        self.source.as_ref() == Some(&(memory.range().0.addr(), *layout))
+    pub fn belong_to(&self, memory: &PoolMemory, device: TypeId) -> bool {
+        self.source == Some(Source { pool: memory.range().0.addr(), device })
     }
 
     /// Removes the first `count`.
@@ -101,7 +97,7 @@ impl Packets {
     pub fn remove_first(&mut self, count: usize) {
         let count = count.min(self.count);
         if count < self.count {
-            self.at.copy_within(count..self.count, 0);
+            self.headers.copy_within(count..self.count, 0);
         }
         self.count -= count;
     }

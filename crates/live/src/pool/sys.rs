@@ -1,14 +1,15 @@
 //! The memory mapping of a pool.
 #![allow(unsafe_code)]
 
+use std::any::TypeId;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use super::packets::{Fields, Layout, Packets};
-use super::PoolMemory;
+use super::packets::{HEADER_LEN, Header, Packets, Source};
+use super::{Pool, PoolMemory};
 use crate::worker::BURST;
 
 /// A private anonymous mapping with all pages touched. Only its owner has access to the bytes.
@@ -75,37 +76,6 @@ impl Area {
         // SAFETY: as in `slice`, and `&mut self` excludes every other slice of this mapping.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), len) }
     }
-
-    /// The data of the packet buffer whose header is at the offset `at`. `None` if the frame is not whole there, or if
-    /// the buffer is not within the area.
-    #[inline]
-    pub(super) fn packet_mut(&mut self, at: usize, layout: &Layout) -> Option<&mut [u8]> {
-        let Fields { header, room, buffer, state, mask, whole, len } = *layout.fields();
-        let (header, room) = (header as usize, room as usize);
-        let last = self.len.checked_sub(header + room)?;
-        if at > last {
-            return None;
-        }
-        // SAFETY: the header is within the mapping (checked), the fields are within the header (`Layout::new`), and any
-        // bytes are a valid number. `&mut self` excludes every other access by the CPU, and a driver that handed over a
-        // packet buffer does not write to it.
-        let (start, address, state, len) = unsafe {
-            let start = self.start.as_ptr().add(at);
-            (
-                start,
-                start.add(buffer as usize).cast::<u64>().read_unaligned(),
-                start.add(state as usize).cast::<u64>().read_unaligned(),
-                usize::from(start.add(len as usize).cast::<u16>().read_unaligned()),
-            )
-        };
-        let offset = usize::from(state as u16);
-        if address != start.addr() as u64 + header as u64 || state & mask != whole || offset + len > room {
-            return None;
-        }
-        // SAFETY: header and room are within the mapping (checked above), and the data within the room. As in
-        // `slice_mut`, `&mut self` excludes every other slice of this mapping.
-        Some(unsafe { std::slice::from_raw_parts_mut(start.add(header + offset), len) })
-    }
 }
 
 impl Mapping {
@@ -123,16 +93,67 @@ impl Drop for Mapping {
     }
 }
 
+/// The fields of a [`Header`] with one owner and one piece.
+const WHOLE: u32 = 0x0001_0001;
+
 impl Packets {
-    /// Replaces the contents by the offsets that `fill` writes. It returns how many it wrote.
+    /// Replaces the contents by the addresses of headers that `fill` writes. It returns how many it wrote.
     ///
     /// # Safety
     ///
-    /// Each offset is that of a header of a packet buffer in `memory`, or of one outside of it (the difference of the
-    /// addresses, modulo 2^64). The caller got it from its driver, and gives it to nobody else.
+    /// Each is the address of a [`Header`] that a driver gave to the caller alone, with data within its buffer, and that a
+    /// device of type `device` can send. If the buffer is in `memory`, its slot is lent to the driver.
     #[inline]
-    pub unsafe fn fill(&mut self, memory: &PoolMemory, layout: Layout, fill: impl FnOnce(&mut [u64; BURST]) -> usize) {
-        self.count = fill(&mut self.at).min(BURST);
-        self.source = Some((memory.range().0.addr(), layout));
+    pub unsafe fn fill(
+        &mut self,
+        memory: &PoolMemory,
+        device: TypeId,
+        fill: impl FnOnce(&mut [usize; BURST]) -> usize,
+    ) {
+        self.count = fill(&mut self.headers).min(BURST);
+        self.source = Some(Source { pool: memory.range().0.addr(), device });
+    }
+}
+
+impl Pool {
+    /// Calls `handle` with the data of each frame in `packets`, until it returns false. Ends before a frame that is not
+    /// whole in the buffer behind its header, that is not in this pool, or that is longer than `longest` bytes. Returns
+    /// the number of frames for which `handle` returned true.
+    #[inline]
+    pub fn each_packet(
+        &mut self,
+        packets: &Packets,
+        longest: usize,
+        mut handle: impl FnMut(&mut [u8]) -> bool,
+    ) -> usize {
+        let (base, size) = (self.area.start.as_ptr().addr(), self.area.len);
+        let mut count = 0;
+        for address in packets.headers() {
+            let header = std::ptr::with_exposed_provenance_mut::<Header>(*address);
+            // SAFETY: a header of a driver's packet buffer (`fill`), which nobody writes to: its driver handed it over. The
+            // two 16-bit fields in one reading are adjacent.
+            let (buffer, offset, owners_and_pieces, len) = unsafe {
+                (
+                    (&raw const (*header).buffer).read(),
+                    (&raw const (*header).offset).read(),
+                    (&raw const (*header).owners).cast::<u32>().read_unaligned(),
+                    (&raw const (*header).len).read(),
+                )
+            };
+            let (start, len) = (*address + HEADER_LEN, usize::from(len));
+            let at = (start + usize::from(offset)).wrapping_sub(base);
+            let is_whole = buffer == start as u64 && owners_and_pieces == WHOLE && len <= longest;
+            if !is_whole || at >= size || at + len > size {
+                break;
+            }
+            // SAFETY: within the mapping (checked). The slot is lent, so no frame refers to it; its driver handed the
+            // buffer over; and `&mut self` excludes every other slice of this mapping.
+            let data = unsafe { std::slice::from_raw_parts_mut(self.area.start.as_ptr().add(at), len) };
+            if !handle(data) {
+                break;
+            }
+            count += 1;
+        }
+        count
     }
 }
