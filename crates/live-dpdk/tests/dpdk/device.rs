@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use live::device::Device;
 use live::device::afxdp::SocketConfig;
+use live::pool::packets::Packets;
 use live::pool::{Frame, Pool, PoolConfig};
 use live::port::{Backend, OpenPort, Opening, Share};
 use live_dpdk::{DpdkPort, FRAME_SIZE};
@@ -83,6 +84,58 @@ fn frames_of_other_devices_and_our_own_pass_through_unchanged() {
         }
         end.assert_no_slot_lost();
     }
+}
+
+/// The same without making frames of the driver's packet buffers.
+#[test]
+fn packet_buffers_pass_through_unchanged() {
+    let mut end = End::open("net_ring11");
+    let lens = |number: u32| 60 + (number as usize * 31) % 1455;
+    let mut frames: Vec<Frame> = (0..60).map(|number| end.frame(number, lens(number))).collect();
+    assert_eq!(end.device.tx(0, &mut end.pool, &mut frames), 60);
+    let End { device, pool, .. } = &mut end;
+    let mut packets = Packets::default();
+    for round in 0..200 {
+        let device = device.in_place().unwrap();
+        device.rx_packets(0, pool, &mut packets, 64);
+        assert_eq!(packets.len(), 60, "round {round}");
+        let mut number = 0;
+        let handled = pool.each_packet(&packets, 2000, |bytes| {
+            bytes[0] ^= 0xff;
+            let mut expected = data(number, lens(number));
+            expected[0] ^= if round % 2 == 0 { 0xff } else { 0 };
+            assert_eq!(bytes, expected, "frame {number}");
+            number += 1;
+            true
+        });
+        assert_eq!(handled, 60);
+        assert_eq!(device.tx_packets(0, pool, &mut packets), 60);
+        assert!(packets.is_empty());
+    }
+    let lent = pool.lent();
+    let device = device.in_place().unwrap();
+    device.rx_packets(0, pool, &mut packets, 64);
+    let mut back = Vec::new();
+    device.make_frames(pool, &mut packets, 1, &mut back);
+    assert_eq!((packets.len(), back.len(), pool.lent()), (59, 1, lent - 1));
+    device.make_frames(pool, &mut packets, 64, &mut back);
+    assert_eq!((packets.len(), pool.lent()), (0, lent - 60));
+    for (number, frame) in (0..).zip(back) {
+        end.check(&frame, number, lens(number));
+        end.pool.give(frame);
+    }
+    end.assert_no_slot_lost();
+}
+
+/// The packet buffers of another worker's pool could be anywhere.
+#[test]
+#[should_panic = "packet buffers of another pool"]
+fn packet_buffers_of_another_pool_are_not_sent() {
+    let (mut one, mut other) = (End::open("net_null12"), End::open("net_null13"));
+    let mut packets = Packets::default();
+    one.device.in_place().unwrap().rx_packets(0, &mut one.pool, &mut packets, 8);
+    assert_eq!(packets.len(), 8);
+    other.device.in_place().unwrap().tx_packets(0, &mut other.pool, &mut packets);
 }
 
 /// A frame of another device that has no room behind DPDK's headers: its copy would write into the next slot.

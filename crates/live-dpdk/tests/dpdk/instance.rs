@@ -150,6 +150,32 @@ fn every_frame_of_a_file_comes_out_swapped_and_in_order() {
     assert!(read_pcap(&output).into_iter().eq(swapped));
 }
 
+/// Frames that are not whole in one packet buffer, or that the application drops, among those that a worker passes on
+/// where the driver has them.
+#[test]
+fn long_and_short_frames_come_out_in_order() {
+    let (input, output) = (scratch("long-in.pcap"), scratch("long-out.pcap"));
+    let frame = |number: u32| match number % 300 {
+        // Longer than a packet buffer, so in two: it is copied into a slot.
+        40 => [numbered(number), vec![3; 2000]].concat(),
+        // No complete header.
+        170 => vec![7; 13],
+        _ => numbered(number),
+    };
+    let frames: Vec<Vec<u8>> = (0..3000).map(frame).collect();
+    write_pcap(&input, &frames);
+    let device = format!("net_pcap83,rx_pcap={},tx_pcap={}", input.display(), output.display());
+    let instance = Instance::start(&config("long", vec![dpdk(&device)], AppConfig::MacSwap, Mode::Poll)).unwrap();
+    until(&instance, "frames are missing", |counts| counts.received_frames == 3000);
+    let counts = accounted(&instance.finish());
+    assert_eq!(counts[0].dropped(DropReason::Malformed), 10);
+    let sent = frames.iter().filter(|frame| (14..2304).contains(&frame.len()));
+    let swapped = sent.map(|frame| [&frame[6..12], &frame[..6], &frame[12..]].concat());
+    let out = read_pcap(&output);
+    assert!(out.len() >= 2980);
+    assert!(out.into_iter().filter(|frame| frame.len() < 2304).eq(swapped));
+}
+
 #[test]
 fn faults_are_counted_and_every_frame_accounted_for() {
     let (input, output) = (scratch("faults-in.pcap"), scratch("faults-out.pcap"));

@@ -386,6 +386,7 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use super::packets::{HEADER_LEN, Header, Packets};
     use super::*;
 
     #[test]
@@ -471,6 +472,87 @@ mod tests {
         pool.give_many(&mut held);
         assert_eq!((pool.free(), held.len()), (8, 0));
         assert_eq!(pool.take().unwrap().addr() % 2048, HEADROOM as u64);
+    }
+
+    /// A packet buffer in a lent slot: its header is 320 bytes, its data 464 bytes after the slot's start.
+    fn packet_buffer(pool: &mut Pool, change: impl FnOnce(&mut Header)) -> usize {
+        let mut frame = pool.take().unwrap();
+        assert!(pool.set_len(&mut frame, pool.longest_frame()));
+        let (header, buffer) = (320 - HEADROOM, 320 - HEADROOM + HEADER_LEN);
+        let data = pool.bytes_mut(&mut frame);
+        data[buffer + 16..buffer + 76].fill(7);
+        let start = data.as_ptr().addr() + header;
+        let mut fields = Header {
+            buffer: (start + HEADER_LEN) as u64,
+            iova: 0,
+            offset: 16,
+            owners: 1,
+            pieces: 1,
+            port: 9,
+            unread: [0; 4],
+            len: 60,
+        };
+        change(&mut fields);
+        let Header { buffer: at, iova, offset, owners, pieces, port, unread, len } = fields;
+        let words = [offset, owners, pieces, port];
+        let octets: Vec<u8> = [at, iova]
+            .into_iter()
+            .flat_map(u64::to_ne_bytes)
+            .chain(words.into_iter().flat_map(u16::to_ne_bytes))
+            .chain(unread.into_iter().flat_map(u32::to_ne_bytes))
+            .chain(len.to_ne_bytes())
+            .collect();
+        data[header..header + octets.len()].copy_from_slice(&octets);
+        pool.lend_frame(frame);
+        start
+    }
+
+    #[test]
+    fn frames_in_packet_buffers_are_handled_up_to_one_that_is_not_whole() {
+        type Change = fn(&mut Header);
+        let changes: [(&str, usize, Change); 9] = [
+            ("whole", 3, |_| {}),
+            ("without data", 3, |header| header.len = 0),
+            ("two owners", 1, |header| header.owners = 2),
+            ("two pieces", 1, |header| header.pieces = 2),
+            ("no owner", 1, |header| header.owners = 0),
+            ("in another buffer", 1, |header| header.buffer += 64),
+            ("too long", 1, |header| header.len = 101),
+            ("the longest", 3, |header| header.len = 100),
+            ("beyond the pool", 1, |header| header.offset = u16::MAX),
+        ];
+        for (what, expected, change) in changes {
+            let mut pool = Pool::new(PoolConfig { frames: 8, ..PoolConfig::default() }).unwrap();
+            let mut packets = Packets { count: 3, ..Packets::default() };
+            packets.headers[0] = packet_buffer(&mut pool, |_| {});
+            packets.headers[1] = packet_buffer(&mut pool, change);
+            packets.headers[2] = packet_buffer(&mut pool, |_| {});
+            let mut seen = 0;
+            let count = pool.each_packet(&packets, 100, |data| {
+                assert!(data.iter().take(60).all(|octet| *octet == 7), "{what}");
+                seen += 1;
+                true
+            });
+            assert_eq!((count, seen), (expected, expected), "{what}");
+            assert_eq!(pool.each_packet(&packets, 100, |_| false), 0, "{what}");
+        }
+        // A packet buffer outside of this pool.
+        let (mut pool, mut other) =
+            (Pool::new(PoolConfig::default()).unwrap(), Pool::new(PoolConfig::default()).unwrap());
+        let mut packets = Packets { count: 1, ..Packets::default() };
+        packets.headers[0] = packet_buffer(&mut other, |_| {});
+        assert_eq!(pool.each_packet(&packets, 100, |_| true), 0);
+        assert_eq!(other.each_packet(&packets, 100, |_| true), 1);
+    }
+
+    #[test]
+    fn packets_are_removed_from_the_front() {
+        let mut packets = Packets { count: 3, ..Packets::default() };
+        packets.headers[..3].copy_from_slice(&[10, 20, 30]);
+        packets.remove_first(2);
+        assert_eq!(packets.headers(), [30]);
+        packets.remove_first(5);
+        assert!(packets.is_empty());
     }
 
     #[test]

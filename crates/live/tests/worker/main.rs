@@ -4,6 +4,8 @@
 mod accounting;
 /// The loop calls the allocator not once.
 mod allocations;
+/// Frames that stay in the packet buffers of their driver.
+mod in_place;
 /// Virtual time, and what happens when.
 mod scripted;
 /// Counts calls of the allocator.
