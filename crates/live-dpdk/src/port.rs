@@ -34,7 +34,7 @@ pub struct DpdkPort {
     pub huge_pages: bool,
     /// Whether the memory of the frame slots uses huge pages.
     pub huge_slots: bool,
-    /// Maximum number of frames that one poll takes, from 1 to [`LONGEST_BURST`].
+    /// Maximum number of frames requested from the driver at once, from 1 to [`LONGEST_BURST`].
     pub burst: u16,
 }
 

@@ -101,10 +101,10 @@ unsafe extern "C" {
     fn apus_slots_lend(slots: *mut RawSlots, offsets: *const u64, count: u32);
     fn apus_slots_reclaim(slots: *mut RawSlots, offsets: *mut u64, count: u32) -> u32;
     fn apus_slots_idle(slots: *const RawSlots) -> u32;
-    fn apus_slots_stacked(slots: *const RawSlots) -> u32;
     fn apus_slots_flush(slots: *mut RawSlots);
     fn apus_slots_reserve() -> u32;
     fn apus_slots_room(slots: *const RawSlots) -> u32;
+    fn apus_slots_buffer(slots: *const RawSlots) -> u32;
     fn apus_slots_delete(slots: *mut RawSlots);
     fn apus_port_open(devargs: *const c_char, port: *mut u16) -> c_int;
     fn apus_port_info(port: u16, info: *mut PortInfo) -> c_int;
@@ -120,8 +120,8 @@ unsafe extern "C" {
     fn apus_queue_arm(port: u16, queue: u16, epoll: c_int) -> c_int;
     fn apus_queue_disarm(port: u16, queue: u16, epoll: c_int);
     fn apus_queue_backlog(port: u16, queue: u16) -> c_int;
-    fn apus_rx(port: u16, queue: u16, mbufs: *mut usize, room: u32) -> u32;
-    fn apus_tx_packets(port: u16, queue: u16, mbufs: *const usize, count: u32) -> u32;
+    fn apus_rx(port: u16, queue: u16, slots: *const RawSlots, mbufs: *mut usize, room: u32, idle: *mut u32) -> u32;
+    fn apus_tx_packets(port: u16, queue: u16, mbufs: *mut usize, count: u32) -> u32;
     fn apus_describe(slots: *const RawSlots, mbufs: *const usize, count: u32, out: *mut Packet) -> u32;
     fn apus_tx(port: u16, queue: u16, slots: *mut RawSlots, packets: *mut Packet, count: u16) -> u32;
     fn apus_foreign_take(at: u64, data: *mut c_void, len: u32);
@@ -169,6 +169,8 @@ pub struct RawPool {
     lent: AtomicUsize,
     /// Number of open ports whose devices can access the slots by DMA.
     ports: AtomicUsize,
+    /// Length of each mbuf's buffer in bytes.
+    buffer: usize,
     memory: PoolMemory,
 }
 
@@ -187,7 +189,11 @@ impl RawPool {
         // SAFETY: the range is mapped, and stays mapped while `memory` exists, which the result keeps.
         let raw = unsafe { apus_slots_new(base.cast(), len, pool.frame_size(), c_int::from(physical)) };
         match NonNull::new(raw) {
-            Some(raw) => Ok(Self { raw, lent: AtomicUsize::new(0), ports: AtomicUsize::new(0), memory }),
+            Some(raw) => {
+                // SAFETY: `raw` was just made.
+                let buffer = unsafe { apus_slots_buffer(raw.as_ptr()) as usize };
+                Ok(Self { raw, lent: AtomicUsize::new(0), ports: AtomicUsize::new(0), buffer, memory })
+            }
             // SAFETY: returns the calling thread's error number.
             None => Err(io::Error::from_raw_os_error(unsafe { apus_errno() })),
         }
@@ -257,13 +263,6 @@ impl RawPool {
     pub fn idle(&self) -> usize {
         // SAFETY: `raw` is valid while `self` exists.
         unsafe { apus_slots_idle(self.raw.as_ptr()) as usize }
-    }
-
-    /// Number of free slots in the mempool outside of its caches.
-    #[inline]
-    pub fn stacked(&self) -> usize {
-        // SAFETY: as above.
-        unsafe { apus_slots_stacked(self.raw.as_ptr()) as usize }
     }
 
     /// Moves the free slots in the calling thread's cache to the mempool.
@@ -413,25 +412,33 @@ pub fn queue_backlog(port: u16, queue: u16) -> io::Result<usize> {
     result(unsafe { apus_queue_backlog(port, queue) }).map(|count| count as usize)
 }
 
-/// Receives up to `room` packets, and replaces the contents of `packets` by their mbufs.
+/// Receives up to `room` packets, and replaces the contents of `packets` by their mbufs. Returns the number of free slots
+/// that the mempool has outside of its caches.
 #[inline]
-pub fn rx(port: u16, queue: u16, slots: &RawPool, kind: TypeId, packets: &mut Packets, room: usize) {
-    let room = room.min(BURST) as u32;
+pub fn rx(port: u16, queue: u16, slots: &RawPool, kind: TypeId, packets: &mut Packets, room: usize) -> usize {
+    let (room, mut idle) = (room.min(BURST) as u32, 0);
     // SAFETY: there is room for that many. The queue is started; it belongs to the device that calls this, and no other
-    // thread uses it. The driver gives each received mbuf to its caller alone.
-    unsafe { packets.fill(&slots.memory, kind, |mbufs| apus_rx(port, queue, mbufs.as_mut_ptr(), room) as usize) };
+    // thread uses it. The driver gives each received mbuf to its caller alone, and `kind` sends mbufs. All mbufs of this
+    // mempool are in lent slots, which have room for their buffers.
+    unsafe {
+        packets.fill(&slots.memory, kind, slots.buffer, |mbufs| {
+            apus_rx(port, queue, slots.raw.as_ptr(), mbufs.as_mut_ptr(), room, &raw mut idle) as usize
+        });
+    }
+    idle as usize
 }
 
-/// Sends packets as [`rx`] received them, from this port or another one. Removes those that the driver accepted, and
-/// returns how many these were.
+/// Sends packets as [`rx`] received them, from this port or another one of the same pool. Removes those that the driver
+/// accepted, and returns how many these were.
 #[inline]
 pub fn tx_packets(port: u16, queue: u16, slots: &RawPool, kind: TypeId, packets: &mut Packets) -> usize {
-    assert!(packets.belong_to(&slots.memory, kind), "packet buffers of another pool");
-    let mbufs = packets.headers();
-    // SAFETY: as for `rx`. A device of the same kind received these mbufs, and nobody else has them.
-    let sent = unsafe { apus_tx_packets(port, queue, mbufs.as_ptr(), mbufs.len() as u32) as usize };
-    packets.remove_first(sent);
-    sent
+    // SAFETY: as for `rx`. All are mbufs of this mempool, in one piece and with one owner (`Packets::send`), as the
+    // driver may require (RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE). It leaves behind those that it did not accept.
+    unsafe {
+        packets.send(&slots.memory, kind, |mbufs| {
+            apus_tx_packets(port, queue, mbufs.as_mut_ptr(), mbufs.len() as u32) as usize
+        })
+    }
 }
 
 /// Finds the data of the first `count` of `packets`, and removes them. Returns how many of them are not in one slot of the
@@ -444,14 +451,12 @@ pub fn describe(
     count: usize,
     out: &mut [Packet; BURST],
 ) -> usize {
-    assert!(packets.belong_to(&slots.memory, kind), "packet buffers of another pool");
-    let count = count.min(packets.len());
-    // SAFETY: as for `tx_packets`; `out` has room for as many as a burst can have.
-    let foreign = unsafe {
-        apus_describe(slots.raw.as_ptr(), packets.headers().as_ptr(), count as u32, out.as_mut_ptr()) as usize
-    };
-    packets.remove_first(count);
-    foreign
+    // SAFETY: these are mbufs that `rx` received and nobody else has; `out` has room for as many as a burst can have.
+    unsafe {
+        packets.take(&slots.memory, kind, count, |mbufs| {
+            apus_describe(slots.raw.as_ptr(), mbufs.as_ptr(), mbufs.len() as u32, out.as_mut_ptr()) as usize
+        })
+    }
 }
 
 /// Sends `packets`, which are frames of `pool`, in order. Returns how many of them the driver accepted.

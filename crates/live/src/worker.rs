@@ -29,7 +29,7 @@ use crate::telemetry::{DropReason, State, Telemetry};
 /// While a worker keeps choosing to poll for the same reason, it publishes one in `PUBLISHED_EVERY` choices. A polling
 /// worker makes a choice about every 10 ns. All other choices are published.
 const PUBLISHED_EVERY: u32 = 1024;
-/// Maximum number of frames that one poll takes from a queue. DPDK's examples and testpmd use 32 to 64.
+/// Maximum number of frames that a worker requests from a queue at once. DPDK's examples and testpmd use 32 to 64.
 pub const BURST: usize = 64;
 /// Maximum time for which a worker waits if one of its devices cannot wake it.
 pub const UNWAKEABLE: Nanos = Nanos::from_millis(1);
@@ -44,12 +44,12 @@ pub const GAP: Nanos = Nanos::from_micros(30);
 /// 4 us, because the peer's receive path runs in the sender's system call.
 const GAP_PER_FRAME: Nanos = Nanos::from_micros(8);
 
-/// Number of full bursts in a row that one poll may pass on in the driver's packet buffers, if the worker has no other
-/// queue. They share the clock readings and the decision, which take about 0.1 us.
-const BURSTS: usize = 4;
-/// Number of polls with frames after which a worker tries again to pass on a queue's frames in place, if it could not do
-/// so with a burst. It then had to make a frame of each packet buffer, which takes longer than to receive frames.
-const IN_PLACE_AGAIN: u32 = 1024;
+/// Number of frames after which one poll receives no more packet buffers, if the worker has no other queue. Several full
+/// bursts in one poll share its clock readings and its decision, which take about 0.1 us.
+const LONGEST_TURN: usize = 4 * BURST;
+/// Maximum number of polls with frames for which a worker does not try to pass on a queue's frames in place, after it
+/// could not do so.
+const LONGEST_PAUSE: u32 = 1024;
 
 /// A flag that asks workers to stop. All clones share the flag.
 #[derive(Clone, Debug, Default)]
@@ -77,8 +77,17 @@ struct QueueRef {
     polled: Instant<Monotonic>,
     /// When NAPI received the queue's frames. Used only if the policy chooses the hold-off.
     received: Received,
-    /// Number of polls with frames until the worker tries again to pass on the queue's frames in place.
-    not_in_place: u32,
+    in_place: Tries,
+}
+
+/// When a worker tries to pass on a queue's frames in place. A try that fails costs time: a frame must be made of each
+/// packet buffer after all. So after each failure in a row, the worker waits for twice as many polls.
+#[derive(Clone, Copy, Default, Debug)]
+struct Tries {
+    /// Number of polls with frames until the next try.
+    wait: u32,
+    /// Number of polls that the worker waited after the last failure. 0 if the last try succeeded.
+    waited: u32,
 }
 
 struct Port {
@@ -155,6 +164,14 @@ pub enum Finish {
     Exhausted,
 }
 
+impl Tries {
+    /// A try failed.
+    fn failed(&mut self) {
+        self.waited = (2 * self.waited).clamp(1, LONGEST_PAUSE);
+        self.wait = self.waited;
+    }
+}
+
 impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
     /// Makes a worker that serves all queues of `devices`. The devices receive frames into `pool`.
     pub fn new(
@@ -176,7 +193,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
                     queue,
                     polled: running_since,
                     received: Received::default(),
-                    not_in_place: 0,
+                    in_place: Tries::default(),
                 })
             })
             .collect();
@@ -339,34 +356,36 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             last_done = None;
             let QueueRef { port, queue, polled, .. } = self.queues[index];
             self.queues[index].polled = self.running_since;
-            let in_place = self.ports[port].in_place.filter(|_| self.queues[index].not_in_place == 0);
-            let mut frames = self.receive(port, queue, in_place.is_some());
+            let in_place = self.ports[port].in_place.filter(|_| self.queues[index].in_place.wait == 0);
+            let (mut frames, full) = match in_place {
+                Some(_) => self.receive_packets(port, queue),
+                None => (self.ports[port].device.rx(queue, &mut self.pool, &mut self.batch, BURST), false),
+            };
             if frames == 0 {
                 self.seen.push(Queue { received: 0, fill: 0, arrivals: None });
                 continue;
             }
-            let backlog = self.ports[port].device.backlog(queue);
+            let fill = frames + self.ports[port].device.backlog(queue);
             let picked_up = self.running_at(GAP);
             let mut arrivals = match in_place {
                 Some(kind) => {
-                    frames += self.pass_on_bursts(index, kind);
+                    frames = self.pass_on(index, kind, full);
+                    // When the first burst was picked up. The frames of later bursts waited until it was done, as the last
+                    // frames of a longer burst do.
                     Arrivals::unstamped(polled, picked_up)
                 }
                 None => {
-                    self.queues[index].not_in_place = self.queues[index].not_in_place.saturating_sub(1);
+                    let tries = &mut self.queues[index].in_place;
+                    tries.wait = tries.wait.saturating_sub(1);
                     self.take_in(index, polled, picked_up)
                 }
             };
             received += frames;
-            let fill = frames + backlog;
+            let fill = fill.max(frames);
             self.work(port);
             let departing = self.departing();
             self.transmit();
             let done = self.running_at(GAP + GAP_PER_FRAME * frames as u64);
-            if in_place.is_some() && frames > BURST {
-                // The later bursts were picked up later, but the clock was not read.
-                arrivals = Arrivals::unstamped(polled, done);
-            }
             // To begin to send is assumed to take as long as to send two more frames.
             arrivals.sent = departing.map(|(began, frames)| Sent {
                 first: began + done.since(began).unwrap_or(Nanos::ZERO) * 3 / (frames as u64 + 2),
@@ -433,65 +452,69 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         arrivals.unwrap_or(Arrivals::unstamped(polled, picked_up))
     }
 
-    /// Receives into `packets` or into `batch`. Returns the number of frames.
+    /// Receives packet buffers. Returns how many, and whether more may wait.
     #[inline]
-    fn receive(&mut self, port: usize, queue: usize, in_place: bool) -> usize {
-        let Self { ports, pool, packets, batch, .. } = self;
-        let device = &mut ports[port].device;
-        if !in_place {
-            return device.rx(queue, pool, batch, BURST);
-        }
-        if let Some(device) = device.in_place() {
-            device.rx_packets(queue, pool, packets, BURST);
-        }
-        packets.len()
+    fn receive_packets(&mut self, port: usize, queue: usize) -> (usize, bool) {
+        let Self { ports, pool, packets, .. } = self;
+        let Some(device) = ports[port].device.in_place() else { return (0, false) };
+        let full = device.rx_packets(queue, pool, packets, BURST);
+        (packets.len(), full)
     }
 
-    /// Passes on the received packet buffers. As long as bursts are full, receives and passes on more. Returns the number
-    /// of frames received here.
+    /// Passes on the received packet buffers in place. As long as bursts are full, receives and passes on more. Returns
+    /// the number of received frames.
+    ///
+    /// If a burst cannot be passed on in place, makes frames of it: those that were handled wait to be sent, and the
+    /// others are in `batch`.
     #[inline]
-    fn pass_on_bursts(&mut self, index: usize, kind: TypeId) -> usize {
+    fn pass_on(&mut self, index: usize, kind: TypeId, mut full: bool) -> usize {
         let QueueRef { port, queue, .. } = self.queues[index];
-        let mut bursts = if self.queues.len() == 1 { BURSTS } else { 1 };
-        let (mut last, mut more) = (self.packets.len(), 0);
-        while self.pass_on(index, kind) && last == BURST && bursts > 1 {
-            bursts -= 1;
-            last = self.receive(port, queue, true);
-            more += last;
-            if last == 0 {
+        let most = if self.queues.len() == 1 { LONGEST_TURN } else { 0 };
+        let mut burst = self.packets.len();
+        let (mut received, mut passed, mut bytes) = (burst, 0, 0);
+        loop {
+            let handled = self.handle_in_place(port);
+            if !self.send_in_place(port, kind, &handled) {
+                self.make_frames(port, &handled);
+                self.queues[index].in_place.failed();
                 break;
             }
+            if !self.packets.is_empty() {
+                self.drop_refused(port, &handled);
+            } else {
+                passed += burst;
+                bytes += handled.bytes;
+            }
+            self.queues[index].in_place.waited = 0;
+            if !full || received >= most {
+                break;
+            }
+            (burst, full) = self.receive_packets(port, queue);
+            if burst == 0 {
+                break;
+            }
+            received += burst;
         }
-        more
+        self.telemetry.received(passed as u64, bytes);
+        self.telemetry.sent(passed as u64, bytes);
+        received
     }
 
-    /// Handles the received packet buffers in place. If all are to be sent to the same port, and it can send such buffers,
-    /// sends them as they are. Otherwise, returns false, and makes frames of them: those that were handled wait to be
-    /// sent, and the others are in `batch`.
+    /// Sends the packet buffers as they are, if all are to be sent to one port that can send such buffers. Returns false
+    /// if not. The buffers that the port does not accept are left.
     #[inline]
-    fn pass_on(&mut self, index: usize, kind: TypeId) -> bool {
-        let port = self.queues[index].port;
-        let longest = self.ports[port].longest;
-        let Handled { count, to, other, bytes } = self.handle_in_place(port, longest);
-        if count == self.packets.len()
-            && let Some(to) = to.and_then(|to| self.ports.get_mut(to))
-            && to.in_place == Some(kind)
-            && to.health != Health::Down
-            && to.longest >= longest
-            && let Some(device) = to.device.in_place()
-        {
-            self.telemetry.received(count as u64, bytes);
-            let sent = device.tx_packets(to.tx_queue, &mut self.pool, &mut self.packets);
-            if sent == count {
-                self.telemetry.sent(sent as u64, bytes);
-            } else {
-                self.count_refused(port, sent, bytes);
-            }
-            return true;
+    fn send_in_place(&mut self, port: usize, kind: TypeId, handled: &Handled) -> bool {
+        if handled.count < self.packets.len() {
+            return false;
         }
-        self.queues[index].not_in_place = IN_PLACE_AGAIN;
-        self.make_frames(port, count, to, other);
-        false
+        let longest = self.ports[port].longest;
+        let Some(to) = handled.to.and_then(|to| self.ports.get_mut(to)) else { return false };
+        if to.in_place != Some(kind) || to.health == Health::Down || to.longest < longest {
+            return false;
+        }
+        let Some(device) = to.device.in_place() else { return false };
+        device.tx_packets(to.tx_queue, &mut self.pool, &mut self.packets);
+        true
     }
 
     /// Passes the frames in place to the application, until one is not to be sent to the same port as those before it,
@@ -499,10 +522,10 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
     ///
     /// A function of its own, so that the compiler keeps what its loop needs in registers.
     #[inline(never)]
-    fn handle_in_place(&mut self, port: usize, longest: usize) -> Handled {
-        let Self { pool, packets, app, .. } = self;
+    fn handle_in_place(&mut self, port: usize) -> Handled {
+        let Self { ports, pool, packets, app, .. } = self;
         let (mut to, mut other, mut bytes) = (None, None, 0);
-        let count = pool.each_packet(packets, longest, |data| {
+        let count = pool.each_packet(packets, ports[port].longest, |data| {
             let len = data.len();
             match app.handle(port, data) {
                 Verdict::Send(next) if to.is_none_or(|known| known == next) => to = Some(next),
@@ -517,20 +540,22 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         Handled { count, to, other, bytes }
     }
 
-    /// Counts the packet buffers of a burst of which `sent` were sent, and drops the others.
+    /// Counts a burst that was handled, and of which packet buffers are left: the port did not accept them. Drops these.
     #[cold]
-    fn count_refused(&mut self, port: usize, sent: usize, bytes: u64) {
+    fn drop_refused(&mut self, port: usize, handled: &Handled) {
+        let refused = self.packets.len();
         self.make_frames_of(port, BURST);
         let left: u64 = self.batch.iter().map(|frame| frame.len() as u64).sum();
-        self.telemetry.sent(sent as u64, bytes - left);
-        self.telemetry.dropped(DropReason::TxFull, self.batch.len() as u64);
+        self.telemetry.received(handled.count as u64, handled.bytes);
+        self.telemetry.sent((handled.count - refused) as u64, handled.bytes.saturating_sub(left));
+        self.telemetry.dropped(DropReason::TxFull, refused as u64);
         self.batch.drain(..).for_each(|frame| self.pool.give(frame));
     }
 
-    /// Makes frames of the received packet buffers. The first `count` are to be sent to port `to`, and `other` is the
-    /// verdict on the next one. The others are put into `batch`.
+    /// Makes frames of the received packet buffers. Those that were handled are sorted by outgoing port, and the others
+    /// are put into `batch`.
     #[inline(never)]
-    fn make_frames(&mut self, port: usize, count: usize, to: Option<usize>, other: Option<Verdict>) {
+    fn make_frames(&mut self, port: usize, &Handled { count, to, other, .. }: &Handled) {
         let verdicts = std::iter::repeat_n(to.map(Verdict::Send), count).flatten().chain(other);
         for verdict in verdicts {
             self.make_frames_of(port, 1);

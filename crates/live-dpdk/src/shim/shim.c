@@ -296,9 +296,14 @@ _Static_assert(sizeof(struct rte_mbuf) == 128 && offsetof(struct rte_mbuf, buf_a
 	       offsetof(struct rte_mbuf, nb_segs) == 20 && offsetof(struct rte_mbuf, data_len) == 40 &&
 	       RTE_BYTE_ORDER == RTE_LITTLE_ENDIAN, "Header is the start of struct rte_mbuf");
 
-uint32_t apus_rx(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint32_t room)
+/* Sets `idle` to the number of free slots that the mempool has outside of its caches. */
+uint32_t apus_rx(uint16_t port, uint16_t queue, const struct apus_slots *slots, struct rte_mbuf **mbufs, uint32_t room,
+		 uint32_t *idle)
 {
-	return rte_eth_rx_burst(port, queue, mbufs, room);
+	uint32_t count = rte_eth_rx_burst(port, queue, mbufs, room);
+
+	*idle = slots->count;
+	return count;
 }
 
 /* Sends mbufs as they are. */

@@ -50,10 +50,10 @@ struct apus_slots *apus_slots_new(void *base, size_t len, uint32_t slot_size, in
 void apus_slots_lend(struct apus_slots *slots, const uint64_t *offsets, uint32_t count);
 uint32_t apus_slots_reclaim(struct apus_slots *slots, uint64_t *offsets, uint32_t count);
 uint32_t apus_slots_idle(const struct apus_slots *slots);
-uint32_t apus_slots_stacked(const struct apus_slots *slots);
 void apus_slots_flush(struct apus_slots *slots);
 uint32_t apus_slots_reserve(void);
 uint32_t apus_slots_room(const struct apus_slots *slots);
+uint32_t apus_slots_buffer(const struct apus_slots *slots);
 void apus_slots_delete(struct apus_slots *slots);
 
 int apus_port_open(const char *devargs, uint16_t *port);
@@ -78,7 +78,8 @@ int apus_queue_backlog(uint16_t port, uint16_t queue);
 
 struct rte_mbuf;
 
-uint32_t apus_rx(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint32_t room);
+uint32_t apus_rx(uint16_t port, uint16_t queue, const struct apus_slots *slots, struct rte_mbuf **mbufs, uint32_t room,
+		 uint32_t *idle);
 uint32_t apus_tx_packets(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint32_t count);
 uint32_t apus_describe(const struct apus_slots *slots, struct rte_mbuf *const *mbufs, uint32_t count,
 		       struct apus_packet *out);

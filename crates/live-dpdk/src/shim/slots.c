@@ -220,12 +220,6 @@ uint32_t apus_slots_idle(const struct apus_slots *slots)
 	return rte_mempool_avail_count(slots->pool);
 }
 
-/* Number of objects on the stack. */
-uint32_t apus_slots_stacked(const struct apus_slots *slots)
-{
-	return slots->count;
-}
-
 /* Moves the objects in the calling thread's cache back to the stack. */
 void apus_slots_flush(struct apus_slots *slots)
 {
@@ -241,10 +235,16 @@ uint32_t apus_slots_reserve(void)
 	return 2 * CACHE;
 }
 
+/* Length of each mbuf's buffer, which follows the mbuf. */
+uint32_t apus_slots_buffer(const struct apus_slots *slots)
+{
+	return rte_pktmbuf_data_room_size(slots->pool);
+}
+
 /* Length of the longest frame that a driver can write into one slot, after the headroom. */
 uint32_t apus_slots_room(const struct apus_slots *slots)
 {
-	return rte_pktmbuf_data_room_size(slots->pool) - RTE_PKTMBUF_HEADROOM;
+	return apus_slots_buffer(slots) - RTE_PKTMBUF_HEADROOM;
 }
 
 void apus_slots_delete(struct apus_slots *slots)

@@ -72,7 +72,8 @@ pub trait Device: Send {
     /// What the device supports. A field that is `None` may become known later.
     fn capabilities(&self) -> Capabilities;
 
-    /// The device as one whose frames can stay in the packet buffers of its driver. `None` if they cannot.
+    /// The device as one whose frames can stay in the packet buffers of its driver. `None` if they cannot; the answer
+    /// never changes.
     fn in_place(&mut self) -> Option<&mut dyn InPlace> {
         None
     }
@@ -81,16 +82,21 @@ pub trait Device: Send {
 /// A [`Device`] whose frames can stay in the packet buffers of its driver while a worker handles them. The slots of the
 /// buffers stay lent to the driver.
 ///
-/// For each batch, the worker calls `rx_packets`, and then either `tx_packets` of this device or of another one of the
-/// same kind, or `make_frames`.
+/// The worker calls `rx_packets` and [`Pool::each_packet`]. If all frames are to be sent to one port, it calls
+/// `tx_packets` of that port's device, which may be another device of the same type. With packet buffers that are left,
+/// it calls `make_frames` of the device that received them.
+///
+/// Such frames have no arrival timestamp. [`Device::injected`] and [`Capabilities::sends_in_turn`] do not concern them.
 pub trait InPlace {
     /// The type of the device. Devices of one type can send each other's packet buffers, if these are in their pool.
     fn kind(&self) -> TypeId;
 
-    /// As [`Device::rx`], but replaces the contents of `packets` by up to `room` packet buffers.
-    fn rx_packets(&mut self, queue: usize, pool: &mut Pool, packets: &mut Packets, room: usize);
+    /// As [`Device::rx`], but puts up to `room` packet buffers into `packets`, which is empty. Returns true if more frames
+    /// may wait: the driver delivered as many as it was asked for.
+    fn rx_packets(&mut self, queue: usize, pool: &mut Pool, packets: &mut Packets, room: usize) -> bool;
 
-    /// As [`Device::tx`]: removes those that were accepted, from the front, and returns their number.
+    /// As [`Device::tx`], for packet buffers that [`Pool::each_packet`] counted: removes those that were accepted, from the
+    /// front, and returns their number.
     fn tx_packets(&mut self, queue: usize, pool: &mut Pool, packets: &mut Packets) -> usize;
 
     /// Removes the first `count` packet buffers and appends a frame for each to `out`, in order, with the slot no longer

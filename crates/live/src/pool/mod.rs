@@ -480,7 +480,7 @@ mod tests {
         assert!(pool.set_len(&mut frame, pool.longest_frame()));
         let (header, buffer) = (320 - HEADROOM, 320 - HEADROOM + HEADER_LEN);
         let data = pool.bytes_mut(&mut frame);
-        data[buffer + 16..buffer + 76].fill(7);
+        data[buffer..buffer + 1500].fill(7);
         let start = data.as_ptr().addr() + header;
         let mut fields = Header {
             buffer: (start + HEADER_LEN) as u64,
@@ -510,7 +510,7 @@ mod tests {
     #[test]
     fn frames_in_packet_buffers_are_handled_up_to_one_that_is_not_whole() {
         type Change = fn(&mut Header);
-        let changes: [(&str, usize, Change); 9] = [
+        let changes: [(&str, usize, Change); 11] = [
             ("whole", 3, |_| {}),
             ("without data", 3, |header| header.len = 0),
             ("two owners", 1, |header| header.owners = 2),
@@ -520,34 +520,36 @@ mod tests {
             ("too long", 1, |header| header.len = 101),
             ("the longest", 3, |header| header.len = 100),
             ("beyond the pool", 1, |header| header.offset = u16::MAX),
+            ("to the end of its buffer", 3, |header| header.offset = 1440),
+            ("beyond its buffer", 1, |header| header.offset = 1441),
         ];
         for (what, expected, change) in changes {
             let mut pool = Pool::new(PoolConfig { frames: 8, ..PoolConfig::default() }).unwrap();
-            let mut packets = Packets { count: 3, ..Packets::default() };
+            let mut packets = Packets { count: 3, room: 1500, ..Packets::default() };
             packets.headers[0] = packet_buffer(&mut pool, |_| {});
             packets.headers[1] = packet_buffer(&mut pool, change);
             packets.headers[2] = packet_buffer(&mut pool, |_| {});
             let mut seen = 0;
-            let count = pool.each_packet(&packets, 100, |data| {
+            let count = pool.each_packet(&mut packets, 100, |data| {
                 assert!(data.iter().take(60).all(|octet| *octet == 7), "{what}");
                 seen += 1;
                 true
             });
             assert_eq!((count, seen), (expected, expected), "{what}");
-            assert_eq!(pool.each_packet(&packets, 100, |_| false), 0, "{what}");
+            assert_eq!(pool.each_packet(&mut packets, 100, |_| false), 0, "{what}");
         }
         // A packet buffer outside of this pool.
         let (mut pool, mut other) =
             (Pool::new(PoolConfig::default()).unwrap(), Pool::new(PoolConfig::default()).unwrap());
-        let mut packets = Packets { count: 1, ..Packets::default() };
+        let mut packets = Packets { count: 1, room: 1500, ..Packets::default() };
         packets.headers[0] = packet_buffer(&mut other, |_| {});
-        assert_eq!(pool.each_packet(&packets, 100, |_| true), 0);
-        assert_eq!(other.each_packet(&packets, 100, |_| true), 1);
+        assert_eq!(pool.each_packet(&mut packets, 100, |_| true), 0);
+        assert_eq!(other.each_packet(&mut packets, 100, |_| true), 1);
     }
 
     #[test]
     fn packets_are_removed_from_the_front() {
-        let mut packets = Packets { count: 3, ..Packets::default() };
+        let mut packets = Packets { count: 3, room: 1500, ..Packets::default() };
         packets.headers[..3].copy_from_slice(&[10, 20, 30]);
         packets.remove_first(2);
         assert_eq!(packets.headers(), [30]);

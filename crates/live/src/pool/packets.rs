@@ -13,7 +13,6 @@
 
 use std::any::TypeId;
 
-use super::PoolMemory;
 use crate::worker::BURST;
 
 /// Length of the header, in bytes. The buffer follows it.
@@ -49,6 +48,10 @@ pub struct Packets {
     /// Address of each header.
     pub(super) headers: [usize; BURST],
     pub(super) count: usize,
+    /// How many of them, from the first on, [`Pool::each_packet`](super::Pool::each_packet) counted.
+    pub(super) handled: usize,
+    /// Number of bytes after each header that belong to its buffer.
+    pub(super) room: usize,
     pub(super) source: Option<Source>,
 }
 
@@ -63,7 +66,7 @@ pub(super) struct Source {
 
 impl Default for Packets {
     fn default() -> Self {
-        Self { headers: [0; BURST], count: 0, source: None }
+        Self { headers: [0; BURST], count: 0, handled: 0, room: 0, source: None }
     }
 }
 
@@ -86,19 +89,14 @@ impl Packets {
         &self.headers[..self.count]
     }
 
-    /// Whether a device of this type received them into `memory`. A device checks it before it sends them.
-    #[inline]
-    pub fn belong_to(&self, memory: &PoolMemory, device: TypeId) -> bool {
-        self.source == Some(Source { pool: memory.range().0.addr(), device })
-    }
-
     /// Removes the first `count`.
     #[inline]
-    pub fn remove_first(&mut self, count: usize) {
+    pub(super) fn remove_first(&mut self, count: usize) {
         let count = count.min(self.count);
         if count < self.count {
             self.headers.copy_within(count..self.count, 0);
         }
         self.count -= count;
+        self.handled = self.handled.saturating_sub(count);
     }
 }

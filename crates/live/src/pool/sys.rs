@@ -101,59 +101,121 @@ impl Packets {
     ///
     /// # Safety
     ///
-    /// Each is the address of a [`Header`] that a driver gave to the caller alone, with data within its buffer, and that a
-    /// device of type `device` can send. If the buffer is in `memory`, its slot is lent to the driver.
+    /// Each is the address of a [`Header`] that a driver gave to the caller alone, that is, of a packet buffer that a
+    /// device of type `device` can send. If it lies in `memory`, its slot is lent to the driver, and has `room` bytes after
+    /// the header.
     #[inline]
     pub unsafe fn fill(
         &mut self,
         memory: &PoolMemory,
         device: TypeId,
+        room: usize,
         fill: impl FnOnce(&mut [usize; BURST]) -> usize,
     ) {
         self.count = fill(&mut self.headers).min(BURST);
+        self.handled = 0;
+        self.room = room;
         self.source = Some(Source { pool: memory.range().0.addr(), device });
+    }
+
+    /// Lets `send` give them back to a driver. It returns how many it gave, from the first on; these are removed.
+    ///
+    /// Panics unless a device of type `device` received them into `memory`, and [`Pool::each_packet`] counted all of them:
+    /// then they are whole and in this memory.
+    ///
+    /// # Safety
+    ///
+    /// `send` leaves behind those that it did not give back.
+    #[inline]
+    #[track_caller]
+    pub unsafe fn send(
+        &mut self,
+        memory: &PoolMemory,
+        device: TypeId,
+        send: impl FnOnce(&mut [usize]) -> usize,
+    ) -> usize {
+        assert!(
+            self.source == Some(Source { pool: memory.range().0.addr(), device }),
+            "packet buffers of another pool"
+        );
+        assert!(self.handled == self.count, "packet buffers that were not handled");
+        let sent = send(&mut self.headers[..self.count]);
+        self.remove_first(sent);
+        sent
+    }
+
+    /// Lets `take` make something else of the first `count`, and removes them. Panics unless a
+    /// device of type `device` received them into `memory`.
+    ///
+    /// # Safety
+    ///
+    /// `take` uses none of the addresses later.
+    #[inline]
+    #[track_caller]
+    pub unsafe fn take<T>(
+        &mut self,
+        memory: &PoolMemory,
+        device: TypeId,
+        count: usize,
+        take: impl FnOnce(&[usize]) -> T,
+    ) -> T {
+        assert!(
+            self.source == Some(Source { pool: memory.range().0.addr(), device }),
+            "packet buffers of another pool"
+        );
+        let count = count.min(self.count);
+        let taken = take(&self.headers[..count]);
+        self.remove_first(count);
+        taken
     }
 }
 
 impl Pool {
     /// Calls `handle` with the data of each frame in `packets`, until it returns false. Ends before a frame that is not
-    /// whole in the buffer behind its header, that is not in this pool, or that is longer than `longest` bytes. Returns
-    /// the number of frames for which `handle` returned true.
+    /// whole in the buffer behind its header, that is not in a slot of this pool, or that is longer than `longest` bytes.
+    /// Returns the number of frames for which `handle` returned true.
     #[inline]
     pub fn each_packet(
         &mut self,
-        packets: &Packets,
+        packets: &mut Packets,
         longest: usize,
         mut handle: impl FnMut(&mut [u8]) -> bool,
     ) -> usize {
-        let (base, size) = (self.area.start.as_ptr().addr(), self.area.len);
+        let area = self.area.start.as_ptr();
+        let (base, room) = (area.addr(), packets.room);
+        let last = self.area.len.saturating_sub(HEADER_LEN + room);
         let mut count = 0;
         for address in packets.headers() {
-            let header = std::ptr::with_exposed_provenance_mut::<Header>(*address);
-            // SAFETY: a header of a driver's packet buffer (`fill`), which nobody writes to: its driver handed it over. The
-            // two 16-bit fields in one reading are adjacent.
-            let (buffer, offset, owners_and_pieces, len) = unsafe {
-                (
-                    (&raw const (*header).buffer).read(),
-                    (&raw const (*header).offset).read(),
-                    (&raw const (*header).owners).cast::<u32>().read_unaligned(),
-                    (&raw const (*header).len).read(),
-                )
-            };
-            let (start, len) = (*address + HEADER_LEN, usize::from(len));
-            let at = (start + usize::from(offset)).wrapping_sub(base);
-            let is_whole = buffer == start as u64 && owners_and_pieces == WHOLE && len <= longest;
-            if !is_whole || at >= size || at + len > size {
+            let at = address.wrapping_sub(base);
+            if at > last {
                 break;
             }
-            // SAFETY: within the mapping (checked). The slot is lent, so no frame refers to it; its driver handed the
-            // buffer over; and `&mut self` excludes every other slice of this mapping.
-            let data = unsafe { std::slice::from_raw_parts_mut(self.area.start.as_ptr().add(at), len) };
+            // SAFETY: the header is within the mapping (checked), and any bytes are valid numbers. A driver handed it
+            // over, so nobody writes to it (`Packets::fill`). The two 16-bit fields in one reading are adjacent.
+            let (buffer, offset, owners_and_pieces, len) = unsafe {
+                let header = area.add(at).cast::<Header>();
+                (
+                    (&raw const (*header).buffer).read_unaligned(),
+                    (&raw const (*header).offset).read_unaligned(),
+                    (&raw const (*header).owners).cast::<u32>().read_unaligned(),
+                    (&raw const (*header).len).read_unaligned(),
+                )
+            };
+            let (offset, len) = (usize::from(offset), usize::from(len));
+            let is_whole = buffer == (address + HEADER_LEN) as u64 && owners_and_pieces == WHOLE;
+            if !is_whole || len > longest || offset + len > room {
+                break;
+            }
+            // SAFETY: within the room after the header (checked), which is in its slot (`Packets::fill`) and in the mapping
+            // (checked). The slot is lent, so no frame refers to it; its driver handed the buffer over; and `&mut self`
+            // excludes every other slice.
+            let data = unsafe { std::slice::from_raw_parts_mut(area.add(at + HEADER_LEN + offset), len) };
             if !handle(data) {
                 break;
             }
             count += 1;
         }
+        packets.handled = count;
         count
     }
 }

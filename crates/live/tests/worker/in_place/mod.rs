@@ -12,9 +12,9 @@ use live::device::{Capabilities, Device, Health, InPlace, Statistics};
 use live::pool::packets::{HEADER_LEN, Header, Packets};
 use live::pool::{Frame, Pool};
 use live::telemetry::{Counts, DropReason};
-use policy::wait::Mode;
+use policy::wait::{Decision, Mode, Observation, WaitPolicy};
 use proptest::prelude::*;
-use units::Nanos;
+use units::{Monotonic, Nanos};
 
 use super::scripted::{Ended, Event, Script};
 
@@ -47,43 +47,45 @@ impl InPlace for Headed {
         TypeId::of::<Self>()
     }
 
-    fn rx_packets(&mut self, queue: usize, pool: &mut Pool, packets: &mut Packets, room: usize) {
+    fn rx_packets(&mut self, queue: usize, pool: &mut Pool, packets: &mut Packets, room: usize) -> bool {
         let mut frames = Vec::new();
         self.inner.rx(queue, pool, &mut frames, room);
         self.uses.received.fetch_add(frames.len() as u64, Relaxed);
-        let memory = pool.memory();
+        let full = frames.len() == room;
+        let (memory, slot) = (pool.memory(), pool.frame_size() as usize);
         let headers: Vec<usize> = frames
             .into_iter()
             .map(|frame| {
                 let (len, pieces) = (frame.len() as u16, 1 + u16::from(pool.bytes(&frame)[0] == Kind::Pieces as u8));
                 let at = pool.lend_frame(frame);
-                let start = at - at % pool.frame_size() as usize;
+                let start = at - at % slot;
                 let buffer = start + HEADER_LEN;
                 let (offset, buffer) = ((at - buffer) as u16, (memory.range().0.addr() + buffer) as u64);
                 let header = Header { buffer, iova: 0, offset, owners: 1, pieces, port: 7, unread: [0; 4], len };
                 sys::write_header(&memory, start, header)
             })
             .collect();
-        sys::fill(packets, &memory, self.kind(), &headers);
+        sys::fill(packets, &memory, self.kind(), slot - HEADER_LEN, &headers);
+        full
     }
 
     fn tx_packets(&mut self, queue: usize, pool: &mut Pool, packets: &mut Packets) -> usize {
-        assert!(packets.belong_to(&pool.memory(), self.kind()));
-        let room = packets.len().min(self.tx_room);
-        let mut frames: Vec<Frame> = packets.headers()[..room].iter().map(|at| Self::frame(pool, *at)).collect();
-        let sent = self.inner.tx(queue, pool, &mut frames);
-        for frame in frames {
-            pool.lend_frame(frame);
-        }
+        let (memory, kind, room) = (pool.memory(), self.kind(), packets.len().min(self.tx_room));
+        let sent = sys::send(packets, &memory, kind, |headers| {
+            let mut frames: Vec<Frame> = headers[..room].iter().map(|at| Self::frame(pool, *at)).collect();
+            let sent = self.inner.tx(queue, pool, &mut frames);
+            for frame in frames {
+                pool.lend_frame(frame);
+            }
+            sent
+        });
         self.uses.sent.fetch_add(sent as u64, Relaxed);
-        packets.remove_first(sent);
         sent
     }
 
     fn make_frames(&mut self, pool: &mut Pool, packets: &mut Packets, count: usize, out: &mut Vec<Frame>) {
-        let count = count.min(packets.len());
-        out.extend(packets.headers()[..count].iter().map(|at| Self::frame(pool, *at)));
-        packets.remove_first(count);
+        let headers = sys::take(packets, &pool.memory(), self.kind(), count);
+        out.extend(headers.into_iter().map(|at| Self::frame(pool, at)));
     }
 }
 
@@ -176,18 +178,22 @@ fn world(tx_room: usize) -> (Script, Uses) {
     (script, uses)
 }
 
-/// `kinds` arrive at `port` at this time, all at once; `number` counts the port's frames.
-fn arrive(script: &mut Script, at: Nanos, port: usize, kinds: &[Kind], number: &mut u32) {
+/// `kinds` arrive at `port` at this time, all at once; `number` counts the port's frames. Returns how many bytes they are.
+fn arrive(script: &mut Script, at: Nanos, port: usize, kinds: &[Kind], number: &mut u32) -> u64 {
+    let mut octets = 0;
     for kind in kinds {
-        script.at(at, Event::Unstamped { port, data: frame(*kind, port, *number).into() });
+        let data = frame(*kind, port, *number);
+        octets += data.len() as u64;
+        script.at(at, Event::Unstamped { port, data: data.into() });
         *number += 1;
     }
+    octets
 }
 
 /// Received = sent + dropped. Every sent frame was handled once, and those from one port to another are in order.
-fn check<P>(ended: &Ended<P>, arrived: u64) -> Counts {
+fn check<P>(ended: &Ended<P>, frames: u64, octets: u64) -> Counts {
     let counts = ended.snapshot.counts.clone();
-    assert_eq!(counts.received_frames, arrived);
+    assert_eq!((counts.received_frames, counts.received_bytes), (frames, octets));
     assert_eq!(counts.received_frames, counts.sent_frames + counts.dropped.iter().sum::<u64>());
     let (mut sent, mut octets) = (0, 0);
     // The wires keep so many frames, and count the others.
@@ -227,70 +233,96 @@ proptest! {
                 proptest::collection::vec(kinds(), 1..150),
                 (kinds(), 1usize..200).prop_map(|(kind, count)| vec![kind; count]),
             ]), 1..12),
-        // Far apart, so that the worker has tried packet buffers again in between, or not.
-        apart in prop_oneof![Just(50u64), Just(5_000)],
         tx_room in prop_oneof![3 => Just(usize::MAX), 1 => 0usize..70],
     ) {
         let (mut script, _) = world(tx_room);
-        let (mut numbers, mut at, mut arrived) = ([0; 2], 0, 0);
+        let (mut numbers, mut at, mut arrived, mut octets) = ([0; 2], 0, 0, 0);
         for (port, kinds) in &bursts {
-            at += apart;
-            arrive(&mut script, Nanos::from_micros(at), *port, kinds, &mut numbers[*port]);
+            at += 500;
+            octets += arrive(&mut script, Nanos::from_micros(at), *port, kinds, &mut numbers[*port]);
             arrived += kinds.len() as u64;
         }
         script.at(Nanos::from_micros(at + 20_000), Event::Stop);
         let ended = script.run(Sorter, Mode::Poll.policy());
-        check(&ended, arrived);
+        check(&ended, arrived, octets);
     }
 }
 
-/// A burst that goes to one port stays in its packet buffers. After another one, the worker receives frames for a while.
+/// The frames of a burst for one port stay in their packet buffers. After another burst, the worker receives frames, for
+/// one poll at first, and after each failure in a row for twice as many.
 #[test]
-fn a_burst_for_one_port_is_not_made_frames_of() {
+fn bursts_for_one_port_stay_in_their_packet_buffers() {
     let (mut script, uses) = world(usize::MAX);
-    let mut number = 0;
-    let mut at = |script: &mut Script, micros: u64, kinds: &[Kind]| {
-        arrive(script, Nanos::from_micros(micros), 0, kinds, &mut number);
+    let (mut number, mut at, mut octets, mut arrived) = (0, 0, 0, 0);
+    let mut next = |kinds: &[Kind]| {
+        at += 100;
+        arrived += kinds.len() as u64;
+        octets += arrive(&mut script, Nanos::from_micros(at), 0, kinds, &mut number);
     };
-    at(&mut script, 100, &[Kind::ToSecond; 64]);
-    at(&mut script, 200, &[Kind::ToFirst; 64]);
-    at(&mut script, 300, &[Kind::ToFirst, Kind::ToSecond]);
-    // 1024 polls with frames that are not tried in place.
-    for poll in 0..1024 {
-        at(&mut script, 400 + 100 * poll, &[Kind::ToFirst]);
+    next(&[Kind::ToSecond; 64]);
+    next(&[Kind::ToFirst; 64]);
+    // Tries are polls 0, 2, 5, 10, 19 and 36.
+    for _ in 0..37 {
+        next(&[Kind::ToFirst, Kind::ToSecond]);
     }
-    at(&mut script, 200_000, &[Kind::ToSecond; 10]);
-    script.at(Nanos::from_millis(300), Event::Stop);
+    for _ in 0..32 {
+        next(&[Kind::ToFirst]);
+    }
+    // This one succeeds, so the next failure costs a single poll again.
+    next(&[Kind::ToSecond; 10]);
+    next(&[Kind::ToSecond, Kind::ToFirst]);
+    next(&[Kind::ToSecond; 20]);
+    next(&[Kind::ToSecond; 30]);
+    script.at(Nanos::from_millis(50), Event::Stop);
     let ended = script.run(Sorter, Mode::Poll.policy());
-    check(&ended, 64 + 64 + 2 + 1024 + 10);
-    assert_eq!((uses.received.load(Relaxed), uses.sent.load(Relaxed)), (64 + 64 + 2 + 10, 64 + 64 + 10));
+    check(&ended, arrived, octets);
+    let (received, sent) = (uses.received.load(Relaxed), uses.sent.load(Relaxed));
+    assert_eq!((received, sent), (128 + 6 * 2 + 10 + 2 + 30, 128 + 10 + 30));
+}
+
+/// What a policy sees of the polls that found frames: number of frames, those known to wait with them, and whether they
+/// were picked up before the decision.
+#[derive(Clone, Default)]
+struct Seen(Vec<(u32, u32, bool)>);
+
+impl WaitPolicy<Monotonic> for Seen {
+    fn decide(&mut self, seen: &Observation<'_, Monotonic>) -> Decision<Monotonic> {
+        for queue in seen.queues {
+            let Some(arrivals) = queue.arrivals else { continue };
+            assert!(!arrivals.stamped && arrivals.last == arrivals.picked_up);
+            self.0.push((queue.received, queue.fill, arrivals.picked_up < seen.now));
+        }
+        Mode::Poll.policy().decide(seen)
+    }
 }
 
 /// One poll passes on several full bursts if the worker has one queue.
 #[test]
 fn a_poll_passes_on_several_full_bursts() {
-    for (ports, polls) in [(1, 2), (2, 5)] {
+    for (ports, polls) in [
+        (1, vec![(256, 320, true), (64, 64, true)]),
+        (2, (0..5).map(|poll| (64, 320 - 64 * poll, true)).collect::<Vec<_>>()),
+    ] {
         let mut script = Script::new(ports);
-        let uses = Uses::default();
-        script.wrap(0, |inner| Box::new(Headed { inner, tx_room: usize::MAX, uses: uses.clone() }));
-        arrive(&mut script, Nanos::from_micros(100), 0, &[Kind::ToFirst; 64 * 5], &mut 0);
+        script.wrap(0, |inner| Box::new(Headed { inner, tx_room: usize::MAX, uses: Uses::default() }));
+        let octets = arrive(&mut script, Nanos::from_micros(100), 0, &[Kind::ToFirst; 64 * 5], &mut 0);
         script.at(Nanos::from_millis(1), Event::Stop);
-        let ended = script.run(Sorter, Mode::Poll.policy());
-        let counts = check(&ended, 64 * 5);
-        assert_eq!(counts.polls - counts.empty_polls, polls, "{ports} port(s)");
+        let ended = script.run(Sorter, Seen::default());
+        check(&ended, 64 * 5, octets);
+        assert_eq!(ended.policy.0, polls, "{ports} port(s)");
     }
 }
 
 #[test]
 fn what_cannot_be_sent_is_dropped_for_its_reason() {
     let (mut script, uses) = world(10);
-    arrive(&mut script, Nanos::from_micros(100), 0, &[Kind::ToSecond; 64], &mut 0);
+    let mut octets = arrive(&mut script, Nanos::from_micros(100), 0, &[Kind::ToSecond; 64], &mut 0);
     script.at(Nanos::from_micros(200), Event::Link { port: 1, state: LinkState::Down });
     // The worker looks at its ports ten times a second.
-    arrive(&mut script, Nanos::from_millis(300), 0, &[Kind::ToSecond; 7], &mut 64);
+    octets += arrive(&mut script, Nanos::from_millis(300), 0, &[Kind::ToSecond; 7], &mut 64);
     script.at(Nanos::from_millis(400), Event::Stop);
     let ended = script.run(Sorter, Mode::Poll.policy());
-    let counts = check(&ended, 71);
+    let counts = check(&ended, 71, octets);
     let dropped = |reason: DropReason| counts.dropped[reason as usize];
     assert_eq!((dropped(DropReason::TxFull), dropped(DropReason::LinkDown)), (54, 7));
     assert_eq!((uses.received.load(Relaxed), uses.sent.load(Relaxed)), (71, 10));

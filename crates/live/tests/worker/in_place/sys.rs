@@ -24,13 +24,25 @@ pub fn read_header(address: usize) -> Header {
     unsafe { std::ptr::with_exposed_provenance::<Header>(address).read() }
 }
 
-/// Replaces the contents of `packets` by these headers.
-pub fn fill(packets: &mut Packets, memory: &PoolMemory, device: TypeId, headers: &[usize]) {
-    // SAFETY: `write_header` wrote them, their slots are lent, and the device keeps none of them.
+/// Replaces the contents of `packets` by these headers, each with `room` bytes after it.
+pub fn fill(packets: &mut Packets, memory: &PoolMemory, device: TypeId, room: usize, headers: &[usize]) {
+    // SAFETY: `write_header` wrote them, their slots are lent and have this room, and the device keeps none of them.
     unsafe {
-        packets.fill(memory, device, |out| {
+        packets.fill(memory, device, room, |out| {
             out[..headers.len()].copy_from_slice(headers);
             headers.len()
         });
     }
+}
+
+/// Lets `send` send as many of these packet buffers as it can.
+pub fn send(packets: &mut Packets, memory: &PoolMemory, device: TypeId, send: impl FnOnce(&[usize]) -> usize) -> usize {
+    // SAFETY: `send` cannot change them.
+    unsafe { packets.send(memory, device, |headers| send(headers)) }
+}
+
+/// Takes the first `count` packet buffers.
+pub fn take(packets: &mut Packets, memory: &PoolMemory, device: TypeId, count: usize) -> Vec<usize> {
+    // SAFETY: the caller takes the slots back from the driver and forgets the headers.
+    unsafe { packets.take(memory, device, count, <[usize]>::to_vec) }
 }
