@@ -396,6 +396,8 @@ def find(run, path):
 
 def judge_file(name, fixed):
     """Prints what a file of results says."""
+    # A reader such as head may close the pipe early. That ends this script, and is no fault of the file.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         with open(name, encoding="utf-8") as file:
             measured = json.load(file)
