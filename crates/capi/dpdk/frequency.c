@@ -57,10 +57,8 @@ static void set(struct lcore *lcore, uint32_t at)
 	cancel = defer_cancel();
 	/* Recorded before the call, so that a failure is not repeated for each packet. */
 	lcore->at = at;
-	if (rte_power_set_freq(lcore->id, at) >= 0) {
+	if (rte_power_set_freq(lcore->id, at) >= 0)
 		lcore->counts.khz = lcore->khz[at];
-		apus_set_frequency(lcore->waiter, lcore->khz[at]);
-	}
 	restore_cancel(cancel);
 }
 

@@ -236,11 +236,6 @@ int apus_watch_memory(apus_waiter *waiter, const volatile uint64_t *address, uin
  * policy. Returns APUS_E_ORDER between apus_wait_begin and apus_wait_end. */
 int apus_set_wakes(apus_waiter *waiter, uint32_t wakes);
 
-/* Tells the policy that the thread's core runs at `khz` kHz from now on, for callers that change its frequency: until the
- * policy has learned how long work and wake-ups take at this frequency, it expects them to take longer (or less long) in
- * proportion. The first call only says which frequency it is. Returns APUS_E_CONFIG for 0. */
-int apus_set_frequency(apus_waiter *waiter, uint32_t khz);
-
 /* Waits as the policy decides. Call it when all of the `received` packets that the last poll returned are processed.
  * Returns the kind of wait (APUS_POLL to APUS_BLOCK). `done` may be NULL. A descriptor that is still readable ends a
  * block at once, so no packet is missed. */

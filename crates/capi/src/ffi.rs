@@ -226,12 +226,6 @@ pub extern "C" fn apus_set_wakes(waiter: WaiterHandle, wakes: u32) -> c_int {
     }))
 }
 
-/// Tells the policy at which frequency the thread's core runs from now on.
-#[unsafe(no_mangle)]
-pub extern "C" fn apus_set_frequency(waiter: WaiterHandle, khz: u32) -> c_int {
-    returned(WAITERS.with(waiter, |waiter| waiter.set_frequency(khz).map(|()| 0)))
-}
-
 /// Sets or removes the word in memory that ends a blocking wait when it changes.
 ///
 /// # Safety

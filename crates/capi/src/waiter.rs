@@ -15,9 +15,7 @@ use live::cpu::Cpu as _;
 use live::meter::Meter;
 use live::telemetry::{DropReason, State, Telemetry};
 use live::worker::{GAP, UNWAKEABLE};
-use policy::wait::{
-    Action, Arrivals, Decision, Ended, Observation, Policy, Queue, Reason, Slower, WaitKind, WaitPolicy as _,
-};
+use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue, Reason, WaitKind, WaitPolicy as _};
 use units::{Instant, Monotonic, Nanos};
 
 use crate::config::Settings;
@@ -58,8 +56,6 @@ pub struct Waiter {
     begun: Option<Begun>,
     /// Kind and reason of the last published decision, and the number of decisions since then.
     published: (Option<(WaitKind, Reason)>, u32),
-    /// The frequency of the thread's core in kHz. `None` if the caller has not said it.
-    khz: Option<u32>,
 }
 
 /// A wait between [`Waiter::begin`] and [`Waiter::end`].
@@ -93,7 +89,6 @@ impl Waiter {
             ended: None,
             begun: None,
             published: (None, 0),
-            khz: None,
         })
     }
 
@@ -103,19 +98,6 @@ impl Waiter {
         let before = self.can_wake();
         self.settings.wakes = wakes;
         self.wakes_changed(before);
-        Ok(())
-    }
-
-    /// Tells the policy that the thread's core runs at this frequency from now on. The first call only says which one it
-    /// is.
-    pub fn set_frequency(&mut self, khz: u32) -> Result<(), Code> {
-        self.own()?;
-        if khz == 0 {
-            return Err(fail(Code::Config, "a frequency of 0 kHz"));
-        }
-        if let Some(before) = self.khz.replace(khz).filter(|before| *before != khz) {
-            self.policy.change(Slower::in_proportion(before, khz));
-        }
         Ok(())
     }
 
@@ -471,30 +453,5 @@ mod tests {
         made.polls = (created, created);
         made.begin(&[QueueIn { received: 1, ..QueueIn::default() }]).unwrap();
         assert_ne!(made.polls.0, created);
-    }
-    #[test]
-    fn the_policy_expects_all_to_take_longer_at_a_lower_frequency() {
-        let mut made = waiter(&Config::default());
-        for _ in 0..500 {
-            made.begin(&[QueueIn { received: 1, ..QueueIn::default() }]).unwrap();
-            std::thread::sleep(std::time::Duration::from_micros(20));
-            made.end(WaitKind::Sleep, None, None).unwrap();
-        }
-        let costs = |made: &Waiter| match &made.policy {
-            Policy::Adaptive(policy) => policy.outlook(Slower::NOT).costs,
-            other => panic!("{other:?}"),
-        };
-        let first = costs(&made);
-        assert_eq!(made.set_frequency(0), Err(Code::Config));
-        made.set_frequency(3_200_000).unwrap();
-        assert_eq!(costs(&made), first, "nothing has changed yet");
-        // Also while a wait is open.
-        made.begin(&[QueueIn::default()]).unwrap();
-        let open = costs(&made);
-        made.set_frequency(800_000).unwrap();
-        let slow = costs(&made);
-        assert!(slow > open, "{open}, then {slow}");
-        made.set_frequency(3_200_000).unwrap();
-        assert!(costs(&made) < slow, "{open}, {slow}, then {}", costs(&made));
     }
 }

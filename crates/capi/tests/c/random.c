@@ -245,14 +245,7 @@ static void one(void) {
         return;
     }
     default:
-        switch (below(7)) {
-        case 6: {
-            uint32_t khz = chance(8) ? 0 : chance(4) ? (uint32_t)any() : 800000 + below(4) * 800000;
-            got = apus_set_frequency(handle, khz);
-            defined("apus_set_frequency", got);
-            expect("apus_set_frequency", got, code ? code : khz == 0 ? APUS_E_CONFIG : 0);
-            return;
-        }
+        switch (below(6)) {
         case 4: {
             uint32_t wakes = chance(8) ? (uint32_t)any() : below(3);
             got = apus_set_wakes(handle, wakes);

@@ -332,28 +332,6 @@ fn a_readable_descriptor_ends_a_block_and_is_never_missed() {
     apus_waiter_free(made);
 }
 
-/// A caller may change the frequency at any time, also while a wait is open.
-#[test]
-fn the_frequency_can_be_told_at_any_time() {
-    let made = waiter(&Config::default()).unwrap();
-    let (queue, mut decision) = (QueueIn::default(), DecisionOut::default());
-    assert_eq!(apus_set_frequency(made, 0), Code::Config.returned());
-    assert_eq!(apus_set_frequency(made, 2_000_000), 0);
-    // SAFETY: one queue, a place for the decision, and no place for what was done.
-    unsafe {
-        assert_eq!(apus_wait_begin(made, &queue, 1, &mut decision), 0);
-        for khz in [1, u32::MAX, 800_000] {
-            assert_eq!(apus_set_frequency(made, khz), 0);
-        }
-        assert_eq!(apus_wait_end(made, 0, 0, ptr::null_mut()), 0);
-    }
-    let at = made as usize;
-    let elsewhere = std::thread::spawn(move || apus_set_frequency(at as WaiterHandle, 1)).join().unwrap();
-    assert_eq!(elsewhere, Code::Thread.returned());
-    apus_waiter_free(made);
-    assert_eq!(apus_set_frequency(made, 1), Code::Handle.returned());
-}
-
 /// Some callers learn only after making a waiter whether their device has interrupts.
 #[test]
 fn what_ends_a_block_can_be_set_later() {

@@ -298,13 +298,6 @@ impl<C> Policy<C> {
         }
     }
 
-    /// See [`Adaptive::change`]. The other policies ignore this call.
-    pub fn change(&mut self, slower: Slower) {
-        if let Self::Adaptive(policy) = self {
-            policy.change(slower);
-        }
-    }
-
     /// See [`Adaptive::expect_held_frames`]. The other policies ignore this call.
     pub fn expect_held_frames(&mut self, longest: Nanos) {
         if let Self::Adaptive(policy) = self {
