@@ -7,6 +7,8 @@
 //! ```
 //! No frame is lost without being counted: at every decision, received = sent + dropped (for all reasons).
 
+mod in_place;
+
 use std::any::TypeId;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use crate::meter::Meter;
 use crate::pool::packets::Packets;
 use crate::pool::{Frame, Pool};
 use crate::telemetry::{DropReason, State, Telemetry};
+use in_place::Tries;
 
 /// While a worker keeps choosing to poll for the same reason, it publishes one in `PUBLISHED_EVERY` choices. A polling
 /// worker makes a choice about every 10 ns. All other choices are published.
@@ -43,13 +46,6 @@ pub const GAP: Nanos = Nanos::from_micros(30);
 /// Time that each processed frame adds to [`GAP`], because processing and sending take time. On veth a frame costs 1 to
 /// 4 us, because the peer's receive path runs in the sender's system call.
 const GAP_PER_FRAME: Nanos = Nanos::from_micros(8);
-
-/// Number of frames after which one poll receives no more packet buffers, if the worker has no other queue. Several full
-/// bursts in one poll share its clock readings and its decision, which take about 0.1 us.
-const LONGEST_TURN: usize = 4 * BURST;
-/// Maximum number of polls with frames for which a worker does not try to pass on a queue's frames in place, after it
-/// could not do so.
-const LONGEST_PAUSE: u32 = 1024;
 
 /// A flag that asks workers to stop. All clones share the flag.
 #[derive(Clone, Debug, Default)]
@@ -77,17 +73,8 @@ struct QueueRef {
     polled: Instant<Monotonic>,
     /// When NAPI received the queue's frames. Used only if the policy chooses the hold-off.
     received: Received,
+    /// When the worker tries to pass on the queue's frames in place.
     in_place: Tries,
-}
-
-/// When a worker tries to pass on a queue's frames in place. A try that fails costs time: a frame must be made of each
-/// packet buffer after all. So after each failure in a row, the worker waits for twice as many polls.
-#[derive(Clone, Copy, Default, Debug)]
-struct Tries {
-    /// Number of polls with frames until the next try.
-    wait: u32,
-    /// Number of polls that the worker waited after the last failure. 0 if the last try succeeded.
-    waited: u32,
 }
 
 struct Port {
@@ -135,18 +122,6 @@ struct Polled {
     now: Instant<Monotonic>,
 }
 
-/// The result of [`Worker::handle_in_place`].
-struct Handled {
-    /// Number of frames, from the first on, that are to be sent to the same port.
-    count: usize,
-    /// That port. `None` if there is no such frame.
-    to: Option<usize>,
-    /// The verdict on the next frame, if it was handled too.
-    other: Option<Verdict>,
-    /// Number of bytes in the `count` frames.
-    bytes: u64,
-}
-
 /// The result of [`Worker::block`].
 enum Blocked {
     /// The poll after arming the interrupts found frames, so the worker did not block.
@@ -162,14 +137,6 @@ pub enum Finish {
     Stopped,
     /// All devices have delivered their last frame. This is how a run with capture files ends.
     Exhausted,
-}
-
-impl Tries {
-    /// A try failed.
-    fn failed(&mut self) {
-        self.waited = (2 * self.waited).clamp(1, LONGEST_PAUSE);
-        self.wait = self.waited;
-    }
 }
 
 impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
@@ -356,7 +323,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             last_done = None;
             let QueueRef { port, queue, polled, .. } = self.queues[index];
             self.queues[index].polled = self.running_since;
-            let in_place = self.ports[port].in_place.filter(|_| self.queues[index].in_place.wait == 0);
+            let in_place = self.ports[port].in_place.filter(|_| self.queues[index].in_place.is_due());
             let (mut frames, full) = match in_place {
                 Some(_) => self.receive_packets(port, queue),
                 None => (self.ports[port].device.rx(queue, &mut self.pool, &mut self.batch, BURST), false),
@@ -375,8 +342,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
                     Arrivals::unstamped(polled, picked_up)
                 }
                 None => {
-                    let tries = &mut self.queues[index].in_place;
-                    tries.wait = tries.wait.saturating_sub(1);
+                    self.queues[index].in_place.polled();
                     self.take_in(index, polled, picked_up)
                 }
             };
@@ -450,130 +416,6 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         }
         self.telemetry.received(self.batch.len() as u64, bytes);
         arrivals.unwrap_or(Arrivals::unstamped(polled, picked_up))
-    }
-
-    /// Receives packet buffers. Returns how many, and whether more may wait.
-    #[inline]
-    fn receive_packets(&mut self, port: usize, queue: usize) -> (usize, bool) {
-        let Self { ports, pool, packets, .. } = self;
-        let Some(device) = ports[port].device.in_place() else { return (0, false) };
-        let full = device.rx_packets(queue, pool, packets, BURST);
-        (packets.len(), full)
-    }
-
-    /// Passes on the received packet buffers in place. As long as bursts are full, receives and passes on more. Returns
-    /// the number of received frames.
-    ///
-    /// If a burst cannot be passed on in place, makes frames of it: those that were handled wait to be sent, and the
-    /// others are in `batch`.
-    #[inline]
-    fn pass_on(&mut self, index: usize, kind: TypeId, mut full: bool) -> usize {
-        let QueueRef { port, queue, .. } = self.queues[index];
-        let most = if self.queues.len() == 1 { LONGEST_TURN } else { 0 };
-        let mut burst = self.packets.len();
-        let (mut received, mut passed, mut bytes) = (burst, 0, 0);
-        loop {
-            let handled = self.handle_in_place(port);
-            if !self.send_in_place(port, kind, &handled) {
-                self.make_frames(port, &handled);
-                self.queues[index].in_place.failed();
-                break;
-            }
-            if !self.packets.is_empty() {
-                self.drop_refused(port, &handled);
-            } else {
-                passed += burst;
-                bytes += handled.bytes;
-            }
-            self.queues[index].in_place.waited = 0;
-            if !full || received >= most {
-                break;
-            }
-            (burst, full) = self.receive_packets(port, queue);
-            if burst == 0 {
-                break;
-            }
-            received += burst;
-        }
-        self.telemetry.received(passed as u64, bytes);
-        self.telemetry.sent(passed as u64, bytes);
-        received
-    }
-
-    /// Sends the packet buffers as they are, if all are to be sent to one port that can send such buffers. Returns false
-    /// if not. The buffers that the port does not accept are left.
-    #[inline]
-    fn send_in_place(&mut self, port: usize, kind: TypeId, handled: &Handled) -> bool {
-        if handled.count < self.packets.len() {
-            return false;
-        }
-        let longest = self.ports[port].longest;
-        let Some(to) = handled.to.and_then(|to| self.ports.get_mut(to)) else { return false };
-        if to.in_place != Some(kind) || to.health == Health::Down || to.longest < longest {
-            return false;
-        }
-        let Some(device) = to.device.in_place() else { return false };
-        device.tx_packets(to.tx_queue, &mut self.pool, &mut self.packets);
-        true
-    }
-
-    /// Passes the frames in place to the application, until one is not to be sent to the same port as those before it,
-    /// or cannot be handled in place.
-    ///
-    /// A function of its own, so that the compiler keeps what its loop needs in registers.
-    #[inline(never)]
-    fn handle_in_place(&mut self, port: usize) -> Handled {
-        let Self { ports, pool, packets, app, .. } = self;
-        let (mut to, mut other, mut bytes) = (None, None, 0);
-        let count = pool.each_packet(packets, ports[port].longest, |data| {
-            let len = data.len();
-            match app.handle(port, data) {
-                Verdict::Send(next) if to.is_none_or(|known| known == next) => to = Some(next),
-                verdict => {
-                    other = Some(verdict);
-                    return false;
-                }
-            }
-            bytes += len as u64;
-            true
-        });
-        Handled { count, to, other, bytes }
-    }
-
-    /// Counts a burst that was handled, and of which packet buffers are left: the port did not accept them. Drops these.
-    #[cold]
-    fn drop_refused(&mut self, port: usize, handled: &Handled) {
-        let refused = self.packets.len();
-        self.make_frames_of(port, BURST);
-        let left: u64 = self.batch.iter().map(|frame| frame.len() as u64).sum();
-        self.telemetry.received(handled.count as u64, handled.bytes);
-        self.telemetry.sent((handled.count - refused) as u64, handled.bytes.saturating_sub(left));
-        self.telemetry.dropped(DropReason::TxFull, refused as u64);
-        self.batch.drain(..).for_each(|frame| self.pool.give(frame));
-    }
-
-    /// Makes frames of the received packet buffers. Those that were handled are sorted by outgoing port, and the others
-    /// are put into `batch`.
-    #[inline(never)]
-    fn make_frames(&mut self, port: usize, &Handled { count, to, other, .. }: &Handled) {
-        let verdicts = std::iter::repeat_n(to.map(Verdict::Send), count).flatten().chain(other);
-        for verdict in verdicts {
-            self.make_frames_of(port, 1);
-            for frame in self.batch.drain(..) {
-                self.telemetry.received(1, frame.len() as u64);
-                route(frame, verdict, &mut self.ports, &mut self.pool, &self.telemetry);
-            }
-        }
-        self.make_frames_of(port, BURST);
-        let bytes: u64 = self.batch.iter().map(|frame| frame.len() as u64).sum();
-        self.telemetry.received(self.batch.len() as u64, bytes);
-    }
-
-    /// Makes frames of the first `count` packet buffers, and puts them into `batch`.
-    fn make_frames_of(&mut self, port: usize, count: usize) {
-        if let Some(device) = self.ports[port].device.in_place() {
-            device.make_frames(&mut self.pool, &mut self.packets, count, &mut self.batch);
-        }
     }
 
     /// Passes each frame of the batch to the application and sorts the frames by outgoing port.
