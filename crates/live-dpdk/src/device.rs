@@ -14,8 +14,8 @@ use rustix::event::epoll;
 use crate::port::Port;
 use crate::sys::{self, BURST, FRESH, OWN, Packet, RawPool};
 
-/// Maximum number of frames that can be requested from the driver at once: as many as a worker requests
-/// (`live::worker::BURST`).
+/// Maximum number of frames that can be requested from the driver at once. A worker never requests more
+/// ([`live::worker::BURST`]).
 pub const LONGEST_BURST: u16 = BURST as u16;
 /// Number of free slots that DPDK's mempool should have outside of its caches. A refill takes up to 256 slots for a
 /// cache and 512 for a batch of the driver (in `net_af_xdp`).
@@ -25,9 +25,9 @@ pub(crate) const IDLE_TARGET: usize = 1024;
 /// `IDLE_TARGET`, each poll takes some back.
 const LENT_AT_ONCE: usize = 2 * BURST;
 
-/// Maximum number of packets that one call of the driver takes, if they stay in their packet buffers. Each of them uses
-/// three cache lines, and slots of 4096 bytes have them in about half of the sets of a level 1 cache of 32 KiB: with 64
-/// packets, they would evict each other. On `net_null`, 32 to 48 packets at a time were 4 to 6 % faster than 64.
+/// Maximum number of packets that are requested from the driver at once, if they stay in their packet buffers. Each packet
+/// uses three cache lines. With slots of 4096 bytes, these lie in about half of the sets of a level 1 cache of 32 KiB, and
+/// those of 64 packets evict each other. On `net_null`, 32 to 48 packets at a time were 4 to 6 % faster than 64.
 const IN_PLACE_BURST: usize = 32;
 
 /// A queue of a DPDK port. Frames are received into the worker's pool and sent from it without copying. Only frames

@@ -441,8 +441,8 @@ pub fn tx_packets(port: u16, queue: u16, slots: &RawPool, kind: TypeId, packets:
     }
 }
 
-/// Finds the data of the first `count` of `packets`, and removes them. Returns how many of them are not in one slot of the
-/// pool.
+/// Finds the data of the first `count` of `packets`, and removes these. Returns how many of them are not in a slot of the
+/// pool, or not in one piece.
 #[inline]
 pub fn describe(
     slots: &RawPool,

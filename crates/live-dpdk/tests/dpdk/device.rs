@@ -128,6 +128,15 @@ fn packet_buffers_pass_through_unchanged() {
     end.assert_no_slot_lost();
 }
 
+/// Their flags could ask the next port for offloads that it does not have.
+#[test]
+fn packet_buffers_of_vhost_are_not_passed_on() {
+    let socket = std::env::temp_dir().join(format!("apus-vhost-{}", std::process::id()));
+    let mut end = End::open(&format!("net_vhost15,iface={}", socket.display()));
+    assert!(end.device.in_place().is_none());
+    assert!(End::open("net_null16").device.in_place().is_some());
+}
+
 /// The packet buffers of another worker's pool could be anywhere.
 #[test]
 #[should_panic = "packet buffers of another pool"]

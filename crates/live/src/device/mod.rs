@@ -72,8 +72,8 @@ pub trait Device: Send {
     /// What the device supports. A field that is `None` may become known later.
     fn capabilities(&self) -> Capabilities;
 
-    /// The device as one whose frames can stay in the packet buffers of its driver. `None` if they cannot; the answer
-    /// never changes.
+    /// The device as an [`InPlace`] one, or `None` if its frames cannot stay in its driver's packet buffers. Always gives
+    /// the same answer, so that a worker may ask once.
     fn in_place(&mut self) -> Option<&mut dyn InPlace> {
         None
     }
@@ -99,9 +99,9 @@ pub trait InPlace {
     /// front, and returns their number.
     fn tx_packets(&mut self, queue: usize, pool: &mut Pool, packets: &mut Packets) -> usize;
 
-    /// Removes the first `count` packet buffers and appends a frame for each to `out`, in order, with the slot no longer
-    /// lent. A frame that has no slot of its own is copied; one that cannot be is dropped, and counts in
-    /// [`Device::statistics`].
+    /// Removes the first `count` packet buffers and appends a frame for each to `out`, in order. Their slots are then no
+    /// longer lent. Copies a frame that has no slot of its own. Drops a frame that it cannot copy, and counts it in
+    /// [`Device::statistics`], so there may be fewer frames than packet buffers.
     fn make_frames(&mut self, pool: &mut Pool, packets: &mut Packets, count: usize, out: &mut Vec<Frame>);
 }
 

@@ -1,14 +1,14 @@
 //! Frames that stay in the packet buffers of a driver.
 //!
-//! A driver of another crate can describe each frame by a header of its own in the frame's slot, as DPDK does. If a
-//! worker sends a whole batch of such frames on, it need not make a [`Frame`](super::Frame) of each, and a packet buffer
-//! of each frame: it reads the headers, and lets the driver send the same buffers.
+//! A driver can keep a header in the slot of each frame that describes the frame, as DPDK does. If a worker sends a whole
+//! burst of such frames on, it need not make a [`Frame`](super::Frame) of each packet buffer and a packet buffer of each
+//! `Frame`. It only reads the headers, and the driver sends the same buffers.
 //!
 //! ```text
 //!   slot
-//!   ├─ ... ─┬─ header, HEADER_LEN bytes ───────────┬─ offset ─┬─ data, len bytes ─┬─ ... ─┤
-//!           │ buffer's address, offset, owners, │     │
-//!           │ pieces, len                          buffer
+//!   ├─ ... ─┬─ header, HEADER_LEN bytes ──────────────────┬─ offset ─┬─ data, len bytes ─┬─ ... ─┤
+//!           │ buffer's address, offset, owners, pieces, len
+//!           │                                             ├──────────── buffer ────────────────┤
 //! ```
 
 use std::any::TypeId;
@@ -19,14 +19,13 @@ use crate::worker::BURST;
 pub const HEADER_LEN: usize = 128;
 
 /// The start of the header: the fields that a worker reads. It is the start of DPDK's `struct rte_mbuf`
-/// (lib/mbuf/rte_mbuf_core.h of DPDK 22.11), whose layout is part of DPDK's ABI. Any other driver must write its headers
-/// like this too.
+/// (lib/mbuf/rte_mbuf_core.h of DPDK 22.11), whose layout is part of DPDK's ABI. Other drivers must write the same layout.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     /// Address of the buffer. If it is not the address that follows the header, the frame is in another buffer.
     pub buffer: u64,
-    /// Not read.
+    /// Address of the buffer for DMA. Only the driver uses it.
     pub iova: u64,
     /// Offset of the data from the buffer's start, in bytes.
     pub offset: u16,
@@ -34,9 +33,9 @@ pub struct Header {
     pub owners: u16,
     /// Number of pieces of the frame.
     pub pieces: u16,
-    /// Not read.
+    /// The driver's number of the port. A worker does not use it.
     pub port: u16,
-    /// Not read.
+    /// Fields of the driver that a worker does not use.
     pub unread: [u32; 4],
     /// Length of the data in bytes.
     pub len: u16,

@@ -1,4 +1,4 @@
-//! The memory mapping of a pool.
+//! The memory mapping of a pool, and the packet buffers in it.
 #![allow(unsafe_code)]
 
 use std::any::TypeId;
@@ -101,9 +101,9 @@ impl Packets {
     ///
     /// # Safety
     ///
-    /// Each is the address of a [`Header`] that a driver gave to the caller alone, that is, of a packet buffer that a
-    /// device of type `device` can send. If it lies in `memory`, its slot is lent to the driver, and has `room` bytes after
-    /// the header.
+    /// Each address is that of a [`Header`] whose packet buffer the driver gave to the caller alone, and which a device of
+    /// type `device` can send. If the header is in `memory`, its slot is lent to the driver, and `room` bytes of the slot
+    /// follow the header.
     #[inline]
     pub unsafe fn fill(
         &mut self,
@@ -118,14 +118,15 @@ impl Packets {
         self.source = Some(Source { pool: memory.range().0.addr(), device });
     }
 
-    /// Lets `send` give them back to a driver. It returns how many it gave, from the first on; these are removed.
+    /// Calls `send` with the addresses of all headers, to give the packet buffers back to a driver. `send` returns how many
+    /// the driver took, from the first one on. These are removed.
     ///
     /// Panics unless a device of type `device` received them into `memory`, and [`Pool::each_packet`] counted all of them:
     /// then they are whole and in this memory.
     ///
     /// # Safety
     ///
-    /// `send` leaves behind those that it did not give back.
+    /// After the call, the addresses of the packet buffers that the driver did not take are the last ones in the slice.
     #[inline]
     #[track_caller]
     pub unsafe fn send(
@@ -144,12 +145,13 @@ impl Packets {
         sent
     }
 
-    /// Lets `take` make something else of the first `count`, and removes them. Panics unless a
-    /// device of type `device` received them into `memory`.
+    /// Calls `take` with the addresses of the first `count` headers, and removes them. Panics unless a device of type
+    /// `device` received them into `memory`.
     ///
     /// # Safety
     ///
-    /// `take` uses none of the addresses later.
+    /// The packet buffers then belong to the caller, who sends each of them, returns it to its driver, or takes its slot
+    /// back, once.
     #[inline]
     #[track_caller]
     pub unsafe fn take<T>(

@@ -1,4 +1,4 @@
-//! The shorter way of frames whose driver has packet buffers: they stay there.
+//! Handles frames in the packet buffers of their driver, and sends the same buffers, without making a `Frame` of each.
 //!
 //! ```text
 //!   rx_packets ─► app.handle, in place ─┬─ all to one port that can ─► tx_packets ─► next burst, if this one was full
@@ -16,8 +16,8 @@ use crate::cpu::Cpu;
 use crate::device::Health;
 use crate::telemetry::DropReason;
 
-/// Number of frames after which one poll receives no more packet buffers, if the worker has no other queue. Several full
-/// bursts in one poll share its clock readings and its decision, which take about 0.1 us.
+/// Number of frames after which one poll receives no more packet buffers, if the worker has no other queue. Otherwise,
+/// [`BURST`]. Several full bursts in one poll share its clock readings and its decision, which take about 0.1 us.
 const LONGEST_TURN: usize = 4 * BURST;
 /// Maximum number of polls with frames for which a worker does not try to pass on a queue's frames in place, after it
 /// could not do so.
@@ -88,7 +88,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
     #[inline]
     pub(super) fn pass_on(&mut self, index: usize, kind: TypeId, mut full: bool) -> usize {
         let QueueRef { port, queue, .. } = self.queues[index];
-        let most = if self.queues.len() == 1 { LONGEST_TURN } else { 0 };
+        let most = if self.queues.len() == 1 { LONGEST_TURN } else { BURST };
         let mut burst = self.packets.len();
         let (mut received, mut passed, mut bytes) = (burst, 0, 0);
         loop {
